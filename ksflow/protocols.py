@@ -362,8 +362,6 @@ class CallContext:
     """Keeps every finished call; returns once it is safe on disk."""
     meter: Meter | None = None
     """Asked before every call."""
-    optimizing: bool = False
-    """Within an optimisation of prompts."""
     workspace: Workspace | None = None
     """Of an agent that works on files; None where the words of the answer are all."""
     until: float | None = None

@@ -33,13 +33,15 @@ class Malformed(AdapterParseError):  # type: ignore[misc]
         self.reason = reason
 
 
+def why(error: AdapterParseError) -> str:
+    """Why an answer could not be read, by whatever adapter, to tell the model."""
+    if isinstance(error, Malformed):
+        return error.reason
+    return str(error).partition("LM Response:")[0].strip()[:_LONGEST] if error.lm_response else "the answer is empty"
+
+
 class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
     """Sections in, sections out; code is never touched."""
-
-    def __init__(self, refused: str = "") -> None:
-        """`refused` is why the answer before this one was not accepted."""
-        super().__init__()
-        self.refused = refused
 
     def format(
         self,
@@ -53,13 +55,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             if all(name in demo for name in signature.fields):
                 messages.append({"role": "user", "content": self._question(signature, demo)})
                 messages.append({"role": "assistant", "content": self.answer(signature, demo)})
-        question = self._question(signature, inputs)
-        if self.refused:
-            question += (
-                f"\n\nYour previous answer was refused: {self.refused}\n"
-                "Answer again, complete and in the format asked for."
-            )
-        return [*messages, {"role": "user", "content": question}]
+        return [*messages, {"role": "user", "content": self._question(signature, inputs)}]
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         """The output fields. Malformed names what is wrong."""

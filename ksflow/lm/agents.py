@@ -87,7 +87,7 @@ class Usage:
     error: str = ""
 
 
-class Agent:
+class Agent(Engine):
     """An engine that starts a program for each question, with the prompt on its stdin.
 
     command: the program and its arguments. envelope: how its output is read: `claude`, `codex`, `gemini`, or `text`.
@@ -97,6 +97,8 @@ class Agent:
     any. checks: how often it may ask the judge. minutes: how long it may take. box: whether it is held; false trusts
     it with this whole account.
     """
+
+    price_source = "the agent tells afterwards"
 
     def __init__(  # noqa: PLR0913 - a setting each
         self,

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import CacheConfig, LM15Error, Message, Request, Response, request_from_openai_chat
+from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai_chat
 
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
-from ksflow.lm.connection import connect, takes_marks
+from ksflow.lm.connection import connect, mark, takes_marks
 from ksflow.lm.engines import Given
 from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
 from ksflow.lm.settings import ModelSettings
+from ksflow.lm.streaming import listener
 from ksflow.protocols import calling
 from ksflow.redaction import redact
 
@@ -38,6 +39,8 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         self.owner, self.label = owner, "dspy"
         self.volatile = ""
         """With what the part of a question begins that no other question shares; empty where nobody knows."""
+        self.refused = ""
+        """Why the answer before was not accepted: the question ends with it."""
         self.last: ModelCall | None = None
         """The newest call; ask a copy of your own for it."""
         self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
@@ -58,8 +61,8 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             system: Messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
-            sent = list(messages) if messages else [{"role": "user", "content": str(prompt)}]
-        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine)
+            sent = self._told(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
+        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine, listener(self.model))
         with calling(stage=self.label):
             if isinstance(self.owner.engine, Replay):
                 recorded = replayed(self.owner.engine, self.label, call.messages)
@@ -83,6 +86,19 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
 
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
+        """The same from asynchronous code: in a thread of DSPy's, so metered, bounded and recorded, too."""
+        return await dspy.asyncify(self.__call__)(prompt, messages=messages, **settings)
+
+    def _told(self, sent: Messages) -> Messages:
+        """The messages, the question with why the answer before was refused."""
+        if not self.refused:
+            return sent
+        again = (
+            f"\n\nYour previous answer was refused: {self.refused}\nAnswer again, complete and in the format asked for."
+        )
+        return [*sent[:-1], {**sent[-1], "content": sent[-1]["content"] + again}]
+
     @property
     def _settings(self) -> ModelSettings:
         """The configured model, with this copy's limit of answers."""
@@ -93,7 +109,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         """What the engine answers, as `dspy.LM` asks one. Its cache, which others share, has no part in it."""
         token = _engine.set(engine)
         try:
-            with dspy.context(disable_history=True):
+            with dspy.context(disable_history=True, send_stream=None):
                 made: Response = super().__call__(request, cache=False)
         finally:
             _engine.reset(token)
@@ -115,8 +131,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         body = {name: value for name, value in asked.items() if name not in ("rollout_id", "n") and value is not None}
         marked = self._marked(sent)
         made = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
-        mark = {"cache": CacheConfig(prefix_until_index=len(made.messages) - 2)} if marked else {}
-        config = {**self.config, **mark}
+        config = mark(self.owner, self.config, len(made.messages)) if marked else self.config
         return replace(made, config=replace(made.config, **config)) if config else made
 
     def _marked(self, sent: Messages) -> Messages | None:

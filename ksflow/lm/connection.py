@@ -6,11 +6,13 @@ An engine has `complete(dspy.lm15.Request) -> dspy.lm15.Response`: one try, whos
 import importlib.util
 import json
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from dspy.lm15 import (
+    CacheConfig,
     Config,
     LMRouter,
     Reasoning,
@@ -41,8 +43,7 @@ def connect(model: ModelSettings) -> tuple[Any, dict[str, Any]]:
 
     ConfigError, or an error of lm15's, when the model cannot be as configured.
     """
-    engine = _engine(model)
-    return (_Streamed(engine) if model.stream and hasattr(engine, "stream") else engine), _generation(model)
+    return _engine(model), _generation(model)
 
 
 @lru_cache
@@ -56,7 +57,18 @@ def resolved(model: str) -> tuple[str, str]:
 
 def takes_marks(model: ModelSettings) -> bool:
     """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
+    if model.engine == "litellm":
+        return "claude" in model.model or model.model.startswith("anthropic/")
     return model.engine == "lm15" and resolved(model.model)[0] == "anthropic"
+
+
+def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
+    """What requests say, with the mark behind the last message but one of so many."""
+    if model.engine == "lm15":
+        return {**config, "cache": CacheConfig(prefix_until_index=messages - 2)}
+    places = [{"location": "message", "role": "system"}, {"location": "message", "index": -2}]
+    more = {"cache_control_injection_points": places}  # litellm's words, for whatever provider
+    return {**config, "extensions": {**config.get("extensions", {}), **more}}
 
 
 class _Native:
@@ -83,8 +95,14 @@ class _Transport(StdlibTransport):  # type: ignore[misc]
             body, headers = answered.read(), list(answered.headers)
         if delay := _DELAY.search(body):
             headers.append(("Retry-After", delay[1].decode()))
-        head = {name: getattr(answered, name) for name in ("status", "reason", "http_version")}
-        return type(answered)(**head, headers=headers, chunks=iter([_in_an_envelope(body)]), release=lambda read: None)
+        return type(answered)(
+            status=answered.status,
+            reason=answered.reason,
+            http_version=answered.http_version,
+            headers=headers,
+            chunks=iter([_in_an_envelope(body)]),
+            release=lambda read: None,
+        )
 
 
 def _in_an_envelope(body: bytes) -> bytes:
@@ -100,14 +118,22 @@ def _in_an_envelope(body: bytes) -> bytes:
     return json.dumps(said).encode()
 
 
-class _Streamed:
+class Streamed:
     """Has the answer sent as it is made."""
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any, listener: Callable[[Any], None] | None = None) -> None:
+        """`listener` is given every event as it comes."""
+        self._engine, self._listener = engine, listener
 
     def complete(self, request: Request) -> Response:
-        return materialize_response(self._engine.stream(request), request)
+        """The whole answer."""
+        return materialize_response(self._events(request), request)
+
+    def _events(self, request: Request) -> Iterator[Any]:
+        for event in self._engine.stream(request):
+            if self._listener:
+                self._listener(event)
+            yield event
 
 
 def _engine(model: ModelSettings) -> Any:

@@ -27,7 +27,22 @@ BAD: dict[str, Callable[[str], str]] = {
 """Ways in which models spoil a good answer."""
 
 
-class DummyEngine:
+class Engine:
+    """Stands in for a provider. Of an engine that is none of these, with `complete` alone, nobody knows what it costs."""
+
+    price_source = ""
+    """Who says that an answer costs nothing before it is there; empty where nobody does."""
+
+    def complete(self, request: "Request") -> "Response":
+        """One answer. DSPy calls it where it would call a provider; its errors are lm15's or ours."""
+        raise NotImplementedError
+
+    def paid(self, response: "Response") -> tuple[float, str] | None:
+        """Dollars that an answer cost, and who says so; None where its tokens tell."""
+        return None
+
+
+class DummyEngine(Engine):
     """Answers every question of the llm stages with valid content made from the prompt, the same each time."""
 
     price_source = "dummy"
@@ -44,7 +59,7 @@ class DummyEngine:
         return f"DummyEngine({self.bad!r}, {self.times!r})"
 
     def complete(self, request: "Request") -> "Response":
-        """One answer. DSPy calls it where it would call a provider."""
+        """One answer, made of the last message."""
         prompt = request.messages[-1].text or ""
         text = answers.answer(prompt)
         if self.bad and (self.times is None or next(self._calls) < self.times):
@@ -52,7 +67,7 @@ class DummyEngine:
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
 
 
-class Given:
+class Given(Engine):
     """Has its answer already."""
 
     def __init__(self, answer: "Response | str") -> None:

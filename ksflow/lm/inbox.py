@@ -13,7 +13,7 @@ import structlog
 
 from ksflow.errors import ConfigError, Interrupted, StageError
 from ksflow.home import write
-from ksflow.lm.engines import as_response
+from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.protocols import call_context
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 
 
-class Inbox:
+class Inbox(Engine):
     """Writes `<stage>-<hash>.md` and waits for `<stage>-<hash>.answer.md`; then both go to `done/`.
 
     The hash is the content's, so a question that is asked again after a crash finds its answer. Equal questions have

@@ -11,6 +11,7 @@ from typing import Any
 
 from ksflow.lm.connection import resolved
 from ksflow.lm.dspy_seams import estimate_cost, model_info, source_info, usage_dict
+from ksflow.lm.engines import Engine
 from ksflow.lm.settings import ModelSettings
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.
@@ -41,9 +42,7 @@ def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
     if model.usd_per_mtok_in is not None and model.usd_per_mtok_out is not None:
         return Price(model.usd_per_mtok_in / _MILLION, model.usd_per_mtok_out / _MILLION, CONFIGURED)
     if not isinstance(model.engine, str):
-        source = getattr(
-            model.engine, "price_source", "the agent tells afterwards" if hasattr(model.engine, "paid") else ""
-        )
+        source = model.engine.price_source if isinstance(model.engine, Engine) else ""
         return Price(0.0, 0.0, source) if source else None
     info, source = _entry(model.model, model.engine)
     rates = [_rate(info, key, tokens_in) for key in ("input_cost_per_token", "output_cost_per_token")]
@@ -55,8 +54,8 @@ def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
 
 def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
-    if hasattr(model.engine, "paid"):
-        return tuple(model.engine.paid(response))
+    if isinstance(model.engine, Engine) and (told := model.engine.paid(response)):
+        return told
     tokens_in, tokens_out = tokens(model, response)
     if not isinstance(model.engine, str) or model.usd_per_mtok_in is not None:
         rated = price(model)

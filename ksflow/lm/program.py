@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
-from ksflow.lm.adapter import KernelAdapter, Malformed, header
+from ksflow.lm.adapter import KernelAdapter, header, why
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
@@ -75,8 +76,9 @@ class Program(dspy.Module):  # type: ignore[misc]
     """A stage's prompt: `predict` is the one predictor that DSPy's optimisers compile, `ask` is how a stage uses it.
 
     Called as any `dspy.Module` is, with the signature's input fields, it asks once and returns the prediction. It asks
-    the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. Answers are laid out
-    and parsed by `KernelAdapter`; AdapterParseError is raised for one that cannot be read.
+    the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. Questions are laid out
+    and answers parsed by the adapter that DSPy was told to use, else by `KernelAdapter`; AdapterParseError is raised for
+    one that cannot be read. `acall` and `dspy.streamify` do the same from asynchronous code.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         self.attempts = attempts
         self.seed = seed
         self.prompt = prompt
-        self._count = counter(lm.model)
+        self.count = counter(lm.model)
         self.declared = signature
         """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
         self.predict = dspy.Predict(signature)
@@ -119,10 +121,17 @@ class Program(dspy.Module):  # type: ignore[misc]
         model = engine.model_of(self.label) if isinstance(engine, Replay) else self.model.model
         return f"{self.label} {model}{f' prompt={self.prompt}' if self.prompt else ''}"
 
-    @property
+    @cached_property
     def lm(self) -> MeteredLM:
-        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are."""
+        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are. Its history has
+        the last of them.
+        """
         return self.model.client.copy(label=self.label)
+
+    @property
+    def adapter(self) -> dspy.Adapter:
+        """Lays questions out and reads answers: the one that DSPy was told to use, else the one that alters no code."""
+        return dspy.settings.adapter or KernelAdapter()
 
     def get_lm(self) -> Any:
         """The model that `set_lm` gave it, else the stage's own."""
@@ -133,8 +142,12 @@ class Program(dspy.Module):  # type: ignore[misc]
         answer cannot be read; StageError, BudgetError or ConfigError where the stage's own model has none.
         """
         self._check(inputs)
-        with dspy.context(lm=self.predict.lm or dspy.settings.lm or self.lm, adapter=KernelAdapter()):
+        with dspy.context(lm=self.predict.lm or dspy.settings.lm or self.lm, adapter=self.adapter):
             return self.predict(**inputs)
+
+    async def aforward(self, **inputs: str) -> dspy.Prediction:
+        """`forward` in a thread of DSPy's."""
+        return await dspy.asyncify(self.forward)(**inputs)
 
     def ask(self, inquiry: Inquiry, key: str = "", before: Callable[[str], None] = lambda refused: None) -> Any:
         """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
@@ -149,24 +162,22 @@ class Program(dspy.Module):  # type: ignore[misc]
         if _previewing.get():
             raise _Previewed(self._prompt(inquiry.inputs))
         refused, cut = "", False
-        asked: dict[str, Any] = {"label": self.label, "volatile": self._volatile(inquiry.inputs)}
+        asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs), "history": self.lm.history}
         if most := answer_limit(self.model, inquiry.answer_tokens):
             asked["max_tokens"] = most
         for attempt in range(self.attempts):
             before(refused)
-            lm = self.model.client.copy(rollout_id=self._rollout(key, attempt), **asked)
+            lm = self.lm.copy(rollout_id=self._rollout(key, attempt), refused=refused, **asked)
             try:
-                with dspy.context(lm=lm, adapter=KernelAdapter(refused), trace=None):
+                with dspy.context(lm=lm, adapter=self.adapter, trace=None):
                     answer = self.predict(**inquiry.inputs, lm=lm)
                 return inquiry.accept({name: answer[name] for name in self.declared.output_fields})
             except Filtered:
                 if attempt + 1 == self.attempts:
                     raise
                 continue
-            except Malformed as error:
-                refused = error.reason
-            except AdapterParseError:
-                refused = "the answer is empty"
+            except AdapterParseError as error:
+                refused = why(error)
             except ValueError as error:
                 refused = str(error)
             if lm.last:
@@ -184,7 +195,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
             budget -= self._size(fixed) + (self.model.max_tokens or 0)
-        made = fill(sections, budget, self._count)
+        made = fill(sections, budget, self.count)
         if made.left_out:
             log = structlog.get_logger("ksflow.prompts")
             log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(made.left_out))
@@ -192,11 +203,11 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
         """The prompt with these inputs, as it is sent at the first attempt."""
-        return KernelAdapter().format(self.predict.signature, self.predict.demos, dict(inputs))
+        return self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
 
     def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
         """Tokens."""
-        return sum(self._count(str(message["content"])) for message in messages)
+        return sum(self.count(str(message["content"])) for message in messages)
 
     def _volatile(self, inputs: Mapping[str, str]) -> str:
         """The header of the first section that the next question will not share: of the first volatile one; where there
@@ -213,7 +224,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         sections = [("instructions", "stable", self._size(messages[:-1]))]
         for name in self.predict.signature.input_fields:
             kind = kinds.get(name, Kind.VOLATILE).name.lower()
-            sections.append((name, kind, self._count(inputs[name])))
+            sections.append((name, kind, self.count(inputs[name])))
         return Prompt(self.label, self.model.model, messages, sections)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:

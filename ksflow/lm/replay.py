@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.lm.engines import Engine
 from ksflow.lm.refusals import LATE, failure
 from ksflow.protocols import Recording, call_context, record, reserve
 from ksflow.records import Call, Question
@@ -18,7 +19,7 @@ _RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
 """Stage -> sections that earlier versions of ksflow called otherwise, and what they are called now."""
 
 
-class Replay:
+class Replay(Engine):
     """The recorded calls, each to be had once. Safe for threads.
 
     Of a session that is replayed, what a call was for (the call context's `about`) decides, and of several for the same

@@ -10,6 +10,7 @@ What it does not do: judge. Grades come from whoever compiles.
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import dspy
 from dspy import AdapterParseError
 
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
-from ksflow.lm.adapter import Malformed
+from ksflow.lm.adapter import why
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
@@ -42,27 +43,24 @@ class Halt(BaseException):
 
 
 class OptimizerLM(MeteredLM):
-    """A model as an optimiser asks it: raises Halt where the budget, the provider or the configuration has no answer,
-    so that the optimisation ends.
+    """A model as an optimiser asks it, from any thread: raises Halt where the budget, the provider or the configuration
+    has no answer, so that the optimisation ends.
     """
 
     def __init__(self, model: Model, label: str, count: Callable[[], None] = lambda: None) -> None:
         """`label` is what the calls are recorded under, `count` is called for each. The connection is the model's."""
         self.__dict__.update(model.client.copy(label=label).__dict__)
-        self.count = count
+        self.count, self.context = count, call_context()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """One answer. Raises Filtered where a safety filter kept it back, else Halt where there is none.
+        """One answer, recorded and metered where the optimisation is, though a thread of DSPy's has no such context.
 
-        Halt too in threads that do not inherit the context of an optimisation: no meter and no transcript reach them.
+        Raises Filtered where a safety filter kept it back, else Halt where there is none.
         """
-        if not call_context().optimizing:
-            raise Halt(
-                ConfigError("calls of other threads would be neither recorded nor within the budget: num_threads=1")
-            )
         self.count()
         try:
-            return super().__call__(prompt, messages=messages, **settings)
+            with calling(record=self.context.record, meter=self.context.meter):
+                return super().__call__(prompt, messages=messages, **settings)
         except Filtered:
             raise
         except (StageError, BudgetError, ConfigError) as error:
@@ -90,10 +88,10 @@ class CandidateProgram(Program):
             return self._refused(inputs, error, prompt)
         return dspy.Prediction(**found.toDict(), refused="", prompt=prompt)
 
-    def _refused(self, inputs: Mapping[str, str], error: Exception, prompt: str) -> dspy.Prediction:
+    def _refused(self, inputs: Mapping[str, str], error: AdapterParseError | Filtered, prompt: str) -> dspy.Prediction:
         names = list(self.predict.signature.output_fields)
-        said = str(error.lm_response)[:_LONGEST] if isinstance(error, Malformed) else ""
-        reason = error.reason if isinstance(error, Malformed | Filtered) else "the answer is empty"
+        said = "" if isinstance(error, Filtered) else str(error.lm_response)[:_LONGEST]
+        reason = error.reason if isinstance(error, Filtered) else why(error)
         if dspy.settings.trace is not None:
             seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: said})
             dspy.settings.trace.append((self.predict, dict(inputs), seen))
@@ -136,10 +134,11 @@ class OptimizerInputs:
         self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
     ) -> Any:
         """A score; with feedback for GEPA, which asks for it by naming the predictor."""
-        self.graded += 1
-        if self.most is not None and self.graded > self.most:
-            raise Halt(BudgetError(f"optimize.rollouts={self.rollouts} used up"))
-        score, feedback = self.school.grade(gold, pred)
+        with self.school.lock:
+            self.graded += 1
+            if self.most is not None and self.graded > self.most:
+                raise Halt(BudgetError(f"optimize.rollouts={self.rollouts} used up"))
+            score, feedback = self.school.grade(gold, pred)
         return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
 
@@ -158,6 +157,8 @@ class PromptCompiler:
     """Questions to the teacher."""
     scores: dict[str, dict[int, float]] = field(default_factory=dict)
     """Prompt -> case -> score."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while an answer is graded: kernels are judged one at a time, whatever threads an optimiser has."""
     _inquiries: list[Inquiry] = field(default_factory=list)
     _graders: list[Grader] = field(default_factory=list)
     _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
@@ -270,10 +271,9 @@ class PromptCompiler:
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
         lm = OptimizerLM(self.program.model, self.program.label)
         try:
-            with calling(optimizing=True), dspy.context(lm=lm, adapter=adapter, num_threads=1):
+            with dspy.context(lm=lm, num_threads=1):
                 yield
         except Halt as halt:
             raise halt.cause from halt
@@ -286,9 +286,10 @@ class PromptCompiler:
     def remember(self, predict: dspy.Predict) -> str:
         """The name of the predictor's prompt, which `best` may choose from now on."""
         name = prompt_hash(predict)
-        if name not in self._prompts:
-            self._prompts[name] = predict.deepcopy()
-            self._prompts[name].lm = None
+        with self.lock:
+            if name not in self._prompts:
+                self._prompts[name] = predict.deepcopy()
+                self._prompts[name].lm = None
         return name
 
     def grade(self, example: dspy.Example, prediction: dspy.Prediction) -> Grade:

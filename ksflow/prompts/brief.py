@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 from ksflow.source.tokens import estimate
 
+T = TypeVar("T")
 count = estimate
 """Tokens of a text, where no model's own tokenizer is asked."""
 
@@ -42,15 +44,20 @@ class Section:
         """The text in so many tokens; None is as many as it takes. It says so where a whole text has no room."""
         if not isinstance(self.text, str):
             most = self.tokens if room is None or not self.priority else max(0, min(self.tokens, room))
-            text, asked = self.text(most), most
-            while asked and (size := count(text)) > most:  # who writes it reckons with so many characters a token
-                asked = asked * most // size
-                text = self.text(asked)
-            return text
+            return within(most, self.text, count)
         size = count(self.text)
         if room is None or not self.priority or size <= room:
             return self.text
         return f"(left out: its {size} tokens have no room here)"
+
+
+def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
+    """What `write` makes of so many tokens, or of fewer: it reckons with so many characters a token, `count` counts."""
+    made, asked = write(tokens), tokens
+    while asked and (size := count(made)) > tokens:
+        asked = asked * tokens // size
+        made = write(asked)
+    return made
 
 
 class Brief(dict[str, str]):

@@ -3,16 +3,18 @@
 Dead ends that a finding stands for are left out and counted; seeds and whatever was the best once are never left out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from ksflow.errors import short
 from ksflow.notes.relevance import CHARACTERS
+from ksflow.prompts.brief import within
 from ksflow.prompts.hardware import near
 from ksflow.prompts.render import figure, outcome, table
 from ksflow.prompts.tried import closed_trials, has_failed, stand_in, untimed
 from ksflow.records import Population, Problem, Trial
+from ksflow.source.tokens import estimate
 
 _FAILURES = 0.25  # of a view's room
 _RECENT = 10  # trials that count as recent
@@ -34,18 +36,22 @@ class View:
     """Failures of different kinds, newest first."""
 
 
-def view(problem: Problem, population: Population, tokens: int) -> View:
+def view(problem: Problem, population: Population, tokens: int, count: Callable[[str], int] = estimate) -> View:
     """The best, the newest, the best on each shape, the recent, the next best, as far as they fit; and the failures.
 
-    Table and failures together are not longer than `tokens`, of four characters each. Only where that has no room for
-    one kernel it is longer: the best is always there.
+    Table and failures together are not longer than `tokens`, as `count` counts. Only where that has no room for one
+    kernel they are longer: the best is always there.
     """
-    room = CHARACTERS * tokens
     wins = _wins(problem, population)
     closed = closed_trials(population) - wins.keys()
-    failures = _failures(population, closed, int(room * _FAILURES))
-    shown, text = _table(problem, population, wins, closed, room - len(failures))
-    return View(frozenset(trial.id for trial in shown), text, failures)
+
+    def write(asked: int) -> View:
+        room = CHARACTERS * asked
+        failures = _failures(population, closed, int(room * _FAILURES))
+        shown, text = _table(problem, population, wins, closed, room - len(failures))
+        return View(frozenset(trial.id for trial in shown), text, failures)
+
+    return within(tokens, write, lambda seen: count(seen.table) + count(seen.failures))
 
 
 # -- failures ------------------------------------------------------------------------------------

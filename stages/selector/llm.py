@@ -66,7 +66,7 @@ class LlmSelector:
 
     def question(self, problem: Problem, population: Population) -> Inquiry:
         """What the model is asked, and how its answer becomes a choice."""
-        seen = view(problem, population, self.tokens)
+        seen = view(problem, population, self.tokens, self.program.count)
 
         def accept(answer: dict[str, Any]) -> Choice:
             ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]

@@ -132,9 +132,8 @@ def test_a_note_needs_a_known_status():
 
 def test_the_prompt_holds_code_as_it_is():
     inputs = dict.fromkeys(Write.input_fields, "x") | {"base_code": UGLY}
-    messages = KernelAdapter("the reason").format(Write, [], inputs)
+    messages = KernelAdapter().format(Write, [], inputs)
     assert UGLY in messages[1]["content"]
-    assert "refused: the reason" in messages[1]["content"]
     assert Write.instructions in messages[0]["content"]
 
 

@@ -99,13 +99,6 @@ def test_a_course_is_what_dspys_own_tools_take(problem, population, calls):
     assert course.program.predict is not school.program.predict
 
 
-def test_threads_that_no_budget_reaches_ask_nobody(problem, population, calls):
-    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
-    with pytest.raises(ConfigError, match="num_threads=1"), school.course([0, 0], [0]) as course:
-        dspy.Evaluate(devset=course.train, metric=course.metric, num_threads=2)(course.program)
-    assert not calls
-
-
 def test_a_budget_ends_a_plain_optimiser(problem, population):
     def refuse(question):
         raise BudgetError("usd=1 used up")

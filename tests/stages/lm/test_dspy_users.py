@@ -1,0 +1,139 @@
+"""What somebody who knows DSPy tries with a stage's program: asynchronous code, streams, threads, adapters, histories."""
+
+import asyncio
+import json
+
+import dspy
+import pytest
+
+from ksflow.errors import BudgetError
+from ksflow.lm.answers import answer
+from ksflow.lm.history import KEPT
+from ksflow.optimize.teaching import PromptCompiler
+from ksflow.protocols import calling
+from ksflow.stages.selector.llm import LlmSelector
+from lm.scripted import dummy
+from lm.server import TOKENS_IN, Reply
+
+
+@pytest.fixture
+def inputs(problem, population):
+    return dict(LlmSelector(dummy()).question(problem, population).inputs)
+
+
+def test_asynchronous_code_asks_and_is_recorded(provider, inputs, calls):
+    program = LlmSelector(provider.model()).program
+
+    async def ask():
+        one, other = await asyncio.gather(program.acall(**inputs), program.acall(**inputs | {"failures": "(other)"}))
+        return one, other, await program.lm.acall("hello")
+
+    one, other, said = asyncio.run(ask())
+    assert {one.base_id, other.base_id} <= {"00001", "00002"}
+    assert len(said) == 1
+    assert [call.stage for call in calls] == ["selector=llm"] * 3
+
+
+def _streamed(program, inputs):
+    listeners = [dspy.streaming.StreamListener(signature_field_name="rationale")]
+    streaming = dspy.streamify(program, stream_listeners=listeners, async_streaming=False)
+    *pieces, last = streaming(**inputs)
+    assert isinstance(last, dspy.Prediction)
+    return [piece.chunk for piece in pieces], last
+
+
+def test_an_answer_is_heard_while_it_is_made(provider, inputs, calls):
+    pieces, last = _streamed(LlmSelector(provider.model()).program, inputs)
+    assert len(pieces) > 1
+    assert "".join(pieces).strip() == last.rationale.strip()
+    assert provider.requests[0]["stream"]
+    (call,) = calls
+    assert call.cost.tokens_in == TOKENS_IN
+    assert last.rationale.strip() in call.answer
+
+
+def test_a_stream_that_breaks_off_is_not_said_twice(provider, inputs, calls):
+    provider.reply = lambda prompt: Reply(answer(prompt), fault="truncate")
+    with pytest.raises(Exception, match="lost the connection"):
+        _streamed(LlmSelector(provider.model(retries=3)).program, inputs)
+    assert len(provider.requests) == 1
+
+
+def test_an_engine_without_a_stream_gives_the_whole(inputs, calls):
+    pieces, last = _streamed(LlmSelector(dummy()).program, inputs)
+    assert not pieces
+    assert last.base_id
+    assert len(calls) == 1
+
+
+def test_the_adapter_that_dspy_is_told_to_use_lays_out_a_stages_question(provider, problem, population, calls):
+    good = {"rationale": "By the numbers.", "base_id": "00002", "reference_id": "00001"}
+    said = iter([{**good, "base_id": "00009"}, good])
+    provider.reply = lambda prompt: Reply(json.dumps(next(said)))
+    with dspy.context(adapter=dspy.JSONAdapter()):
+        assert LlmSelector(provider.model())(problem, population).base.id == "00002"
+    first, second = (call.messages[-1]["content"] for call in calls)
+    assert "Respond with a JSON object" in first
+    assert second.startswith(first)
+    assert "refused: base '00009' is not an id in the table" in second
+
+
+def test_an_adapter_of_dspys_that_cannot_read_an_answer_says_why(provider, problem, population, calls):
+    good = (
+        "[[ ## rationale ## ]]\nr\n[[ ## base_id ## ]]\n00002\n[[ ## reference_id ## ]]\n00001\n[[ ## completed ## ]]"
+    )
+    provider.reply = lambda prompt: Reply(good if calls else "prose")
+    with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
+        assert LlmSelector(provider.model())(problem, population).base.id == "00002"
+    assert "refused: Adapter ChatAdapter failed to parse the LM response." in calls[1].messages[-1]["content"]
+
+
+def test_a_programs_model_remembers_its_last_calls_without_keys(provider, problem, population, monkeypatch):
+    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
+    provider.reply = lambda prompt: Reply(answer(prompt).replace("Dummy:", "sk-very-secret"))
+    selector = LlmSelector(provider.model(key="TEST_KEY", api_key="sk-very-secret", cache=False))
+    for _ in range(2):
+        selector(problem, population)
+    assert len(selector.program.lm.history) == 2
+    assert "[secret]" in selector.program.lm.history[-1]["outputs"][0]
+    assert "sk-very-secret" not in str(selector.program.lm.history)
+    for _ in range(KEPT):
+        selector(problem, population)
+    assert len(selector.program.lm.history) == KEPT
+
+
+def test_dspys_cache_stays_everybodys(provider, problem, population):
+    before = dspy.cache
+    selector = LlmSelector(provider.model())
+    selector(problem, population)
+    assert dspy.cache is before
+    assert dspy.cache.get({"request": provider.requests[0]}) is None
+
+
+@pytest.fixture
+def school(provider, problem, population):
+    stage = LlmSelector(provider.model())
+    made = PromptCompiler(stage.program)
+    for _ in range(6):
+        made.hear(lambda: stage.question(problem, population), lambda shown: lambda answered, refused: (0.5, "half"))
+    return made
+
+
+def test_threads_of_an_optimiser_are_recorded_and_graded(school, calls):
+    with school.course(range(6), [0]) as course:
+        evaluate = dspy.Evaluate(devset=course.train, metric=course.metric, num_threads=3)
+        assert evaluate(course.program).score == 50.0
+        pairs = [(course.program, example) for example in course.train]
+        made = dspy.Parallel(num_threads=3, disable_progress_bar=True)(pairs)
+    assert [one.refused for one in made] == [""] * 6
+    assert len(calls) == 12
+    assert course.graded == 6
+
+
+def test_a_budget_ends_the_threads_of_an_optimiser(school, provider):
+    def refuse(question):
+        raise BudgetError("usd=1 used up")
+
+    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course(range(6), [0]) as made:
+        dspy.Evaluate(devset=made.train, metric=made.metric, num_threads=3)(made.program)
+    assert not provider.requests
