@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import PACKAGE
-from ksflow.lm.engines import as_response
+from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.lm.sections import COMPLETED
 from ksflow.prompts.failures import told, without_paths

@@ -28,7 +28,7 @@ BAD: dict[str, Callable[[str], str]] = {
 
 
 class Engine:
-    """Stands in for a provider. Of an engine that is none of these, with `complete` alone, nobody knows what it costs."""
+    """Stands in for a provider. What has `complete` alone and is none of these will do; its price is not known."""
 
     price_source = ""
     """Who says that an answer costs nothing before it is there; empty where nobody does."""

@@ -76,9 +76,9 @@ class Program(dspy.Module):  # type: ignore[misc]
     """A stage's prompt: `predict` is the one predictor that DSPy's optimisers compile, `ask` is how a stage uses it.
 
     Called as any `dspy.Module` is, with the signature's input fields, it asks once and returns the prediction. It asks
-    the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. Questions are laid out
-    and answers parsed by the adapter that DSPy was told to use, else by `KernelAdapter`; AdapterParseError is raised for
-    one that cannot be read. `acall` and `dspy.streamify` do the same from asynchronous code.
+    the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. The adapter that DSPy
+    was told to use lays questions out and reads answers, else `KernelAdapter`; AdapterParseError is raised for one that
+    cannot be read. `acall` and `dspy.streamify` do the same from asynchronous code.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What somebody who knows DSPy tries with a stage's program: asynchronous code, streams, threads, adapters, histories."""
+"""What who knows DSPy tries with a stage's program: asynchronous code, streams, threads, adapters, histories."""
 
 import asyncio
 import json

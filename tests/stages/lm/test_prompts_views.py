@@ -26,6 +26,7 @@ from ksflow.records import (
     geomean,
     parse,
 )
+from ksflow.source.tokens import estimate
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
@@ -57,20 +58,20 @@ def test_a_view_is_bounded_and_holds_what_matters(problem, count, shapes):
     many, population = world(problem, count, shapes)
     assert population.ranked
     assert population.best
-    for tokens in (600, 2000, 6000, 20_000):
+    for tokens in (1000, 3000, 10_000, 30_000):
         holds_what_matters(many, population, tokens)
 
 
 def holds_what_matters(problem: Problem, population: Population, tokens: int) -> None:
     shapes = len(problem.benchmarks)
     seen = view(problem, population, tokens)
-    assert len(seen.table) + len(seen.failures) <= 4 * tokens
+    assert estimate(seen.table) + estimate(seen.failures) <= tokens
     newest = max(trial.id for trial in population.ranked)
     assert {population.ranked[0].id, population.best.id, newest} <= seen.shown
     winners = {
         min(population.ranked, key=lambda trial: trial.evaluation.timings[index].us).id for index in range(shapes)
     }
-    if tokens >= 6000 and shapes < 60:
+    if tokens >= 10_000 and shapes < 60:
         assert winners <= seen.shown
     else:
         assert len(winners & seen.shown) >= min(len(winners), 3)
@@ -80,6 +81,18 @@ def holds_what_matters(problem: Problem, population: Population, tokens: int) ->
     if left := len(population.ranked) - len(seen.shown):
         assert f"({left} more accepted kernels are not shown" in seen.table
     assert view(problem, population, tokens) == seen
+
+
+def test_a_view_is_as_many_tokens_as_the_models_own_tokenizer_counts(problem):
+    many, population = world(problem, 1000, 18)
+
+    def count(text: str) -> int:
+        return round(len(text) / 2.4)
+
+    seen = view(many, population, 6000, count)
+    assert 5000 < count(seen.table) + count(seen.failures) <= 6000
+    assert population.best.id in seen.shown
+    assert view(many, population, 1, count).shown
 
 
 def test_failures_of_one_kind_are_counted(problem):

@@ -66,6 +66,18 @@ def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(
     assert "cache_control" in request["system"][0]
 
 
+@pytest.mark.slow
+def test_litellm_sets_the_mark_at_the_same_place(provider, problem, choice):
+    model = reached(provider, "anthropic", engine="litellm", api_base=provider.root)
+    Rewrite(model)(problem, choice, choice.base.experiment, ())
+    (request,) = provider.requests
+    marked = [part for message in request["messages"] for part in message["content"] if "cache_control" in part]
+    assert [part["text"].startswith("[[ ## target ## ]]") for part in marked] == [True]
+    assert "[[ ## experiment ## ]]" not in marked[0]["text"]
+    assert "cache_control" in request["system"][-1]
+    assert request["messages"][-1]["content"][-1]["text"].startswith("[[ ## experiment ## ]]")
+
+
 @pytest.mark.parametrize("prices", [{}, {"usd_per_mtok_in": 2.0, "usd_per_mtok_out": 4.0, "usd_per_mtok_cached": 0.5}])
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 def test_what_came_out_of_the_providers_cache_is_on_record_with_its_price(protocol, prices, provider, calls, select):
