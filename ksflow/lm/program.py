@@ -203,7 +203,8 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
         """The prompt with these inputs, as it is sent at the first attempt."""
-        return self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
+        made: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
+        return made
 
     def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
         """Tokens."""
