@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import accepted, draft, kernel, rejected
-from lm.scripted import dummy
+from lm.scripted import scripted
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
@@ -431,7 +431,7 @@ def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
-    digester = LlmDigester(dummy())
+    digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
     school = PromptCompiler(digester.program)
     history = RunHistory(_PROBLEM, "dry", (moment,), known)
     asked = list(Source("digester", digester).questions(_PROBLEM, moment))

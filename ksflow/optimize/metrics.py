@@ -49,9 +49,8 @@ def graded(found: Evaluation, gain_percent: float | None) -> float:
         raise StageError("evaluator", found.reason)
     if not found.accepted:
         return {**reward.REJECTED, **UNRATED}[found.verdict] / reward.BEST
-    return (
-        UNRATED[Verdict.UNTIMED] if gain_percent is None else reward.of_speedup(1 + gain_percent / 100)
-    ) / reward.BEST
+    known = UNRATED[Verdict.UNTIMED] if gain_percent is None else reward.of_speedup(1 + gain_percent / 100)
+    return known / reward.BEST
 
 
 @dataclass
@@ -159,7 +158,7 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
 
 
 def recorded(history: RunHistory) -> Attempt:
-    """What the nearest recorded experiment on the same base did; None where none is near or its verdict tells nothing."""
+    """What the nearest recorded experiment on the same base did; None where none is near or nothing is known of it."""
 
     def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(choice.base.id)]
