@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 from conftest import accepted, draft, kernel, rejected
-from lm.scripted import dummy
+from lm.scripted import scripted
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
 from ksflow.config import compose
+from ksflow.dataset import reward
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
@@ -324,21 +325,22 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
         score, feedback = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(f"kernel {index}"), "")
         assert verdict.reason in feedback
         scores.append(score)
-    assert scores == sorted(set(scores))
-    assert scores[-1] == 1.0
+    assert scores == sorted(scores)
+    assert scores[2:] == pytest.approx([0.1 / 2.5, 0.2 / 2.5, 0.25 / 2.5, 0.5 / 2.5, 1.5 / 2.5])
     assert metrics.writer(_PROBLEM, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
 
 
 def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:
-    assert set(metrics.REACHED) | {Verdict.ACCEPT, Verdict.HARNESS} == set(Verdict)
+    rated = {**reward.REJECTED, **metrics.UNRATED}
+    assert set(rated) | {Verdict.ACCEPT, Verdict.HARNESS} == set(Verdict)
     _, moment = _moment(_SEED, _child(50.0))
     assert moment.choice
     grades = {}
-    for verdict in metrics.REACHED:
+    for verdict in rated:
         judge = Judge(as_evaluator(lambda problem, made, against, v=verdict: Evaluation(v, "why")))
         grades[verdict] = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(verdict.value), "")[0]
-    assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == 0
-    assert 0 < grades[Verdict.MALFORMED] < grades[Verdict.COMPILE] < grades[Verdict.CRASH] < grades[Verdict.INCORRECT]
+    assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == grades[Verdict.MALFORMED] == 0
+    assert 0 < grades[Verdict.COMPILE] == grades[Verdict.CRASH] < grades[Verdict.INCORRECT] < grades[Verdict.UNTIMED]
 
 
 def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
@@ -375,13 +377,26 @@ def test_a_designer_is_graded_by_what_is_on_record() -> None:
     ideas = ("Unroll the inner loop by four.", "pack b in panels", "use another layout of c")
     right, said = grade(plan(90, 110, *ideas), "")
     wrong, _ = grade(plan(-10, 0, *ideas), "")
-    alike, _ = grade(plan(90, 110, ideas[0], "Unroll the inner loop by five.", "Unroll the inner loop by six."), "")
     nobody, untried = grade(plan(90, 110, *ideas[1:]), "")
     assert "as recorded in 00003, accept: +100.0 %" in said
-    assert "nobody has tried this" in untried
-    assert right > wrong > 0
-    assert right > alike
-    assert right > nobody
+    assert "nobody has judged this, so it earns nothing" in untried
+    assert right > wrong > nobody == 0
+
+
+def test_words_alone_move_no_grade_of_a_designer() -> None:
+    """What is said otherwise is worth what it was judged to be, and where nothing was judged nothing."""
+    history, moment = _moment(_SEED, _child(90.0, idea="unroll the inner loop by four"))
+    grade = metrics.designer(moment, metrics.recorded(history))
+
+    def worth(*ideas: str) -> float:
+        made = tuple(Experiment(idea, "r", (5.0, 15.0), 10.0) for idea in ideas)
+        return grade(Plan(("a",), made, tuple(range(len(made)))), "")[0]
+
+    honest = worth("Unroll the inner loop by four.")
+    assert worth("Boldly unroll the inner loop by four!") == honest > 0
+    paraphrased = ("Replicate the body of the hot block.", "Amortise branches over several elements of a row.")
+    assert worth(*paraphrased) == worth(paraphrased[0]) == 0
+    assert worth("Unroll the inner loop by four.", *paraphrased) < honest
 
 
 def test_a_digester_is_graded_by_what_can_be_looked_up() -> None:
@@ -416,7 +431,7 @@ def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
-    digester = LlmDigester(dummy())
+    digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
     school = PromptCompiler(digester.program)
     history = RunHistory(_PROBLEM, "dry", (moment,), known)
     asked = list(Source("digester", digester).questions(_PROBLEM, moment))

@@ -1,9 +1,10 @@
-"""What an outcome is worth to whoever trains on it. Numbers of the record alone; nothing is judged here.
+"""What an outcome is worth to whoever learns from it, model or prompt. Numbers of the record alone; nothing is judged
+here.
 
 The reward of a kernel: 0 for an answer that cannot be read and for whatever cheats, 0.1 where it does not compile or
-crashes, 0.2 where it is wrong, and 0.5 + log2(speed-up), clipped to [-0.25, 2], where it is right: 0.5 is as fast as
-what it is measured against, 1.5 twice as fast. None where the record cannot tell: stale, unranked, timed out, untimed,
-the harness' own errors, repeats of earlier code, and kernels that were measured under different keys.
+crashes, 0.2 where it is wrong, and 0.5 + log2(speed-up), the logarithm clipped to [-0.25, 2], where it is right: 0.5 is
+as fast as what it is measured against, 1.5 twice as fast. None where the record cannot tell: stale, unranked, timed
+out, untimed, the harness' own errors, repeats of earlier code, and kernels that were measured under different keys.
 """
 
 import math
@@ -12,6 +13,8 @@ from typing import NamedTuple
 from ksflow.records import Speedup, Trial, Verdict, ratios, speedup
 
 SLOWEST, FASTEST = -0.25, 2.0
+BEST = 0.5 + FASTEST
+"""The highest reward."""
 CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
 REJECTED = {
     Verdict.MALFORMED: 0.0,
@@ -59,13 +62,13 @@ def ratio(one: Trial, other: Trial) -> Speedup | None:
 def worth(trial: Trial, beside: Trial | None) -> Worth | None:
     """Of a kernel, measured against another; None where the record cannot tell."""
     found = ratio(trial, beside) if beside else None
-    return _rated(trial, Worth(_of(found.ratio), _beats(trial, beside, found)) if found and beside else None)
+    return _rated(trial, Worth(of_speedup(found.ratio), _beats(trial, beside, found)) if found and beside else None)
 
 
 def beside_incumbent(trial: Trial) -> Worth | None:
     """Of a kernel, measured against the best there was when it was judged; None where the record cannot tell."""
     claim = trial.evaluation.claim if trial.evaluation else None
-    return _rated(trial, Worth(_of(claim.speedup), claim.low > 1 and claim.faster) if claim else None)
+    return _rated(trial, Worth(of_speedup(claim.speedup), claim.low > 1 and claim.faster) if claim else None)
 
 
 def better(one: Trial, other: Trial) -> bool:
@@ -74,6 +77,11 @@ def better(one: Trial, other: Trial) -> bool:
         return False
     found = ratio(one, other)
     return other.score_us is None or bool(found and found.paired and _beats(one, other, found))
+
+
+def of_speedup(speedup: float) -> float:
+    """Of a kernel that is right."""
+    return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
 
 
 # -- inside ----------------------------------------------------------------------------------------
@@ -85,10 +93,6 @@ def _rated(trial: Trial, right: Worth | None) -> Worth | None:
     if said is None or not holds(trial):
         return None
     return right if said.accepted else Worth(REJECTED[said.verdict], False)
-
-
-def _of(speedup: float) -> float:
-    return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
 
 
 def _beats(one: Trial, other: Trial, found: Speedup) -> bool:

@@ -1,20 +1,21 @@
 """What a stage's answer was worth, from measurements: a score from 0 to 1 and what to say about it.
 
     selector   how near the best kernel made from its base comes to the best made from any base that there was
-    designer   valid, different from each other, predicted as measured, and how much the best of them gained
-    writer     cheats < malformed < not compiled < crashed < wrong < slower < faster than its base, by the judge
-    digester   how many figures and quotes are in what it read, and how short it is
+    designer   what the best of the picked experiments was judged to be worth, and how well their gains were predicted
+    writer     what its kernel is judged to be worth beside its base
+    digester   how many figures and quotes are in what it read, less where it is long
 
-No model is asked for its opinion. What nobody measured is said to be unknown, and counts as the mean of what is known.
+A kernel is worth its reward (`ksflow.dataset.reward`), as a share of the highest. No model is asked for its opinion,
+and words earn nothing: an experiment that nobody has judged is worth nothing, however it is put.
 """
 
 import itertools
-import math
 import re
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ksflow.dataset import reward
 from ksflow.errors import BudgetError, StageError
 from ksflow.lineage.cache import Cache
 from ksflow.lineage.history import RoundSnapshot, RunHistory
@@ -22,7 +23,7 @@ from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
 from ksflow.records import Choice, Evaluation, Experiment, Kernel, Note, Plan, Problem, Trial, Verdict, between, speedup
 
-VERSION = 2
+VERSION = 3
 """Another one means that scores cannot be compared."""
 PERFECT = 0.999
 """A mean score from which on there is nothing to learn."""
@@ -35,9 +36,21 @@ _NEUTRAL = 0.5
 _BRIEF, _LONG = 60, 300  # words of a note
 
 
-def graded(gain_percent: float) -> float:
-    """0 where it takes twice as long, 0.5 where nothing changed, 1 where it is twice as fast."""
-    return min(1.0, max(0.0, 0.5 + 0.5 * math.log2(max(1 + gain_percent / 100, 1e-9))))
+UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5 + reward.SLOWEST}
+"""Rewards by verdicts that training leaves out: one may be the machine's fault, the other lacks a time."""
+
+
+def graded(found: Evaluation, gain_percent: float | None) -> float:
+    """What a kernel is worth, of at most 1; one that is right without a gain that is known as much as a slow one.
+
+    StageError where the judge failed.
+    """
+    if found.verdict is Verdict.HARNESS:
+        raise StageError("evaluator", found.reason)
+    if not found.accepted:
+        return {**reward.REJECTED, **UNRATED}[found.verdict] / reward.BEST
+    known = UNRATED[Verdict.UNTIMED] if gain_percent is None else reward.of_speedup(1 + gain_percent / 100)
+    return known / reward.BEST
 
 
 @dataclass
@@ -124,40 +137,38 @@ class Measured:
     """In words: where that is known from."""
     gain_percent: float | None
     """None where it brought no time."""
+    worth: float
+    """From 0 to 1."""
 
 
 def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
-    """By how different its experiments are, how well it predicts, and what the best of them gains."""
+    """By what the best of its picked experiments is worth and how well it predicts; 0 where none of them was judged."""
 
     def grade(plan: Plan | None, refused: str) -> Grade:
         if plan is None or snapshot.choice is None:
             return 0.0, f"The answer was refused: {refused}"
         tried = [plan.experiments[index] for index in plan.picked]
         found = [(one, attempt(snapshot, snapshot.choice, one)) for one in tried]
-        known = [(one, measured) for one, measured in found if measured]
-        words = [_words(experiment.description) for experiment in plan.experiments]
-        shared = list(itertools.starmap(_shared, itertools.combinations(words, 2)))
-        apart = 1 - statistics.fmean(shared) if shared else 0.0
-        right = statistics.fmean([_calibrated(*pair) for pair in known]) if known else _NEUTRAL
-        gains = [0.0 if of.gain_percent is None else graded(of.gain_percent) for _, of in known]
-        best = max(gains, default=_NEUTRAL)
-        said = f"Of 1: difference between the experiments {apart:.2f}, predictions {right:.2f}, best gain {best:.2f}."
-        score = 0.2 + 0.15 * apart + 0.25 * right + 0.4 * best
-        return score, "\n".join([said, *itertools.starmap(_compared, found)])
+        best = max((of.worth for _, of in found if of), default=0.0)
+        right = statistics.fmean([_calibrated(*pair) for pair in found])
+        said = f"Of 1: the best outcome {best:.2f}, predictions {right:.2f}."
+        return 0.7 * best + 0.3 * right, "\n".join([said, *itertools.starmap(_compared, found)])
 
     return grade
 
 
 def recorded(history: RunHistory) -> Attempt:
-    """What the nearest recorded experiment on the same base did."""
+    """What the nearest recorded experiment on the same base did; None where none is near or nothing is known of it."""
 
     def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(choice.base.id)]
         share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
-        if trial is None or share < _ALIKE:
+        worth = reward.worth(trial, choice.base) if trial and share >= _ALIKE else None
+        if trial is None or worth is None:
             return None
         found = speedup(trial, choice.base)
-        return Measured(f"as recorded in {trial.id}, {trial.verdict}", found.gain_percent if found else None)
+        gain = found.gain_percent if found else None
+        return Measured(f"as recorded in {trial.id}, {trial.verdict}", gain, worth.reward / reward.BEST)
 
     return attempt
 
@@ -169,11 +180,10 @@ def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
         try:
             kernel = write(problem, choice, experiment, snapshot.notes)
         except StageError as error:
-            return Measured(f"it could not be written: {error.reason[:300]}", None)
+            return Measured(f"it could not be written: {error.reason[:300]}", None, 0.0)
         found = judge(problem, kernel)
-        if found.verdict is Verdict.HARNESS:
-            return None
-        return Measured(_verdict(found), judge.gain_percent(problem, choice.base, found))
+        gain = judge.gain_percent(problem, choice.base, found)
+        return Measured(_verdict(found), gain, graded(found, gain))
 
     return attempt
 
@@ -194,9 +204,9 @@ def _shared(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(one | other) if one | other else 0.0
 
 
-def _calibrated(experiment: Experiment, measured: Measured) -> float:
+def _calibrated(experiment: Experiment, measured: Measured | None) -> float:
     """1 inside of the predicted range, less with the distance; 0 where there was no time."""
-    if measured.gain_percent is None:
+    if measured is None or measured.gain_percent is None:
         return 0.0
     low, high = experiment.gain_percent
     off = max(low - measured.gain_percent, measured.gain_percent - high, 0.0)
@@ -206,25 +216,13 @@ def _calibrated(experiment: Experiment, measured: Measured) -> float:
 def _compared(experiment: Experiment, measured: Measured | None) -> str:
     what = f"- {experiment.description[:160]!r}"
     if measured is None:
-        return f"{what}: nobody has tried this, so its gain is unknown"
+        return f"{what}: nobody has judged this, so it earns nothing"
     low, high = experiment.gain_percent
     did = "no time" if measured.gain_percent is None else f"{measured.gain_percent:+.1f} %"
     return f"{what}: predicted {low:g} to {high:g} %, {measured.what}: {did}"
 
 
 # -- writer --------------------------------------------------------------------------------------
-
-REACHED = {
-    Verdict.CHEAT: 0.0,
-    Verdict.IMPOSSIBLE: 0.0,
-    Verdict.MALFORMED: 0.05,
-    Verdict.COMPILE: 0.15,
-    Verdict.CRASH: 0.2,
-    Verdict.TIMEOUT: 0.2,
-    Verdict.INCORRECT: 0.3,
-    Verdict.UNTIMED: 0.6,
-}
-"""How far a kernel came that was not accepted. One that is faster than the hardware can be has cheated."""
 
 
 def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
@@ -234,14 +232,13 @@ def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
         if kernel is None:
             return 0.0, f"The answer was refused: {refused}"
         found = judge(problem, kernel)
-        if found.verdict is Verdict.HARNESS:
-            raise StageError("evaluator", found.reason)
-        if not found.accepted:
-            return REACHED[found.verdict], f"The judge says {_verdict(found)}"
         gain = judge.gain_percent(problem, choice.base, found)
+        score = graded(found, gain)
+        if not found.accepted:
+            return score, f"The judge says {_verdict(found)}"
         if gain is None:
-            return 0.6, "The kernel is right; what it gains is unknown, as its base has no time here."
-        return 0.4 + 0.6 * graded(gain), f"The kernel is right and gains {gain:+.1f} % over its base."
+            return score, "The kernel is right; what it gains is unknown, as its base has no time here."
+        return score, f"The kernel is right and gains {gain:+.1f} % over its base."
 
     return grade
 
@@ -260,15 +257,15 @@ def digester(read: str) -> Grader:
         if made is None:
             return 0.0, f"The answer was refused: {refused}"
         if not made:
-            return 0.1, "There are no notes, though outcomes were given."
+            return 0.0, "There are no notes, though outcomes were given."
         claims = [claim for note in made.values() for claim in _claims(note)]
         lost = [claim for claim in claims if not _stands_in(claim, read)]
-        traced = 1 - len(lost) / len(claims) if claims else _NEUTRAL
+        traced = 1 - len(lost) / len(claims) if claims else 0.0
         lengths = [len(note.text.split()) for note in made.values()]
         brief = statistics.fmean([min(1.0, max(0.0, (_LONG - words) / (_LONG - _BRIEF))) for words in lengths])
         said = f"{len(claims) - len(lost)} of {len(claims)} figures and quotes are in what was read; "
         missing = f" Not found there: {', '.join(repr(claim[:60]) for claim in lost[:5])}." if lost else ""
-        return 0.8 * traced + 0.2 * brief, f"{said}brevity {brief:.2f}.{missing}"
+        return traced * (0.8 + 0.2 * brief), f"{said}brevity {brief:.2f}.{missing}"
 
     return grade
 
