@@ -1,7 +1,7 @@
 """What is said of a compiled prompt: where it comes from, what it cost, and whether it is better."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,9 +62,10 @@ class Comparison:
         return f"{before:.3f} -> {after:.3f} on {asked}, {change}: {self.verdict}"
 
 
-def card(name: str, rows: Sequence[tuple[str, str]], compared: Comparison, before: str, after: str) -> str:
+def card(name: str, rows: Mapping[str, str], compared: Comparison, before: str, after: str) -> str:
     """Markdown. `rows`: what is worth knowing, with its value; before, after: the instructions."""
-    table = "\n".join(f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows)
+    lines = (f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows.items())
+    table = "\n".join(lines)
     same = "The instruction is unchanged." if before == after else f"## Instruction after\n\n{_quoted(after)}"
     return (
         f"# {name}\n\n**{compared}** (95 % interval of the paired difference, bootstrap over rounds)\n\n"

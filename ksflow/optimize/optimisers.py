@@ -25,30 +25,22 @@ class Optimizer:
 
     def __call__(self, course: OptimizerInputs) -> CandidateProgram:
         """The student. Raises what a model call or a grade raises."""
-        optimiser = self.make(**_taken(self.make, _settings(course)), **_demos(self.make, course.demos))
+        given = {
+            "metric": course.metric,
+            "max_metric_calls": course.rollouts,
+            "metric_threshold": max(course.start, math.ulp(1.0)),
+            "reflection_lm": course.teacher,
+            "prompt_model": course.teacher,
+            "task_model": dspy.settings.lm,
+            "reflection_minibatch_size": min(_REFLECTED, len(course.train)),
+            "bsize": min(_BATCH, len(course.train)),
+            **({} if course.demos is None else {"max_bootstrapped_demos": course.demos, "max_demos": course.demos}),
+        }
+        optimiser = self.make(**_taken(self.make, given))
         parts = {"trainset": course.train[: course.rollouts], "valset": course.validation, "seed": course.seed}
-        given = {**_taken(optimiser.compile, parts), **self.compile}
-        made: CandidateProgram = optimiser.compile(CandidateProgram(course.school), **given)
+        asked = {**_taken(optimiser.compile, parts), **self.compile}
+        made: CandidateProgram = optimiser.compile(CandidateProgram(course.school), **asked)
         return made
-
-
-def _settings(course: OptimizerInputs) -> dict[str, Any]:
-    """What optimisers take of a course, by the names of DSPy's parameters."""
-    return {
-        "metric": course.metric,
-        "max_metric_calls": course.rollouts,
-        "metric_threshold": max(course.start, math.ulp(1.0)),
-        "reflection_lm": course.teacher,
-        "prompt_model": course.teacher,
-        "task_model": dspy.settings.lm,
-        "reflection_minibatch_size": min(_REFLECTED, len(course.train)),
-        "bsize": min(_BATCH, len(course.train)),
-    }
-
-
-def _demos(make: Callable[..., Any], demos: int | None) -> dict[str, int]:
-    """Worked examples, where somebody says how many."""
-    return {} if demos is None else _taken(make, {"max_bootstrapped_demos": demos, "max_demos": demos})
 
 
 def _taken(called: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

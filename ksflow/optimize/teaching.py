@@ -228,6 +228,11 @@ class PromptCompiler:
         made.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
         return made
 
+    def mean(self, student: CandidateProgram, cases: Sequence[int]) -> float:
+        """The mean score of a student whose every case was graded."""
+        scores = self.scores[prompt_hash(student.predict)]
+        return sum(scores[case] for case in cases) / len(cases)
+
     def examine(self, student: CandidateProgram, cases: Sequence[int]) -> list[float]:
         """The scores of a student's answers. Raises what a model call or a grade raises."""
         with self._open():

@@ -10,12 +10,10 @@ import os
 import statistics
 import sys
 import time
-from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from ksflow import home, report
 from ksflow.config.compose import build
@@ -41,10 +39,8 @@ def optimize(words: list[str], overrides: list[str]) -> int:
     task = prepare(overrides)
     path = _destination(task.settings, task.cfg.stage, task.cfg.optimizer)
     with task.lineage() as lineage:
-        console = report.console(stderr=True)
-        console.file = sys.stderr  # whatever stderr is redirected to meanwhile
         try:
-            _Optimization(task, Transcript(lineage), console, path).run()
+            _Optimization(task, Transcript(lineage), path).run()
         except BudgetError as error:
             raise BudgetError(
                 f"{error} before the result was measured; the answers are kept: give more, the same command goes on"
@@ -55,35 +51,30 @@ def optimize(words: list[str], overrides: list[str]) -> int:
 def _destination(settings: Settings, stage: str, optimizer: str) -> Path:
     """Where the prompt goes; a name is given once, because runs on record go by it. ConfigError where it cannot be."""
     folder = Path(settings.folder, stage)
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"optimize.folder={settings.folder} cannot be written: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise ConfigError(f"optimize.folder={settings.folder} cannot be written; choose another")
-    if settings.name:
-        path = folder / f"{settings.name}.json"
-        if path.exists():
-            raise ConfigError(f"{path} is another prompt; choose another optimize.name, or remove it")
-        return path
-    numbered = (folder / f"{optimizer}_v{number}.json" for number in itertools.count(1))
-    return next(path for path in numbered if not path.exists())
+    names = [settings.name] if settings.name else (f"{optimizer}_v{number}" for number in itertools.count(1))
+    for path in (folder / f"{name}.json" for name in names):
+        if not path.exists():
+            return path
+    raise ConfigError(f"{path} is another prompt; choose another optimize.name, or remove it")
 
 
 class _Optimization:
-    """One call of the command."""
+    """One call of the command: measures, compiles, measures again, saves."""
 
-    def __init__(self, task: Task, transcript: Transcript, console: Console, path: Path) -> None:
-        self.task, self.transcript, self.console, self.path = task, transcript, console, path
+    def __init__(self, task: Task, transcript: Transcript, path: Path) -> None:
+        self.task, self.transcript, self.path = task, transcript, path
         self.school, self.parts, self.settings = task.school, task.parts, task.settings
-        self.graded = 0
-        self.start = self.best = 0.0
-        """Mean scores on the validation set: of the prompt as it is, and the best so far."""
-        self.began = time.monotonic()
+        self.graded, self.start, self.began = 0, 0.0, time.monotonic()
         self.meter = Meter(transcript, task.caps)
+        self.console = report.console(stderr=True)
+        self.console.file = sys.stderr  # whatever stderr is redirected to meanwhile
 
     def run(self) -> None:
-        """Measure, compile, measure again, save."""
+        """Say what comes of it. Raises BudgetError where the result could not be measured."""
         school, parts, stage = self.school, self.parts, self.task.cfg.stage
         kept = "answers are kept, the same command goes on"
         if not school.keeps:
@@ -95,7 +86,7 @@ class _Optimization:
         school.watch = self._progress
         with self._metered():
             base = school.student()
-            self.start = self.best = statistics.fmean(school.examine(base, parts.validation))
+            self.start = statistics.fmean(school.examine(base, parts.validation))
             before = school.examine(base, parts.held_out)
         made, remark = self._compile()
         with self._metered():
@@ -114,22 +105,28 @@ class _Optimization:
     def _say(self, line: str) -> None:
         self.console.print(line, markup=False, soft_wrap=True)
 
+    def _progress(self) -> None:
+        self.graded += 1
+        if self.graded % _EVERY == 0:
+            asked = counted(self.school.asked, "question")
+            self._say(f"{self.graded} answers graded, {asked} to the teacher, {spent(self.transcript.total)}")
+
     def _compile(self) -> tuple[Any, str]:
         """The best prompt on the validation set, the one it started from included, and a remark."""
         school, parts, settings = self.school, self.parts, self.settings
-        remark = "the start is perfect"
-        if self.start < metrics.PERFECT:
-            optimizer = build(self.task.cfg.optimizers[self.task.cfg.optimizer])
-            options = {name: getattr(settings, name) for name in ("rollouts", "demos", "seed")}
-            log = io.StringIO()  # bars and whole prompts
-            try:
-                with self._metered(_KEPT), redirect_stdout(log), redirect_stderr(log):
-                    made, remark = school.compile(optimizer, parts.train, parts.validation, start=self.start, **options)
-                    school.examine(made, parts.validation)
-            except BudgetError as error:
-                remark = f"stopped early, {error}; the best prompt until then"
-            finally:
-                home.write(self.path.with_suffix(".log"), redact(log.getvalue()))
+        if self.start >= metrics.PERFECT:
+            return school.best(parts.validation), "the start is perfect"
+        optimizer = build(self.task.cfg.optimizers[self.task.cfg.optimizer])
+        options = {"rollouts": settings.rollouts, "demos": settings.demos, "seed": settings.seed}
+        log = io.StringIO()  # bars and whole prompts
+        try:
+            with self._metered(_KEPT), redirect_stdout(log), redirect_stderr(log):
+                made, remark = school.compile(optimizer, parts.train, parts.validation, start=self.start, **options)
+                school.examine(made, parts.validation)
+        except BudgetError as error:
+            remark = f"stopped early, {error}; the best prompt until then"
+        finally:
+            home.write(self.path.with_suffix(".log"), redact(log.getvalue()))
         return school.best(parts.validation), remark
 
     def _metered(self, kept: float = 0.0) -> AbstractContextManager[None]:
@@ -137,44 +134,23 @@ class _Optimization:
         caps = self.task.caps
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (caps.get("minutes") or 1)}
         left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in caps.items()}
-        meter = Meter(self.transcript, left, given=caps)
-        return calling(record=self.transcript.keep, meter=meter.reserve)
+        return calling(record=self.transcript.keep, meter=Meter(self.transcript, left, given=caps).reserve)
 
-    def _progress(self) -> None:
-        self.graded += 1
-        validation = set(self.parts.validation)
-        whole = [scores for scores in self.school.scores.values() if scores.keys() >= validation]
-        best = max((statistics.fmean(scores[case] for case in validation) for scores in whole), default=0.0)
-        if self.graded % _EVERY == 0 or (self.start and best > self.best):
-            self._say(
-                f"{counted(self.graded, 'answer')} graded, {counted(self.school.asked, 'question')} to the teacher, "
-                f"best on validation {best:.3f}{f' (start {self.start:.3f})' if self.start else ''}, "
-                f"{spent(self.transcript.total)}"
-            )
-        self.best = max(self.best, best)
-
-    def _rows(self, made: Any, remark: str) -> list[tuple[str, str]]:
+    def _rows(self, made: Any, remark: str) -> dict[str, str]:
         """What the card says of how the prompt came about."""
-        parts, settings, told, histories = self.parts, self.settings, self.school.told, self.task.histories
-        targets = [t.evaluation.target for h in histories for t in h.final.trials if t.evaluation]
-        counts = [
-            f"{name} {len(cases)} of {rounds} rounds"
-            for name, cases, rounds in zip(("train", "validation", "held out"), parts[:3], parts.rounds, strict=True)
-        ]
-        optimizer, judge = self.task.cfg.optimizer, self.task.source.judge
-        return [
-            ("data", "; ".join(f"{h.problem.name}/{h.run} (problem {h.problem.digest[:12]})" for h in histories)),
-            ("target", ", ".join(dict.fromkeys(targets[-3:])) or "unknown"),
-            ("examples", ", ".join(counts)),
-            ("divided", parts.how),
-            ("metric", f"version {metrics.VERSION}, measure={settings.measure}"),
-            ("optimizer", f"{optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}"),
-            ("questions to the teacher", str(self.school.asked)),
-            ("validation", f"{self.start:.3f} -> {self.best:.3f}"),
-            ("worked examples", str(len(made.predict.demos))),
-            ("models", f"{told['model']}, teacher {told['teacher']}"),
-            ("cost of the last call of the command", spent(self.transcript.total)),
-            ("kernels judged by it", str(judge.asked if judge else 0)),
-            ("dspy", told["dspy"]),
-            ("date", datetime.now(UTC).date().isoformat()),
-        ]
+        task, parts, settings, told = self.task, self.parts, self.settings, self.school.told
+        sizes = zip(("train", "validation", "held out"), parts[:3], parts.rounds, strict=True)
+        return {
+            "data": "; ".join(f"{h.problem.name}/{h.run} (problem {h.problem.digest[:12]})" for h in task.histories),
+            "examples": ", ".join(f"{name} {len(cases)} of {rounds} rounds" for name, cases, rounds in sizes),
+            "divided": parts.how,
+            "metric": f"version {metrics.VERSION}, measure={settings.measure}",
+            "optimizer": f"{task.cfg.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}",
+            "questions to the teacher": str(self.school.asked),
+            "validation": f"{self.start:.3f} -> {self.school.mean(made, parts.validation):.3f}",
+            "worked examples": str(len(made.predict.demos)),
+            "models": f"{told['model']}, teacher {told['teacher']}",
+            "cost of the last call of the command": spent(self.transcript.total),
+            "kernels judged by it": str(task.source.judge.asked if task.source.judge else 0),
+            "dspy, date": f"{told['dspy']}, {datetime.now(UTC).date().isoformat()}",
+        }
