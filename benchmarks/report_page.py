@@ -99,19 +99,13 @@ def _acts(browser: Any) -> dict[str, Callable[[], None]]:
             mouse.move_by_offset(10, 3)
         mouse.perform()
 
-    def table() -> None:
-        found("#all summary").click()
-        rows = "return document.querySelectorAll('#trials tbody tr').length >= RUNS[0].trials.length"
-        while not browser.execute_script(rows):
-            time.sleep(0.1)
-
     return {
         "scrolling": lambda: wheel(""),
         "pointing at the chart": point,
         "counting minutes": lambda: found("[data-axis=minutes]").click(),
-        "opening the table": table,
+        "opening the table": lambda: found("#all summary").click(),
         "scrolling the table": lambda: wheel("#all .scroll"),
-        "showing a trial": lambda: found("#trials tbody tr:last-child .link").click(),
+        "showing a trial": lambda: found("#trials tbody tr:nth-child(100) .link").click(),
     }
 
 

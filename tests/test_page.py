@@ -132,8 +132,7 @@ def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -
 
 def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     facts = run_facts(run)
-    facts["trials"][-1]["idea"] = HOSTILE
-    facts["story"].append({"id": facts["trials"][-1]["id"], "came": [], "beside": []})
+    facts["story"].append({"id": facts["trials"][-1]["id"], "idea": HOSTILE, "came": [], "beside": []})
     facts["explanation"] = [f"matrix cores present {HOSTILE}"]
     text = as_markdown(facts)
     assert facts["winner_commit"] in text
@@ -342,10 +341,10 @@ def test_a_click_on_the_chart_shows_the_trial_and_pointing_at_it_where_it_came_f
 
     facts = run_facts(run)
     last = facts["trials"][-1]
-    last["idea"] = HOSTILE
-    last["why"] = HOSTILE
-    facts["story"][-1]["features"] = HOSTILE
-    facts["details"][last["id"]]["explanation"] = HOSTILE
+    hostile = {"idea": HOSTILE, "why": HOSTILE}
+    last |= hostile
+    facts["story"][-1] |= hostile | {"features": HOSTILE}
+    facts["details"][last["id"]] |= hostile | {"explanation": HOSTILE}
     facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
     opened(browser, as_html([facts, {**facts, "run": "other"}]), tmp_path)
     assert sum(browser.execute_script(_MARKS)) == len(facts["trials"])
@@ -389,8 +388,12 @@ def test_a_long_run_is_drawn_with_as_few_elements_as_a_short_one(run: Lineage, b
     assert sum(browser.execute_script(_MARKS)) == 5000
     assert browser.execute_script(elements) < few + 10
     browser.execute_script("document.getElementById('all').open = true")
-    rows = "return document.querySelectorAll('#trials tbody tr').length"
-    until(lambda: browser.execute_script(rows) == 5000)
+    rows = "return [...document.querySelectorAll('#trials tbody tr')].map(row => row.textContent)"
+    assert until(lambda: browser.execute_script(rows))[100:] == ["4900 more"]
+    browser.find_element("css selector", "#trials tr:last-child button").click()
+    assert browser.execute_script(rows)[200:] == ["4800 more"]
+    browser.execute_async_script("show(0, '04999').then(arguments[0])")
+    assert "-04999" in browser.find_element("id", "trial").text
     assert not errors(browser)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import yaml
 
-from ksflow.errors import counted
+from ksflow.errors import counted, one_line
 from ksflow.hardware import roofline
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
@@ -14,12 +14,14 @@ from ksflow.notes import calibration
 from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
 from ksflow.report import explanation
 from ksflow.report.headline import Headline, beside, called, headline, known_baselines
-from ksflow.report.page.details import trial_details
+from ksflow.report.page.details import idea, trial_details, why
 from ksflow.report.words import recorded
 
 _BUDGETS = ("evaluations", "minutes", "usd")
 """Of a call, those whose use the page of a run that goes on can tell."""
 _PYTORCH = "PyTorch"
+_WORDS = 140
+"""Letters of what is said of every trial; the details have all."""
 _Source = tuple[str, str, Explanation | None]
 """What the details of a trial are made of: its commit, its base's, its explanation."""
 
@@ -117,11 +119,11 @@ def _trials(
                 "verdict": recorded(trial),
                 "stale": trial.stale,
                 "unranked": found.unranked if found else "",
-                "why": trial.failure or (found.reason if found else ""),
+                "why": one_line(why(trial), _WORDS),
                 "us": _us(trial, claimed),
                 "best": best.id if best else "",
                 "best_us": _us(best, claimed) if best else None,
-                "idea": trial.experiment.description if trial.experiment else trial.name,
+                "idea": one_line(idea(trial), _WORDS),
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
                 "gain": _gain(trial, population),
                 "usd": usd,
@@ -175,6 +177,7 @@ def _story(claimed: Headline | None) -> list[Json]:
     return [
         {
             "id": trial.id,
+            "idea": idea(trial),
             "came": [text for text in (_step(trial, base), claimed.ratio(trial)) if text],
             "beside": [
                 one.id

@@ -29,7 +29,7 @@ def as_markdown(run: Json) -> str:
     for step in run["story"]:
         row = rows[step["id"]]
         came = "; ".join(step["came"]) or f"{_us(row['us'])} µs"
-        lines.append(f"1. {row['id']} ({_plain(came)}): {_plain(row['idea'])}")
+        lines.append(f"1. {row['id']} ({_plain(came)}): {_plain(step['idea'])}")
         if step.get("features"):
             lines.append(f"   Has {_plain(step['features'])}.")
     if run["explanation"]:

@@ -1,6 +1,7 @@
 "use strict";
 // Texts come from models, compilers and people: they are set as text, never as markup.
 const at = id => document.getElementById(id);
+const PACKED = JSON.parse(at("packed").textContent), ROWS = 100;
 let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, STAMP = "", shown = 0, axis = "trials";
 
 function make(tag, text, kind) {
@@ -23,8 +24,8 @@ function table(place, heads, rows) {
   const head = place.createTHead().insertRow();
   heads.forEach(([name, number], column) => { if (told[column]) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); } });
   const body = place.createTBody();
-  (function fill(from) {  // a part at a time, so that thousands of rows keep nobody waiting
-    for (const row of rows.slice(from, from + 100)) {
+  (function fill(from) {  // a part at a time: thousands of rows take the browser seconds
+    for (const row of rows.slice(from, from + ROWS)) {
       const line = body.insertRow();
       row.forEach((value, column) => {
         if (!told[column]) return;
@@ -34,7 +35,11 @@ function table(place, heads, rows) {
         if (value instanceof Node) cell.append(value); else cell.textContent = value ?? "";
       });
     }
-    if (from + 100 < rows.length && body.isConnected) setTimeout(fill, 10, from + 100);
+    if (from + ROWS >= rows.length) return;
+    const last = body.insertRow(), cell = last.insertCell(), more = make("button", `${rows.length - from - ROWS} more`, "link");
+    cell.colSpan = heads.length;
+    cell.append(more);
+    more.addEventListener("click", () => { last.remove(); fill(from + ROWS); });
   })(0);
   return place;
 }
@@ -48,11 +53,15 @@ function link(run, id) {
   found.addEventListener("click", () => show(run, id));
   return found;
 }
-async function unpack() {
-  if (DETAILS) return DETAILS;
-  const bytes = Uint8Array.from(atob(at("packed").textContent.trim()), letter => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return DETAILS = await new Response(stream).json();
+const UNPACKED = {};
+async function details(number, id) {  // they come in parts, of which one is unpacked when somebody asks for a trial in it
+  if (DETAILS) return DETAILS[number][id];
+  const part = Math.floor(RUNS[number].trials.findIndex(row => row.id === id) / PART);
+  UNPACKED[[number, part]] ??= (async () => {
+    const bytes = Uint8Array.from(atob(PACKED[number][part]), letter => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  })();
+  return (await UNPACKED[[number, part]])[id];
 }
 
 // -- the chart: a few paths hold all trials, so that thousands of them cost the browser no more than ten do
@@ -156,8 +165,7 @@ function point(index) {
     draw(edges, "circle", { cx: from[0], cy: from[1], r: 5 });
   });
   draw(edges, "circle", { cx: x, cy: y, r: 7 });
-  const idea = row.idea.length > 140 ? row.idea.slice(0, 139) + "…" : row.idea;
-  tip.replaceChildren(make("b", `${row.id} ${row.verdict}${row.us ? `, ${figure(row.us)} µs` : ""}`), make("span", idea));
+  tip.replaceChildren(make("b", `${row.id} ${row.verdict}${row.us ? `, ${figure(row.us)} µs` : ""}`), make("span", row.idea));
   if (row.gain != null) tip.append(make("span", `${percent(row.gain)} over its base ${row.parents[0]}`, "quiet"));
   const room = at("chart").clientWidth - tip.offsetWidth - 8;
   tip.style.left = `${Math.max(4, Math.min(x + 12, room))}px`;
@@ -192,22 +200,23 @@ function evidence(found) {
   return place;
 }
 async function show(number, id) {
-  const run = RUNS[number], row = run.trials.find(one => one.id === id), place = at("trial"), details = (await unpack())[number]?.[id];
+  const run = RUNS[number], row = run.trials.find(one => one.id === id), place = at("trial");
   if (!row) return;
+  const found = await details(number, id);
   place.replaceChildren(make("h3", `${id} · ${row.verdict}${row.us ? " · " + figure(row.us) + " µs" : ""}${id === run.winner ? " · winner" : ""}`));
   if (run.approved[id]) place.append(make("p", run.approved[id]));
-  place.append(make("p", row.idea));
-  if (row.why) place.append(make("p", row.why, "rejected"));
+  place.append(make("p", found?.idea ?? row.idea));
+  if (row.why) place.append(make("p", found?.why ?? row.why, "rejected"));
   const parents = make("p", row.parents.length ? "base " : "no base", "quiet");
   row.parents.forEach((parent, index) => { if (index) parents.append(", reference "); parents.append(link(number, parent)); });
   place.append(parents);
   if (row.predicted) place.append(make("p", `predicted ${percent(row.predicted[0])} to ${percent(row.predicted[1])}; measured ${row.gain == null ? "nothing" : percent(row.gain)} over its base`));
-  if (details) {
-    if (details.rubric) place.append(make("p", "rubric: " + details.rubric, "quiet"));
-    if (details.explanation) place.append(make("h4", "what it does"), make("pre", details.explanation));
-    if (details.diff) place.append(make("h4", "what changed from its base"), diffed(details.diff));
-    if (details.source) place.append(make("h4", "source"), make("pre", details.source));
-    if (details.evidence) place.append(make("h4", "evidence"), evidence(details.evidence));
+  if (found) {
+    if (found.rubric) place.append(make("p", "rubric: " + found.rubric, "quiet"));
+    if (found.explanation) place.append(make("h4", "what it does"), make("pre", found.explanation));
+    if (found.diff) place.append(make("h4", "what changed from its base"), diffed(found.diff));
+    if (found.source) place.append(make("h4", "source"), make("pre", found.source));
+    if (found.evidence) place.append(make("h4", "evidence"), evidence(found.evidence));
   }
   place.hidden = false;
   place.focus({ preventScroll: true });
@@ -242,7 +251,7 @@ function listing() {
 }
 function told(run, step) {
   const row = run.trials[PLACE.get(step.id)], line = make("li"), beside = step.beside.length;
-  line.append(link(shown, step.id), ` ${step.came.join("; ") || (row.us ? figure(row.us) + " µs" : row.verdict)}`, make("p", row.idea));
+  line.append(link(shown, step.id), ` ${step.came.join("; ") || (row.us ? figure(row.us) + " µs" : row.verdict)}`, make("p", step.idea));
   if (step.features) line.append(make("p", "has " + step.features, "quiet"));
   if (beside) {
     const more = make("details");

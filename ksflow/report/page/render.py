@@ -11,6 +11,8 @@ from jinja2 import Environment
 from ksflow.records import Json
 
 _HERE = Path(__file__).parent
+_PART = 50
+"""Trials whose details are unpacked at once."""
 
 
 def as_html(runs: Sequence[Json], live: bool = False) -> str:
@@ -23,7 +25,8 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     return template.render(
         runs=runs,
         facts=_inside_a_script(shown),
-        packed=_packed(details),
+        packed=json.dumps([_packed(run["trials"], found) for run, found in zip(runs, details, strict=True)]),
+        part=_PART,
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         script=(_HERE / "page.js").read_text(encoding="utf-8"),
         live=live,
@@ -36,11 +39,13 @@ def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     return shown, [run["details"] for run in runs]
 
 
-def _packed(value: object) -> str:
-    """JSON, compressed, in letters that a page can hold."""
-    return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
+def _packed(trials: Sequence[Json], details: Json) -> list[str]:
+    """The details of so many trials each as JSON, compressed, in letters that a page can hold."""
+    parts = (trials[at : at + _PART] for at in range(0, len(trials), _PART))
+    texts = (json.dumps({row["id"]: details.get(row["id"]) for row in part}, allow_nan=False) for part in parts)
+    return [base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() for text in texts]
 
 
 def _inside_a_script(value: object) -> str:
     """JSON that ends no script element, whatever models wrote into it."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
