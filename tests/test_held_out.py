@@ -17,7 +17,7 @@ from ksflow.optimize.examples import Source, gather
 from ksflow.optimize.held_out import PARTS, split_rounds
 from ksflow.optimize.metrics import Grader
 from ksflow.problem.loader import load
-from ksflow.prompts.render import outcomes
+from ksflow.prompts.render import outcome
 from ksflow.records import Choice, Evaluation, Experiment, Note, Plan, Population, Problem, Trial, family
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
@@ -71,7 +71,7 @@ class Pupil:
 
 
 def selector(problem: Problem, known: Population) -> str:
-    return f"{len(known.trials)} trials\n{outcomes(known.trials, known)}"
+    return f"{len(known.trials)} trials\n" + "\n".join(outcome(trial, known) for trial in known.trials)
 
 
 def designer(problem: Problem, known: Population, choice: Choice, notes: tuple[Note, ...]) -> str:

@@ -57,9 +57,10 @@ class LocalJudge(Evaluator):
     """Judges kernels on this machine: on its CPU, or on its GPUs, of which each has a judge process of its own.
 
     devices: how many of the GPUs to use at once; None means all. control: time the incumbent against itself with
-    `claims` of being faster only, or `always`. On a GPU: profile: read hardware counters of every accepted kernel;
-    sanitize: have compute-sanitizer look at those faster than the incumbent. grace_s: for the judge's own work beside a
-    problem's limits; contents of a case that fills a device may take half a minute each.
+    `claims` of being faster only, or `always`. On a GPU: profile: read hardware counters of every accepted kernel,
+    None means where they can be read; sanitize: have compute-sanitizer look at those faster than the incumbent.
+    grace_s: for the judge's own work beside a problem's limits; contents of a case that fills a device may take half a
+    minute each.
     """
 
     profiles = True
@@ -70,7 +71,7 @@ class LocalJudge(Evaluator):
         target: Target,
         devices: int | None = None,
         control: str = "claims",
-        profile: bool = False,
+        profile: bool | None = False,
         sanitize: bool = True,
         grace_s: float = _GRACE_S,
     ) -> None:

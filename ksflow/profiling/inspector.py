@@ -10,6 +10,7 @@ from ksflow.profiling.workload import Workload, workloads
 from ksflow.records import Claim, Kernel, Problem, ProfilePage, SanitizerFinding
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
+_REFUSALS = 3
 _LOCK_S = 600.0
 """So long is a device waited for that others judge on by turns."""
 
@@ -45,14 +46,16 @@ class Findings:
 class Inspector:
     """Which tools look at which kernels."""
 
-    profile: bool
-    """Counters of every kernel."""
+    profile: bool | None
+    """Counters of every kernel; None is where they can be read: after so many refusals in a row nobody asks again."""
     sanitize: bool
     """compute-sanitizer on those that are faster than the incumbent, once each; AMD has no such tool."""
     platform: str = "cuda"
     """`cuda` or `hip`: on any other, there is no device that a tool could look at."""
     _sanitized: dict[tuple[str, str], tuple[SanitizerFinding, ...]] = field(default_factory=dict)
     """By the problem's digest and the kernel's."""
+    _refused: list[str] = field(default_factory=list)
+    """Why counters could not be read, since they last could."""
 
     def __call__(
         self, accepted: AcceptedKernel, claim: Claim | None, environment: Mapping[str, str], device_uuid: str
@@ -63,17 +66,18 @@ class Inspector:
         lock is held while tools run.
         """
         winner = self.sanitize and self.platform == "cuda" and claim is not None and claim.faster
-        if self.platform not in ("cuda", "hip") or not (self.profile or winner):
+        counted = self.profile or (self.profile is None and len(self._refused) < _REFUSALS)
+        if self.platform not in ("cuda", "hip") or not (counted or winner):
             return Findings()
         page = None
         key = accepted.problem.digest, accepted.kernel.digest
         try:
-            if self.profile or key not in self._sanitized:
+            if counted or key not in self._sanitized:
                 with lock_device(device_uuid, _LOCK_S):
                     watched = accepted.workloads()
-                    if self.profile:
+                    if counted:
                         tool = rocprof if self.platform == "hip" else ncu
-                        page = tool.profile(watched[0], _PATIENCE_S, environment)
+                        page = self._readable(tool.profile(watched[0], _PATIENCE_S, environment))
                     if winner and key not in self._sanitized:
                         chosen = sanitizer.TOOLS[:3]
                         self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, chosen, environment)
@@ -84,6 +88,14 @@ class Inspector:
             )
         rows = self._sanitized[key] if winner else ()
         return Findings(page, rows, _fault(accepted, rows))
+
+    def _readable(self, page: ProfilePage) -> ProfilePage | None:
+        """The page; None for a refusal where nobody insists on counters."""
+        if not page.refused:
+            self._refused.clear()
+            return page
+        self._refused.append(page.refused)
+        return page if self.profile else None
 
 
 def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:

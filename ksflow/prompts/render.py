@@ -4,7 +4,7 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ksflow.errors import short
 from ksflow.hardware.compiler_report import by_time
@@ -262,11 +262,6 @@ def outcome(trial: Trial, population: Population) -> str:
         return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     return f"{line}{trial.verdict} {short(reason, 300)}".rstrip()
-
-
-def outcomes(trials: Iterable[Trial], population: Population) -> str:
-    """One line for each trial."""
-    return "\n".join(f"- {outcome(trial, population)}" for trial in trials) or "(none)"
 
 
 def table(titles: list[str], rows: list[list[str]]) -> str:

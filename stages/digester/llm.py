@@ -22,6 +22,7 @@ from ksflow.notes.relevance import ShownPassage, passages, question
 from ksflow.prompts import render
 from ksflow.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.prompts.findings import findings as written
+from ksflow.prompts.outcomes import reports
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
 from ksflow.source.tokens import estimate
 from ksflow.stages.digester.places import Places, chooser
@@ -68,7 +69,10 @@ class Digest(dspy.Signature):  # type: ignore[misc]
     target: str = dspy.InputField(desc="the hardware that they are for")
     current: str = dspy.InputField(desc="the findings so far")
     documents: str = dspy.InputField(desc="what to read; each passage is below a line with its source")
-    outcomes: str = dspy.InputField(desc="what was tried since, and what came of it; the number is the trial's id")
+    outcomes: str = dspy.InputField(
+        desc="what was tried, and what came of it; the number is the trial's id. Of the newest there are times and "
+        "gains by shape, what compiler and hardware counters say, or why they failed"
+    )
     notes: tuple[Note, ...] = dspy.OutputField(
         desc='a list, possibly empty, of objects {"title": "...", "text": "... [1]. ...", "sources": ["..."], '
         '"quotes": ["..."], "targets": ["..."], "closes": ["..."], '
@@ -112,10 +116,12 @@ class LlmDigester:
         findings: int = 6_000,
         target: Target | None = None,
         seed: int = 0,
+        outcomes: int = 10_000,
     ) -> None:
         """`tokens` bounds all that is sent in one digestion (answers not counted), `minutes` how long it takes: no
         piece is begun and nothing is asked again after that, and no call lasts longer. `piece_kb` bounds what one call
-        reads, `findings` the current notes, in tokens. `prompt`: see `Program`.
+        reads, `findings` the current notes and `outcomes` what came of the latest trials, in tokens. `prompt`: see
+        `Program`.
         """
         for name, value in (("piece_kb", piece_kb), ("tokens", tokens), ("minutes", minutes)):
             if value is not None and not value > 0:
@@ -125,7 +131,7 @@ class LlmDigester:
         self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed)
         self.places = Program("digester=llm", Places, lm, attempts, None, seed)
         self.room = ReadingBudget(tokens, 0, piece_kb * 1000)
-        self.minutes, self.findings, self.target = minutes, findings, target
+        self.minutes, self.findings, self.target, self.outcomes = minutes, findings, target, outcomes
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
 
@@ -258,13 +264,17 @@ class LlmDigester:
         current = sorted((note for note in work.notes.values() if note.title in work.mine), key=lambda note: note.title)
         fastest = ", ".join(trial.id for trial in work.population.ranked[:3])
         told = f"\nThe fastest, which are never closed: {fastest}" if trials and fastest else ""
+
+        def outcomes(room: int) -> str:
+            return reports(trials, work.population, work.problem, room - estimate(told))
+
         return self.program.brief(
             [
                 Section("task", STABLE, render.summary(work.problem)),
                 Section("target", STABLE, self._machine()),
                 Section("current", STABLE, lambda room: written(current, room), self.findings, priority=1),
                 Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip() or "(none)"),
-                Section("outcomes", VOLATILE, render.outcomes(trials, work.population) + told),
+                Section("outcomes", VOLATILE, lambda room: outcomes(room) + told, self.outcomes, priority=1),
             ]
         )
 

@@ -11,8 +11,8 @@ class LocalEvaluator(LocalJudge):
 
     isolation_floor: refuse to run kernels in boxes weaker than this. control: time the incumbent against itself with
     `claims` of being faster only, or `always`. devices: how many of the GPUs to use at once; null means all. profile:
-    read hardware counters of every kernel that a GPU accepts. sanitize: have compute-sanitizer look at those faster
-    than the incumbent.
+    read hardware counters of every kernel that a GPU accepts; null means where they can be read. sanitize: have
+    compute-sanitizer look at those faster than the incumbent.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class LocalEvaluator(LocalJudge):
         isolation_floor: str = "rlimits",
         control: str = "claims",
         devices: int | None = None,
-        profile: bool = False,
+        profile: bool | None = None,
         sanitize: bool = True,
     ) -> None:
         if isolation_floor not in LEVELS:

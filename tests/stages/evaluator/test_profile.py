@@ -420,6 +420,22 @@ def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
     assert Inspector(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == Findings()
 
 
+def test_counters_are_read_unless_they_are_refused_three_times_in_a_row(
+    install: Install, problem: Problem, tmp_path: Path, gpu: str
+) -> None:
+    (tmp_path / "bin/says").write_text("==ERROR== ERR_NVGPUCTRPERM\n")
+    (tmp_path / "container.json").write_text("{}")
+    install("ncu", f"cat {tmp_path}/bin/says")
+    strong = AcceptedKernel(problem, KERNEL, BuildResult(str(tmp_path / "container.json"), mode="strong"))
+    watch = Inspector(profile=None, sanitize=False)
+    assert [watch(strong, None, {}, gpu) for _ in range(5)] == [Findings()] * 5
+    assert len(watch._refused) == 3
+    insists = Inspector(profile=True, sanitize=False)(strong, None, {}, gpu)
+    assert insists.profile
+    assert "administrators" in insists.profile.refused
+    assert Inspector(profile=False, sanitize=False)(strong, None, {}, gpu) == Findings()
+
+
 def test_host_code_is_looked_at_too_and_findings_are_told(
     install: Install, problem: Problem, tmp_path: Path, gpu: str
 ) -> None:

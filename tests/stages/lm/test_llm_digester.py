@@ -9,7 +9,19 @@ import pytest
 from ksflow.errors import ConfigError, StageError
 from ksflow.notes.document_claims import TEXT, claims
 from ksflow.notes.documents import Progress, Unread, locate
-from ksflow.records import Document, Evaluation, Material, Note, Passage, Population, Status, Target, Verdict
+from ksflow.prompts.brief import count
+from ksflow.records import (
+    Document,
+    Evaluation,
+    Material,
+    Note,
+    Passage,
+    Population,
+    ProfilePage,
+    Status,
+    Target,
+    Verdict,
+)
 from ksflow.stages.digester.llm import LlmDigester
 from lm.scripted import dummy, scripted
 from lm.server import Reply
@@ -133,6 +145,27 @@ def test_claims_are_sentences_bullets_and_rows(text, found):
 def test_a_lesson_is_the_runs_own(problem, population):
     (note,) = digest(problem, saying(LESSON), Material((), population))
     assert (note.targets, note.problems, note.sources, note.quotes) == (("h100",), ("toy",), ("00002",), ("",))
+
+
+def test_the_newest_outcomes_are_told_by_shape_with_counters_and_reasons_and_the_rest_in_a_line(
+    problem, population, calls
+):
+    page = ProfilePage(tool="ncu", page="gemm: 41 us\n  bound by DRAM: 71 % of its peak")
+    seed, better, failed = population.trials
+    better = replace(better, evaluation=better.evaluation.with_evidence(profile=page))
+    known = Population((seed, better, failed))
+    digest(problem, saying(), Material((), known))
+    shown = calls[-1].messages[-1]["content"]
+    assert "| shape | parent 00001 | this 00002 | gain |" in shown
+    assert "bound by DRAM: 71 %" in shown
+    assert f"Attempt 00003 at this experiment: {failed.verdict}" in shown
+    many = Population((*known.trials, *(replace(better, id=f"0{n:04}") for n in range(4, 40))))
+    digest(problem, saying(), Material((), many), outcomes=4_000)
+    shown = calls[-1].messages[-1]["content"].partition("## outcomes ##")[2]
+    assert count(shown) < 4_300
+    assert all(f"- {trial.id} from" in shown for trial in many.trials[1:])
+    assert 1 < shown.count("bound by DRAM") < 37
+    assert shown.rindex("bound by DRAM") > shown.index("- 00039 from")
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""What came of experiments, for who draws lessons from them: the newest in full, the others in a line each."""
+
+from collections.abc import Iterator, Sequence
+
+from ksflow.errors import short
+from ksflow.prompts.brief import count
+from ksflow.prompts.failures import told
+from ksflow.prompts.hardware import hardware
+from ksflow.prompts.render import outcome, sentences, times
+from ksflow.records import Population, Problem, Trial
+
+_DESCRIPTION = 600  # characters
+_REASON = 1_500  # of why it failed, with what compiler and judge said
+_HARDWARE = 2_500  # of compiler's lines and counters
+
+
+def reports(trials: Sequence[Trial], population: Population, problem: Problem, tokens: int) -> str:
+    """A line for each trial, the oldest first; the newest of them, as many as have room, with times and gains by shape,
+    what compiler and counters say, or why they failed. Where not even the lines fit the oldest are counted.
+    """
+    shown: list[str] = []
+    lines = [f"- {outcome(trial, population)}" for trial in trials]
+    sizes = [count(line) + 1 for line in lines]
+    first = next((at for at in range(len(lines)) if sum(sizes[at:]) <= tokens), len(lines))
+    room = tokens - sum(sizes[first:])
+    for trial, line, size in reversed([*zip(trials, lines, sizes, strict=True)][first:]):
+        full = "\n".join([line, *_details(trial, population, problem)])
+        more = count(full) + 1 - size
+        shown.insert(0, full if more <= room else line)
+        room -= more if more <= room else 0
+    return "\n".join([*([f"({first} earlier ones are not shown)"] if first else []), *shown]) or "(none)"
+
+
+def _details(trial: Trial, population: Population, problem: Problem) -> Iterator[str]:
+    """What a line leaves out."""
+    if trial.experiment:
+        yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
+    if trial.evaluation is None or not trial.evaluation.accepted:
+        yield _cut(told(trial), _REASON)
+        return
+    yield times(trial, population.step(trial))
+    if found := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
+        yield _cut(found, _HARDWARE)
+    if trial.kernel and trial.kernel.report:
+        yield f"Its writer's report: {short(trial.kernel.report, _DESCRIPTION)}"
+
+
+def _cut(text: str, room: int) -> str:
+    """The first whole lines that fit."""
+    return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."
