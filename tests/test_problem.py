@@ -56,7 +56,7 @@ def test_a_section_ends_where_its_level_does_and_code_has_no_headings() -> None:
 
 
 def test_models_read_what_the_task_computes_and_nothing_of_what_the_judge_needs(tmp_path: Path) -> None:
-    for name in ("fp8_gemm", "softmax", "trimul"):
+    for name in ("depthwise_conv3d", "fp8_gemm", "softmax", "trimul"):
         shown = load(name).shown
         for word in ("def oracle", "upstream_check", "UPSTREAM", "ksflow.judge", "Runs in the judge"):
             assert word not in shown, (name, word)
@@ -234,7 +234,7 @@ def test_case_sets_of_equal_sizes_are_told_apart_by_their_tests_and_seeds(mine: 
 
 
 def test_a_missing_problem_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: fp8_gemm, "):
+    with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: depthwise_conv3d, fp8_gemm, "):
         load("fp8_gem")
     with pytest.raises(ConfigError, match=r"no case set 'cpus'; did you mean cpu\?"):
         load("fp8_gemm", "cpus")

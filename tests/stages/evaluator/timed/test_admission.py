@@ -89,6 +89,8 @@ def test_a_sound_problem_is_admitted(trap: Admit) -> None:
         ("softmax", None),
         ("fp8_gemm", None),
         pytest.param("fp8_gemm", "e4m3fn_kmajor", marks=pytest.mark.slow),
+        pytest.param("depthwise_conv3d", None, marks=pytest.mark.slow),
+        pytest.param("depthwise_conv3d", "float32", marks=pytest.mark.slow),
         pytest.param("trimul", None, marks=pytest.mark.slow),
         pytest.param("trimul", "static", marks=pytest.mark.slow),
     ],
