@@ -1,19 +1,29 @@
-// The definition, one thread for each output; neighbouring threads read neighbouring inputs.
+// The definition, one work-item for each output; neighbours read neighbouring inputs.
 // launch: naive [cdiv(n * c * (d - kd + 1) * h * w, BX)] [BX] (x, f, y, n, c, d, h, w, kd, kh, kw)
 #include <hip/hip_runtime.h>
 
-constexpr int BX = 256;  // tune: 64 128 256 512 | block: threads of a block, along w
+constexpr int BX = 256;  // tune: 64 128 256 512 | block: work-items of a block, along w
 
 #if SIZE == 4
 typedef float element;
+static __device__ float wide(element v) { return v; }
+static __device__ element narrow(float v) { return v; }
 #elif HALF
 typedef _Float16 element;
+static __device__ float wide(element v) { return (float)v; }
+static __device__ element narrow(float v) { return (element)v; }
 #else
-typedef __bf16 element;
+typedef unsigned short element;
+static __device__ float wide(element v) { return __uint_as_float((unsigned)v << 16); }
+static __device__ element narrow(float v) {
+  unsigned bits = __float_as_uint(v);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
 #endif
 
-extern "C" __global__ void __launch_bounds__(BX)
-    naive(const element *x, const element *f, element *y, int n, int c, int d, int h, int w, int kd, int kh, int kw) {
+extern "C" __global__ __launch_bounds__(BX) void naive(const element *x, const element *f, element *y, int n, int c, int d, int h,
+                                                       int w, int kd, int kh, int kw) {
   long at = (long)blockIdx.x * BX + threadIdx.x;
   int depth = d - kd + 1;
   if (at >= (long)n * c * depth * h * w) return;
@@ -26,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(BX)
       for (int k = 0; k < kw; ++k) {
         int row = r + j - kh / 2, column = q + k - kw / 2;
         if (row < 0 || row >= h || column < 0 || column >= w) continue;
-        sum += float(x[((p * d + z + i) * h + row) * w + column]) * float(taps[(i * kh + j) * kw + k]);
+        sum += wide(x[((p * d + z + i) * h + row) * w + column]) * wide(taps[(i * kh + j) * kw + k]);
       }
-  y[at] = element(sum);
+  y[at] = narrow(sum);
 }
