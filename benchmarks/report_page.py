@@ -1,13 +1,14 @@
 """How long the page of a long run takes: made from the lineage, opened, scrolled and zoomed in headless Chromium.
 
-    python benchmarks/report_page.py LINEAGE [PROBLEM RUN]      fp8_gemm dry
+    python benchmarks/report_page.py LINEAGE [PROBLEM RUN [TRIALS]]      fp8_gemm dry
 
-A run to try it on: `python -m ksflow recipe=dry_run designer=random loop.evaluations=5000 loop.confirm=false`. Needs
-Debian's chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer
-than 50 ms has ended. A pause is the longest time between two frames while somebody turns the wheel from the top to the
-end, moves the pointer over the chart, has it count minutes, opens the table of all trials and turns the wheel over it,
-clicks on a trial. CPU is that of the page's own thread; where others use the machine, it says more than the clock. The
-browser has no GPU.
+With TRIALS the run's own trials are repeated until there are so many, each with a time, parents and details of its own.
+A long run: `python -m ksflow recipe=dry_run designer=random loop.evaluations=5000 loop.confirm=false`. Needs Debian's
+chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer than 50 ms
+has ended. A pause is the longest time between two frames while somebody turns the wheel from the top to the end, moves
+the pointer over the chart, has it count minutes, opens the table of all trials and turns the wheel over it, clicks on a
+trial. CPU is that of the page's own thread; where others use the machine, it says more than the clock. The browser has
+no GPU.
 """
 
 import sys
@@ -43,14 +44,14 @@ _WHEEL, _STEPS = 240, 30
 
 def main(words: list[str]) -> int:
     """Print the figures; 0."""
-    place, problem, run = [*words, *["", "fp8_gemm", "dry"][len(words) :]]
+    place, problem, run, trials = [*words, *["", "fp8_gemm", "dry", "0"][len(words) :]]
     began = time.perf_counter()
     lineage = Lineage(Path(place), problem, run, create=False)
     facts = run_facts(lineage)
     lineage.close()
-    page = as_html([facts])
+    page = as_html([repeated(facts, int(trials))])
     made, cpu_s = time.perf_counter() - began, time.process_time()
-    print(f"{len(facts['trials'])} trials: made in {made:.1f} s, {cpu_s:.1f} s of CPU", flush=True)
+    print(f"{max(len(facts['trials']), int(trials))} trials: made in {made:.1f} s, {cpu_s:.1f} s of CPU", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "page.html")
         file.write_text(page, encoding="utf-8")
@@ -68,6 +69,18 @@ def main(words: list[str]) -> int:
                 longest, cpu_s = browser.execute_async_script(_LONGEST), _cpu_s(browser) - before
                 print(f"{name}: longest pause {longest:.0f} ms, {1000 * cpu_s:.0f} ms of CPU in all", flush=True)
     return 0
+
+
+def repeated(facts: dict[str, Any], count: int) -> dict[str, Any]:
+    """The same run with so many trials at least."""
+    like = [row for row in facts["trials"] if row["parents"]]
+    rows, details = [*facts["trials"]], {**facts["details"]}
+    for number in range(len(rows), count):
+        row, id = like[number % len(like)], f"{number + 1:05}"
+        times = {"us": row["us"] and row["us"] * (1 + number % 97 / 50), "at": row["at"] + number}
+        rows.append(row | times | {"id": id, "parents": [like[number % 2]["id"], like[0]["id"]]})
+        details[id] = details[row["id"]] | {"diff": f"-{id}\n{details[row['id']]['diff']}"}
+    return facts | {"trials": rows, "details": details}
 
 
 def _cpu_s(browser: Any) -> float:

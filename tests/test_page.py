@@ -23,7 +23,7 @@ from test_session import Run
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of, speedup
-from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, run_facts
+from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
 from ksflow.report.page.details import _diff
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
@@ -329,7 +329,14 @@ def many(facts: dict[str, Any], count: int) -> dict[str, Any]:
 def test_a_page_is_small_whatever_the_run(run: Lineage) -> None:
     facts = run_facts(run)
     assert len(as_html([many(facts, 20)]).encode()) < 150_000
-    assert len(as_html([many(facts, 5000)]).encode()) < 4_000_000
+    long = many(facts, 5000)
+    assert len(as_html([long]).encode()) < 4_000_000
+    for id, details in long["details"].items():
+        details["diff"] = "\n".join(f"+  y[{number}] = x[{id} * {number}];" for number in range(200))
+    assert len(as_html([long]).encode()) < 4_000_000
+    (told,) = apart([long])[1]
+    assert not told[facts["winner"]].get("left_out")
+    assert sum(bool(one.get("left_out")) for one in told.values()) > 1000
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ const MARK = { turn: "h.01", dot: "h.01", seed: "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3
 
 function chart() {
   const run = RUNS[shown], place = at("chart"), svg = place.firstElementChild, wide = place.clientWidth, high = wide < 600 ? 320 : 400;
-  const left = 50, right = wide - 14, top = 36, bottom = high - 42;
+  const left = 60, right = wide - 14, top = 36, bottom = high - 42;
   const way = new Set(run.story.map(step => step.id)), shownBest = RUNS.flatMap(one => one.trials.map(row => row.best_us).filter(Boolean));
   const scores = run.trials.filter(counts).map(row => row.us).sort((a, b) => a - b), known = run.trials.filter(row => counts(row) && (way.has(row.id) || row.id in run.baselines)).map(row => row.us);
   const low = least([...scores.slice(0, 1), ...shownBest]) / 1.06, slow = most([...known, ...shownBest, ...scores.slice(0, Math.ceil(.9 * scores.length))]) * 1.06;  // the slowest few lie on the upper edge
@@ -119,7 +119,7 @@ function chart() {
   }
   for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
   draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes", usd: "US dollars" }[axis]);
-  draw(svg, "text", { x: left - 40, y: bottom + 35 }, "µs, less is better");
+  draw(svg, "text", { x: 10, y: bottom + 35 }, "µs, less is better");
   let taken = [];
   for (const [id, name] of Object.entries(run.baselines)) {
     const level = POINTS[PLACE.get(id)]?.[1];
@@ -212,6 +212,7 @@ async function show(number, id) {
   place.append(parents);
   if (row.predicted) place.append(make("p", `predicted ${percent(row.predicted[0])} to ${percent(row.predicted[1])}; measured ${row.gain == null ? "nothing" : percent(row.gain)} over its base`));
   if (found) {
+    if (found.left_out) place.append(make("p", `This run is so long that its page leaves out source, changes and evidence: git -C ${run.repository} show ${run.problem}/${run.run}/${id}`, "quiet"));
     if (found.rubric) place.append(make("p", "rubric: " + found.rubric, "quiet"));
     if (found.explanation) place.append(make("h4", "what it does"), make("pre", found.explanation));
     if (found.diff) place.append(make("h4", "what changed from its base"), diffed(found.diff));
@@ -267,7 +268,7 @@ function page() {
   at("problem").textContent = `${run.problem} · ${run.run}`;
   at("headline").textContent = run.headline;
   const words = [trust.machine, trust.date, run.start, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
-    trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && `unranked: ${trust.unranked}`];
+    trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && !run.headline.includes(trust.unranked) && `unranked: ${trust.unranked}`];
   at("trust").textContent = words.filter(Boolean).join(" · ");
   at("where").textContent = `${run.repository}, commit ${run.winner_commit}; machine ${trust.target ?? "unknown"}`;
   at("figures").replaceChildren(...cards(run));

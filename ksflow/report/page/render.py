@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from ksflow.records import Json
 _HERE = Path(__file__).parent
 _PART = 50
 """Trials whose details are unpacked at once."""
+_LETTERS = 6_000_000
+"""Of the details of a run, all together; they are packed to a fifth or less."""
 
 
 def as_html(runs: Sequence[Json], live: bool = False) -> str:
@@ -36,7 +39,20 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
 def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     """What a page shows at once, and the details, which it looks up when somebody asks for them."""
     shown = [{key: value for key, value in run.items() if key != "details"} for run in runs]
-    return shown, [run["details"] for run in runs]
+    return shown, [_bounded(run) for run in runs]
+
+
+def _bounded(run: Json) -> Json:
+    """The details of a run. Where there is no room for all, the winner's ancestors and then the fastest have theirs; of
+    the others is said where git has them."""
+    details, left, found = run["details"], _LETTERS, {}
+    fastest = sorted(run["trials"], key=lambda row: row["us"] or math.inf)
+    for name in dict.fromkeys([*(step["id"] for step in run["story"]), *(row["id"] for row in fastest)]):
+        whole = details.get(name)
+        left -= len(json.dumps(whole))
+        shorter = {"idea": whole["idea"], "why": whole["why"], "left_out": True} if whole else None
+        found[name] = whole if left > 0 else shorter
+    return found
 
 
 def _packed(trials: Sequence[Json], details: Json) -> list[str]:
