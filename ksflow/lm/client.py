@@ -14,7 +14,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
-from ksflow.lm.connection import connect, mark, takes_marks
+from ksflow.lm.connection import connect, mark, speaks_chat_elsewhere, takes_marks
 from ksflow.lm.engines import Given
 from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
@@ -132,6 +132,9 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         marked = self._marked(sent)
         made = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
         config = mark(self.owner, self.config, len(made.messages)) if marked else self.config
+        if "max_tokens" in body and speaks_chat_elsewhere(self.owner):
+            more = {"max_tokens": body["max_tokens"]}
+            config = {**config, "max_tokens": None, "extensions": {**config.get("extensions", {}), **more}}
         return replace(made, config=replace(made.config, **config)) if config else made
 
     def _marked(self, sent: Messages) -> Messages | None:

@@ -62,6 +62,13 @@ def takes_marks(model: ModelSettings) -> bool:
     return model.engine == "lm15" and resolved(model.model)[0] == "anthropic"
 
 
+def speaks_chat_elsewhere(model: ModelSettings) -> bool:
+    """Whether it is reached at another server than OpenAI's, by its protocol: such servers know `max_tokens`, and many
+    take no notice of the newer `max_completion_tokens`, which lm15 sends.
+    """
+    return model.engine == "lm15" and bool(model.api_base) and resolved(model.model)[0] == "openai-chat"
+
+
 def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
     """What requests say, with the mark behind the last message but one of so many."""
     if model.engine == "lm15":

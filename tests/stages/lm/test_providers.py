@@ -66,6 +66,13 @@ def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(
     assert "cache_control" in request["system"][0]
 
 
+def test_a_server_of_ones_own_is_told_the_longest_answer_in_the_word_that_all_servers_know(provider, select):
+    select(reached(provider, "openai", name="own", max_tokens=700, options={"top_k": 5}))
+    (request,) = provider.requests
+    assert (request["max_tokens"], request["top_k"]) == (700, 5)
+    assert "max_completion_tokens" not in request
+
+
 @pytest.mark.slow
 def test_litellm_sets_the_mark_at_the_same_place(provider, problem, choice):
     model = reached(provider, "anthropic", engine="litellm", api_base=provider.root)
