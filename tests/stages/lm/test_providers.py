@@ -67,9 +67,9 @@ def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(
 
 
 def test_a_server_of_ones_own_is_told_the_longest_answer_in_the_word_that_all_servers_know(provider, select):
-    select(reached(provider, "openai", name="own", max_tokens=700, options={"top_k": 5}))
+    select(reached(provider, "openai", name="own", max_tokens=700, options={"mirostat_mode": 2}))
     (request,) = provider.requests
-    assert (request["max_tokens"], request["top_k"]) == (700, 5)
+    assert (request["max_tokens"], request["mirostat_mode"]) == (700, 2)
     assert "max_completion_tokens" not in request
 
 
