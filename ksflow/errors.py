@@ -145,11 +145,16 @@ def place(error: BaseException) -> str:
     """
     found: BaseException | None = error
     while found is not None:
-        frames = [frame for frame in traceback.extract_tb(found.__traceback__) if _own(frame.filename)]
-        if frames:
-            return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+        if said := own_line(traceback.extract_tb(found.__traceback__)):
+            return said
         found = found.__cause__ or found.__context__
     return ""
+
+
+def own_line(stack: traceback.StackSummary) -> str:
+    """The last place of a stack in a user's own files, in the same words."""
+    frames = [frame for frame in stack if _own(frame.filename)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _own(file: str) -> bool:

@@ -114,6 +114,21 @@ def test_other_languages_have_features_of_their_own() -> None:
     assert tile["accumulation in fp32"].state is Presence.PRESENT
 
 
+def test_tunables_say_what_a_kernel_does() -> None:
+    text = "constexpr int F = {}; // tune: scalar vector | form\nconstexpr int VL = {}; // tune: 1 64 | vector\n"
+    unrolled = "constexpr int U = {}; // tune: 1 4 | unroll: rows\n"
+    for form, width, state in (
+        ("vector", 64, "present"),
+        ("scalar", 64, "absent"),
+        ("1", 64, "present"),
+        ("1", 1, "absent"),
+    ):
+        assert found(text.format(form, width), "k.cpp", "cpp")["SIMD"].state.value == state
+    for times, state in ((4, "present"), (1, "absent")):
+        told = found(unrolled.format(times), "k.cpp", "cpp")["unrolling"]
+        assert (told.state.value, told.evidence[0]) == (state, f"U = {times} (rows)")
+
+
 @pytest.mark.parametrize("piece", ["[", "((a^", "scale*", "launch: ", "asm(", "/*", '"', "__shared__[", "float2*("])
 def test_hostile_text_is_read_in_no_time(piece: str) -> None:
     start = time.monotonic()

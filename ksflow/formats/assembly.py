@@ -48,7 +48,7 @@ _HINTS = {
 """What a failure says -> what would help."""
 _EMULATED_BYTES = 1 << 20
 """Inputs and outputs up to which an emulator is given a case."""
-_VERSION = 6
+_VERSION = 7
 """Of what is kept of a description."""
 _COPIES = 8
 """Of a case's tensors, that a judge may hold at once."""
@@ -168,6 +168,8 @@ def assemble(
                 "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
                 + "; ".join(chosen.merged)
             )
+    if narrowed := next((row["narrowed"] for row in rows if row["narrowed"]), ""):
+        narrowed = f"the reference answers in float64 and computes in {narrowed}: it knows no more digits than that"
     # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
     spec = {key: value for key, value in parsed.spec.items() if key != "root"}
     identity = [parsed.format, dict(parsed.files), spec, ACCUMULATE, chosen.cases, parsed.score]
@@ -184,8 +186,9 @@ def assemble(
         small=(_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
         digest=hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16],
-        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *said], "cap": chosen.cap},
-    )
+        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *said], "cap": chosen.cap,
+                **({"narrowed": narrowed} if narrowed else {})},
+    )  # fmt: skip
 
 
 def _largest_fitting(
@@ -273,7 +276,7 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
         last = str(error)
         hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
         hint = next((f"; {said}" for word, said in _HINTS.items() if word in last), hint)
-        raise ConfigError(f"the reference does not load: {last[:300]}{hint}") from error
+        raise ConfigError(f"the reference does not load: {last[:400]}{hint}") from error
     if found["step"] is not None:
         home.write(kept, json.dumps(found))
     return found

@@ -11,12 +11,15 @@ whether a `limit` was met, an `error` came up, or one that comes up `always`).
 
 import resource
 import time
+import traceback
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from ksflow.errors import own_line, place
 from ksflow.formats.isolated import answer_order
 from ksflow.judge.cases import loaded
 
@@ -25,6 +28,19 @@ _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplement
 """Failures that have nothing to do with how large a case is."""
 _MAKING = 10
 """How much longer than its inputs the reference itself (a model with its parameters) may take to be made."""
+
+
+class _Narrowing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the first line on which numbers in float64 go on in a narrower format."""
+
+    line = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        wide = args and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.float64
+        if wide and isinstance(made, torch.Tensor) and made.is_floating_point() and made.dtype is not torch.float64:
+            self.line = self.line or f"{str(made.dtype).removeprefix('torch.')}{own_line(traceback.extract_stack())}"
+        return made
 
 
 class Unfit(Exception):
@@ -70,7 +86,7 @@ def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
         except MemoryError as error:
             raise Unfit("limit", f"{case['name']}: not enough memory") from error
         except (Exception, SystemExit) as error:  # foreign code
-            text = f"{case['name']}: {type(error).__name__}: {error}".splitlines()[0][:300]
+            text = f"{case['name']}: {type(error).__name__}: {error}".splitlines()[0][:300] + place(error)
             short = "alloc" in text or "memory" in text
             kind = "limit" if short else "always" if isinstance(error, _ALWAYS) else "error"
             raise Unfit(kind, text) from error
@@ -111,8 +127,12 @@ def _row(module: Any, case: Json, device: str) -> Json:
         {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "out": place >= first}
         for place, tensor in enumerate(data)
     ]
+    with _Narrowing() as narrowing:  # type: ignore[no-untyped-call]
+        if any(tensor["out"] and tensor["dtype"] == "float64" for tensor in tensors):
+            module.ref_kernel(data)
     return {
         "tensors": tensors,
+        "narrowed": narrowing.line,
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
         "first_s": first_s,
         "generate_s": min(first_s, second_s),

@@ -8,13 +8,14 @@ import hashlib
 import os
 import queue
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ksflow import compilers
-from ksflow.compilers import BuildResult, client
+from ksflow.compilers import BuildResult, client, sanitized
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
@@ -40,6 +41,7 @@ from ksflow.records import (
     parse,
 )
 from ksflow.sandbox.levels import probe
+from ksflow.source import signature
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
 _ON_DEVICE = ("python", "triton", "cuda", "hip")
@@ -50,6 +52,7 @@ _GRACE_S = 600.0
 _ATTEMPTS = 2
 """How often a judge that died is asked."""
 _OVERDUE = "the judge stands still, and with it the machine or the problem's reference: it gave no answer in time"
+_KILLED = "killed by SIG"
 _CONTROLS = ("claims", "always")
 
 
@@ -132,6 +135,7 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
+            answer["reason"] += self._hint(slot, problem, kernel, answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
@@ -147,6 +151,24 @@ class LocalJudge(Evaluator):
             skipped={**evidence.skipped, **skipped},
         )
         return self._evaluation(problem, answer, evidence)
+
+    def _hint(self, slot: JudgeSlot, problem: Problem, kernel: Kernel, answer: Json) -> str:
+        """What may be behind a wrong answer or a crash, for who wrote the kernel. It decides nothing."""
+        verdict, at = answer["verdict"], answer["evidence"].get("at")
+        if verdict not in (Verdict.INCORRECT, Verdict.CRASH):
+            return ""
+        seen = signature.fault(problem, kernel, suspected=True)
+        seen = seen or (str(problem.origin.get("narrowed", "")) if verdict == Verdict.INCORRECT else "")
+        if seen or kernel.language != "cpp":
+            return f"; {seen}" if seen else ""
+        if verdict == Verdict.INCORRECT or _KILLED not in answer["reason"] or at not in _names(problem):
+            return ""
+        with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
+            inputs = Path(folder, "inputs.bin")
+            request = {"op": "contents", "problem": problem_request(problem, self._rated())}
+            contents = self._ask(slot, problem, {**request, "case": at, "into": str(inputs)})
+            found = sanitized.where(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
+        return f" in {found}" if found else ""
 
     def _rated(self, again: bool = False) -> Target:
         """The target with what probes see this machine do, on a CPU."""
@@ -256,9 +278,13 @@ class LocalJudge(Evaluator):
     def _build(self, problem: Problem, kernel: Kernel) -> BuildResult:
         if kernel.language == "python":
             return BuildResult()
-        if self.target.kind == "gpu":
-            return compilers.build(problem, kernel, self.target)
-        return compile_kernel(problem, kernel, self.target)
+        gpu = self.target.kind == "gpu"
+        built = (compilers.build if gpu else compile_kernel)(problem, kernel, self.target)
+        wrong = "" if built.reason else signature.fault(problem, kernel)
+        if built.artefact and built.mode == "host" and not wrong:
+            named = b"\0%b\0" % signature.ENTRY.encode() in Path(built.artefact).read_bytes()
+            wrong = "" if named else f"{signature.ENTRY} cannot be called: define it as {problem.signature}"
+        return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
     def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         others, skipped = [], {}
@@ -296,6 +322,10 @@ class LocalJudge(Evaluator):
 
 def _timings(answer: Json) -> tuple[Timing, ...]:
     return tuple(Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"])
+
+
+def _names(problem: Problem) -> set[str]:
+    return {case.name for case in (*problem.tests, *problem.benchmarks)}
 
 
 def _nonsense(answer: Json) -> str:

@@ -25,6 +25,13 @@ class Failure(Exception):
         self.text = text
 
 
+class Overdue(Failure):
+    """The sandbox gave no answer in time."""
+
+    def __init__(self) -> None:
+        super().__init__("timeout", "no answer in time")
+
+
 def ended(cause: str, status: int | None) -> Failure:
     """The failure of a sandbox that ended: for what, if its supervisor said so, and as which exit status, if any."""
     if cause:
@@ -84,11 +91,16 @@ def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
     name = re.split(r"\W", text, maxsplit=1)[0]
     known = isinstance(found := getattr(builtins, name, None), type) and issubclass(found, BaseException)
     told = f"{name if known else 'an exception'}, on inputs that stay secret, as its words do"
+    return f"{told}\n{': '.join(found)}" if (found := at_line(text, files)) else told
+
+
+def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:
+    """The last place in the kernel's own `files` that a traceback names, and what stands there; empty for none."""
     for file, line in reversed(_PLACE.findall(text)):
         lines = files.get(file, "").splitlines()
         if 0 < int(line[:9]) <= len(lines):
-            return f"{told}\n{file}, line {int(line)}: {lines[int(line) - 1].strip()}"
-    return told
+            return f"{file}, line {int(line)}", lines[int(line) - 1].strip()
+    return ()
 
 
 def printable(text: bytes) -> str:

@@ -80,8 +80,8 @@ class RequestHandler:
             self.latest = self._pool(request["problem"])
             if request["op"] == "prepare":
                 return None
-            work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
-            return {**work, "id": request["id"]}
+            work = {"probe": _probe, "contents": _contents}.get(request["op"], self._judge)
+            return {**work(self.latest, request), "id": request["id"]}
         return None if request["op"] == "prepare" else {**_fault(caught[0]), "id": request["id"]}
 
     def _judge(self, pool: InputPool, request: Json) -> Json:
@@ -102,6 +102,20 @@ class RequestHandler:
             self.pools = {name: InputPool(problem, self.backend.memory, self.backend.buffers)}
             self.backend.release()
         return self.pools[name]
+
+
+def _probe(pool: InputPool, request: Json) -> Json:
+    return probe(pool)
+
+
+def _contents(pool: InputPool, request: Json) -> Json:
+    """How a case's tensors lie; those that go in are written, as its public seed makes them, to a file `into`."""
+    known = {case["name"]: case for case in (*pool.problem["benchmarks"], *pool.problem["tests"])}
+    case = known[request["case"]]
+    layout, entry = pool.reference.entry(case, case["seed"])
+    entry.packed.numpy().tofile(request["into"])
+    dims = [int(case["params"][name]) for name in pool.problem["dims"]]
+    return {"pieces": [piece.message() for piece in layout.pieces], "dims": dims}
 
 
 def _move_to(cores: set[int]) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
-from ksflow.judge.failure import CAUSES, Failure, Log, ended, printable, without_values
+from ksflow.judge.failure import CAUSES, Failure, Log, Overdue, ended, printable, without_values
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
@@ -33,6 +33,11 @@ _GONE_S = 15.0
 _FREEZE_S = 10.0
 """A sandbox whose threads are not stopped by then does in the kernel what it must not do."""
 _LOOK_S = 50e-6
+ENDLESS = "an endless loop?"
+"""How the failure of a call begins that was given up early."""
+_CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 5.0, 300.0, 0.1
+"""A call that may be given up early has so much CPU time at least, and so many times what the reference takes: busy
+machines take nothing of that. It is looked at now and then."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +211,28 @@ class Sandbox:
         self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
 
+    def go_within_reason(self, slots: bytes, timeout_s: float, reference_s: Callable[[], float]) -> None:
+        """The same without a clock. A call is given up once it has used far more CPU time than the reference, which is
+        asked for its own only where a call takes seconds. Raises Failure."""
+        self._expect_silence()
+        nonce, deadline = self._say(GO, slots), time.monotonic() + timeout_s
+        began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S, 0.0
+        while True:
+            left_s = max(began_s + most_s - self.cpu_s(), _LEAST_WAIT_S)
+            try:
+                self._answer(DONE, nonce, min(deadline, time.monotonic() + left_s), _SPIN_S)
+                return
+            except Overdue:
+                used_s = self.cpu_s() - began_s
+                if time.monotonic() > deadline:
+                    raise
+                if used_s >= most_s and known_s:
+                    why = f"{ENDLESS} no answer after {used_s:.0f} s of CPU time, where the reference takes"
+                    raise Failure("timeout", f"{why} {known_s:.2g} s") from None
+                if used_s >= most_s:
+                    known_s = reference_s()
+                    most_s = max(most_s, _TIMES_REFERENCE * known_s)
+
     def outputs_of(self, slot: int) -> torch.Tensor:
         """The outputs as they are now, to keep."""
         return self.region(slot, out=True).clone()
@@ -283,7 +310,7 @@ class Sandbox:
         left = deadline - time.monotonic()
         ready = dict(self._poller.poll(max(left, 0) * 1000))
         if not ready:
-            raise Failure("timeout", "no answer in time")
+            raise Overdue
         self.log.drain()
         if ready.get(self.log.reader, 0) & select.POLLHUP:
             self._poller.unregister(self.log.reader)
@@ -295,7 +322,7 @@ class Sandbox:
         if self.supervisor.fileno() in ready:
             return self._handle_supervisor()
         if time.monotonic() > deadline:
-            raise Failure("timeout", "no answer in time")
+            raise Overdue
         return b""
 
     def _handle_supervisor(self) -> bytes:

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ import torch
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import LEAD, Effort, Outcome, PairedComparison
-from ksflow.judge.failure import Failure
+from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 
 Json = dict[str, Any]
@@ -27,6 +28,8 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
 _CONFIRMING = Effort(most=24, spent_s=60.0, watched=2)
 """For a claim: the kernel beside the incumbent, and the control."""
+_COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
+"""What a kernel in Python has in its text where its first call may have to compile."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
@@ -105,7 +108,8 @@ class Judgement:
         budget = WaitBudget(self.limits["check_s"])
         rows = self.evidence["checked"] = []
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
-            ask = partial(check, sandbox, budget=budget, show=self.show, measure=self.show and self.only_right)
+            measure, patient = self.show and self.only_right, self._patient
+            ask = partial(check, sandbox, budget=budget, show=self.show, measure=measure, patient=patient)
             for case in self.pool.tests:  # until the first secret inputs, whatever the kernel says may be passed on
                 self.at = case.name
                 rows.append(ask(case, self.pool.reference, [case.public()]))
@@ -118,6 +122,12 @@ class Judgement:
         said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
         if self.pool.reference.upstream is not None:
             self.evidence["upstream"] = said[0] if said else "pass"
+
+    @property
+    def _patient(self) -> bool:
+        """Whether a first call may take long for what it compiles, is interpreted, or has no CPU clock of its own."""
+        texts = () if self.kernel.get("artefact") else self.kernel.get("files", {}).values()
+        return bool(self.host.device) or any(map(_COMPILES.search, texts))
 
     def _time(self) -> list[Json]:
         outcome = self._compare("time", {_OWN: self.kernel, **self.against})
@@ -229,12 +239,12 @@ class Judgement:
             except Failure as failure:
                 sandbox.close()
                 self.backend.probe()
-                raise _blame(failure, phase, self.at, limit) from failure
+                raise _blame(failure, phase, self.at, limit, self.kernel["files"]) from failure
             except torch.OutOfMemoryError as error:
                 if not self.backend.hoarded(sandbox.close):
                     raise
                 hoard = Failure("error", "leaves too little of the device's memory for the judge")
-                raise _blame(hoard, phase, self.at, limit) from error
+                raise _blame(hoard, phase, self.at, limit, {}) from error
             finally:
                 sandbox.close()
                 spent[phase] = round(spent.get(phase, 0.0) + time.monotonic() - started, 3)
@@ -243,14 +253,17 @@ class Judgement:
                     self.evidence.setdefault("log", text)
 
 
-def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:
+def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
     """The verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
+    if place := at_line(failure.text, files):
+        first += f" ({place[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
     if failure.kind == "harness":
         return Rejected("harness-error", first, evidence)
     if failure.kind == "timeout":
         where = "import" if at == "import" else f"{phase}, at {at}"
-        return Rejected("contained-timeout", f"{where}: {first} ({limit:g} s)", evidence)
+        limited = "" if failure.text.startswith(ENDLESS) else f" ({limit:g} s)"
+        return Rejected("contained-timeout", f"{where}: {first}{limited}", evidence)
     verdict = {"wrong": "reject-incorrect", "cheat": "reject-cheat"}.get(failure.kind, "contained-crash")
     return Rejected(verdict, f"{at}: {first}", evidence)

@@ -19,6 +19,7 @@ from ksflow.records import (
     SanitizerFinding,
     TimedCase,
     Timing,
+    Verdict,
     plain,
 )
 from ksflow.report.words import grid, not_ranked, us
@@ -69,7 +70,8 @@ def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details
     tables = [_timed(evaluation), [compiler_report.cells(row) for row in evidence.compiler]]
     checks = _checks(evaluation) if details else _checked(evaluation)
     found = plain(evidence) if details else {}
-    texts = {"error": evidence.error.strip(), "log": evidence.log.strip()}
+    own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
+    texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Told(
         _head(evaluation),
         [rows for rows in tables if rows],

@@ -94,7 +94,7 @@ def show_trial(
     console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}", style="bold", markup=False)
     rows: dict[str, object] = {
         **about,
-        **dict(zip(("base", "reference"), (_named(trials, name) for name in trial.parents), strict=False)),
+        **dict(zip(("base", "reference"), (_short(trials, name) for name in trial.parents), strict=False)),
         "name": trial.name,
         "designed by": trial.by,
         "cost": _cost(trial),
@@ -136,13 +136,6 @@ def show_source(console: Console, text: str, name: str) -> None:
         return
     lexer = "diff" if name == "diff" else Syntax.guess_lexer(name, text)
     console.print(Syntax(printable(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
-
-
-def _named(trials: Mapping[str, Trial], name: str) -> str:
-    """A parent with what is known of it: `00004 02_rows.cpp, 661.9 µs`."""
-    found = trials.get(name)
-    score = found.evaluation.score_us if found and found.evaluation else None
-    return f"{_short(trials, name)}{f', {us(score)} µs' if score else ''}"
 
 
 def _short(trials: Mapping[str, Trial], name: str) -> str:

@@ -55,6 +55,10 @@ class _Entry:
     """A line on which a figure of 0 proves nothing."""
     tunables: frozenset[str]
     """Kinds of tunables that are told with it."""
+    counts: bool
+    """Whether the numbers of these tunables decide."""
+    values: Mapping[str, str]
+    """A tunable's value, of any kind -> whether it has the feature."""
     launches: bool
     """Whether launch lines show it."""
 
@@ -185,6 +189,8 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
                     compiled.get("figure", ""),
                     re.compile(compiled["unless"]) if "unless" in compiled else None,
                     frozenset(row.get("tunables", ())),
+                    bool(row.get("counts")),
+                    row.get("values", {}),
                     bool(row.get("launches")),
                 )
             )
@@ -201,12 +207,16 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
     marked, hinted, named = (source.having(rules) for rules in (entry.marks, entry.hints, entry.named))
     launched = [line for line in source.lines if entry.launches and _LAUNCH.fullmatch(line.text)]
     declared = [
-        f"{t.name} = {t.value}{f' ({t.doc})' if t.doc else ''}" for t in source.tunables if t.kind in entry.tunables
+        f"{t.name} = {t.value}{f' ({t.doc})' if t.doc else ''}"
+        for t in source.tunables
+        if t.kind in entry.tunables or t.value in entry.values
     ]
     seen = [*told, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
     why = ""
     if state is None and (launched or (marked and not source.forms and any(line.sure for line in marked))):
         state = Presence.PRESENT
+    elif state is None and (state := _declared(entry, source)):
+        pass
     elif state is None and marked:
         why = source.forms or "#if decides whether it is compiled"
     elif state is None and hinted:
@@ -218,6 +228,14 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
     elif state is None:
         why = source.elsewhere if entry.absent else "neither source nor compiler tells"
     return Feature(entry.name, state or Presence.UNKNOWN, (*seen, *filter(None, [why])))
+
+
+def _declared(entry: _Entry, source: _Source) -> Presence | None:
+    """What the values of the tunables say of a feature; None where they do not decide."""
+    if chosen := [entry.values[t.value] for t in source.tunables if t.value in entry.values]:
+        return Presence(chosen[0])
+    numbers = [int(t.value) for t in source.tunables if t.kind in entry.tunables and t.value.isdigit()]
+    return (Presence.PRESENT if max(numbers) > 1 else Presence.ABSENT) if entry.counts and numbers else None
 
 
 def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) -> tuple[Presence | None, list[str]]:

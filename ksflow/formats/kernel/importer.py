@@ -8,7 +8,6 @@ is the reference itself, as PyTorch runs it and where it is compiled as `torch.c
 """
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +20,10 @@ from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.sizes import constants
 from ksflow.problem.loader import for_gpus, kernel_file, read_text
 from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Seed, Target
-from ksflow.source.contract import device_signature
+from ksflow.source import signature
 
 _CHECKS = ("check_implementation", "oracle")
 _BUDGET = CaseBudget(memory_mb=8192, generate_s=60.0, run_s=60.0)
-_ENTRY = re.compile(r"\bcustom_kernel\s*\(([^)]*)\)\s*\{", re.DOTALL)
 _NOT_SIZES = ("seed", "device")
 
 
@@ -61,18 +59,15 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     made = _with_baselines(
         made, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
     )
-    kernel_text, kind = made.seeds[-1].kernel.main, made.seeds[-1].kernel.language
+    kind = made.seeds[-1].kernel.language
     pointers = {"cpp", *DEVICE_LANGUAGES} - {"triton"}
     if kind not in made.languages:
         said = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
         if kind in pointers and not pointers & {*made.languages} and (kind == "cpp" or "triton" in made.languages):
             said = f", which takes tensors alone: have generate_input of {beside} return one tensor or a tuple of them"
         raise ConfigError(f"{file} is {kind}{said}")
-    if kind in pointers and (found := _ENTRY.search(kernel_text)):
-        signature = made.signature if kind == "cpp" else device_signature(made)
-        declared = found[1].count(",") + 1
-        if declared != signature.count(",") + 1:
-            raise ConfigError(f"{file}: custom_kernel takes {declared} arguments; for {beside} it is {signature}")
+    if wrong := signature.fault(made, made.seeds[-1].kernel):
+        raise ConfigError(f"{file}: {wrong}")
     return made
 
 

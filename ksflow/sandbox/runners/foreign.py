@@ -51,11 +51,17 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
     return ready
 
 
+def missing(module: ModuleType, name: str) -> AttributeError:
+    """What to raise where a kernel lacks its entry: it says what there is instead."""
+    own = [other for other, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    return AttributeError(f"the kernel defines no {name}{f', but {own[-1]}' if own else ''}")
+
+
 def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., Any]:
     kind, _, name = binding["entry"].rpartition(":")
     found = getattr(module, name, None)
     if found is None:
-        raise AttributeError(f"the kernel defines no {name}")
+        raise missing(module, name)
     if kind != "class":
         return cast(Callable[..., Any], found)
     init = unpack(binding["init"])

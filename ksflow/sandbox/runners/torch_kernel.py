@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.runners.foreign import bound
+from ksflow.sandbox.runners.foreign import bound, missing
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
@@ -51,7 +51,7 @@ class TorchRunner:
     def function(self) -> Callable[[Tensors], object]:
         """The kernel's `custom_kernel`. Raises AttributeError where it has none."""
         if self._function is None:
-            raise AttributeError("the kernel defines no custom_kernel")
+            raise missing(self._module, "custom_kernel")
         return self._function
 
     def _call(self, data: Tensors, outputs: int) -> Call:

@@ -145,6 +145,19 @@ def test_a_reference_that_hangs_is_nobodys_fault_but_its_own(tmp_path: Path) -> 
         judge.close()
 
 
+@pytest.mark.slow
+def test_who_waits_without_using_the_cpu_is_not_taken_for_an_endless_loop(tmp_path: Path) -> None:
+    judge = LocalJudge(detect())
+    try:
+        waits = toy.cpp(f"static bool once = (sleep(7), true);\n{toy.LOOP}")
+        assert judge.right(toy.problem(tmp_path), waits).verdict is Verdict.UNTIMED
+        loops = judge.right(toy.problem(tmp_path), toy.cpp("for (;;) out[0] += a[0];"))
+        assert loops.verdict is Verdict.TIMEOUT
+        assert loops.reason.startswith("check, at n1: an endless loop? no answer after ")
+    finally:
+        judge.close()
+
+
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A g++ that knows its version, and nothing else."""

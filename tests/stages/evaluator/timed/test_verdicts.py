@@ -119,7 +119,7 @@ def test_import_error_is_named(judge: Judge) -> None:
     assert result.verdict is Verdict.CRASH
     assert result.reason.startswith("import: ")
     assert "no_such_module" in result.reason
-    assert judge(Kernel("cpp", {"k.cpp": "int x = 1;\n"})).verdict is Verdict.CRASH
+    assert judge(Kernel("cpp", {"k.cpp": "int x = 1;\n"})).verdict is Verdict.COMPILE
 
 
 def test_unknown_language_is_malformed(judge: Judge) -> None:

@@ -1,0 +1,145 @@
+"""What goes wrong for who brings a kernel and a reference for the first time is named in one line, by the command."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_cli import ksflow
+
+from ksflow.records import Arg, Kernel, Problem
+from ksflow.source.signature import fault
+
+REFERENCE = """import torch
+
+CASES = [{"m": 64, "n": 48}, {"m": 16, "n": 96}]
+
+
+def generate_input(m, n, seed):
+    return (torch.randn(m, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64),)
+
+
+def ref_kernel(data):
+    return data[0].sum(0)
+"""
+MINE = """constexpr long m = 64;
+extern "C" void custom_kernel(const double *x, double *y, long m, long n, const long *strides) {
+  for (long j = 0; j < n; j++) y[j] = 0;
+  for (long i = 0; i < m; i++)
+    for (long j = 0; j < n; j++) y[j] += x[i * n + j];
+}
+"""
+PYTHON = "def custom_kernel(data):\n    total = data[0].sum(0)\n    return total\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("k.cpp", "double", "float", "compile-error: k.cpp: .*argument 1 is `const float *x` where `const double *x0`"),
+        ("k.cpp", "long m, long n,", "long n,", "compile-error: k.cpp: .*argument 4 is `const long *strides` where"),
+        ("k.cpp", "custom_kernel", "sums", "compile-error: k.cpp: it defines no custom_kernel, but sums; the contract"),
+        ("k.cpp", 'extern "C" ', "", 'compile-error: k.cpp: custom_kernel cannot be called: define it as extern "C"'),
+        ("k.cpp", "i++)\n", "i += 0)\n", "contained-timeout: check, .*an endless loop? no answer after .* reference"),
+        ("k.cpp", "x[i", "x[m * n + (i << 30)", "contained-crash: .*killed by SIG.* in k.cpp, line 5: .* end of x0"),
+        ("k.py", "custom_kernel", "sums", "contained-crash: .*the kernel defines no custom_kernel, but sums"),
+        ("k.py", "sum(0)", "sum(7)", "contained-crash: .*Dimension out of range .*(k.py, line 2)"),
+        ("k.cpp", "", "", "accept: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_kernel_is_named_in_the_line_of_the_verdict(
+    tmp_path: Path, file: str, old: str, new: str, said: str
+) -> None:
+    text = MINE if file == "k.cpp" else PYTHON
+    assert old in text
+    (tmp_path / file).write_text(text.replace(old, new) if old else text)
+    (tmp_path / "good.cpp").write_text(MINE)
+    (tmp_path / "ref.py").write_text(REFERENCE)
+    given = ["problem=kernel", "problem.kernel=good.cpp", "problem.reference=ref.py", "target=cpu"]
+    done = ksflow(tmp_path, "evaluate", file, *given)
+    (verdict,) = [line for line in done.stdout.splitlines() if line.startswith("verdict ")]
+    assert re.match("verdict " + re.escape(said).replace(r"\.\*", ".*").replace(r"\ ", " "), verdict), done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "  File " not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("data[0].sum(0)", "data[0].sum(3)", r"Dimension out of range .*\(ref\.py, line 11\)"),
+        (
+            "import torch\n",
+            "import torch\n\n1 / 0\n",
+            r"ZeroDivisionError: division by zero \(ref\.py, line 3\)",
+        ),
+    ],
+)
+def test_a_mistake_in_a_reference_is_told_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "k.cpp").write_text(MINE)
+    (tmp_path / "ref.py").write_text(REFERENCE.replace(old, new))
+    done = ksflow(tmp_path, "problem", "check", "problem=kernel", "problem.kernel=k.cpp", "problem.reference=ref.py")
+    assert done.returncode
+    assert re.search(said, done.stderr), done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_reference_that_answers_in_more_digits_than_it_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "k.cpp").write_text(MINE)
+    (tmp_path / "ref.py").write_text(REFERENCE.replace("data[0].sum(0)", "data[0].float().sum(0).double()"))
+    given = ["problem=kernel", "problem.kernel=k.cpp", "problem.reference=ref.py", "target=cpu"]
+    said = "answers in float64 and computes in float32 (ref.py, line 11)"
+    assert said in ksflow(tmp_path, "problem", "show", *given).stdout
+    verdict = ksflow(tmp_path, "evaluate", "k.cpp", *given).stdout
+    assert re.search(rf"verdict reject-incorrect: .*{re.escape(said)}", verdict)
+
+
+def of(*args: tuple[str, str], dims: tuple[str, ...] = ("n",)) -> Problem:
+    """A problem with inputs of these names and types, and an output."""
+    made = tuple(Arg(name, dtype, "in") for name, dtype in args)
+    texts = dict.fromkeys(("name", "title", "description", "statement", "root", "reference"), "")
+    more = {"languages": ("cpp", "cuda"), "tests": (), "benchmarks": (), "seeds": ()}
+    return Problem(**texts, **more, args=(*made, Arg("out", "float32", "out")), dims=dims)  # type: ignore[arg-type]
+
+
+TWO = (("a", "float32"), ("b", "int64"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("const float *a, const int64_t *b, float *out, int64_t n, const int64_t *strides", ""),
+        ("const float* __restrict__ a, const long b[], float *out, int n", ""),
+        ("const std::uint32_t *, const unsigned char *, void *, unsigned long int, const long long *", ""),
+        ("const T *a, Index b, vec8 *out, size n, const long *", ""),
+        ("const float *a, const long *b, float *out, MACRO", ""),
+        ("const float *a, const int *b, float *out, long n, const long *", "argument 2 is `const int *b`"),
+        ("const float *a, float *out, const long *b, long n, const long *", "argument 2 is `float *out`"),
+        ("const double *a, const long *b, float *out, long n, const long *", "argument 1 is `const double *a`"),
+        ("const float *a, const long *b, float *out, float n, const long *", "argument 4 is `float n`"),
+        ("const float *a, const long *b, float *out", "takes 3 arguments and is called with 5: `int64_t n` is missing"),
+        ("", "takes 0 arguments and is called with 5"),
+        ("const float *a, const long *b, float *out, long n, const long *s, int q", "nothing is passed for `int q`"),
+    ],
+)
+def test_only_what_cannot_be_meant_is_held_against_a_signature(declared: str, said: str) -> None:
+    found = fault(of(*TWO), Kernel("cpp", {"k.cpp": f'extern "C" void custom_kernel({declared}) {{}}\n'}))
+    assert said in found
+    assert bool(found) is bool(said)
+
+
+def test_names_in_another_order_and_types_on_a_device_are_only_suspected() -> None:
+    swapped = Kernel("cpp", {"k.cpp": "void custom_kernel(float *out, long *b, float *a, long n, long *s) {}\n"})
+    assert not fault(of(*TWO), swapped)
+    assert "argument 1 is `float *out` where `const float *a` is passed" in fault(of(*TWO), swapped, suspected=True)
+    device = "void custom_kernel(double *a, long *b, float *out, long n, long *s, cudaStream_t stream) {}\n"
+    assert not fault(of(*TWO), Kernel("cuda", {"k.cu": device}))
+    assert "argument 1" in fault(of(*TWO), Kernel("cuda", {"k.cu": device}), suspected=True)
+    assert not fault(of(*TWO), Kernel("cuda", {"k.cu": "// launch: f [1] [32] (a, out, n)\n"}))
+    assert not fault(of(*TWO), Kernel("cpp", {"k.cpp": "#define N(x) custom_##x\nvoid N(kernel)(int) {}\n"}))
+
+
+def test_of_several_definitions_one_that_fits_is_enough() -> None:
+    right = "void custom_kernel(const float *a, const long *b, float *out, long n, const long *s) {}"
+    text = f"#if A\nvoid custom_kernel(int) {{}}\n#else\n{right}\n#endif\n// void custom_kernel() {{}}\n"
+    assert not fault(of(*TWO), Kernel("cpp", {"k.cpp": text}))
