@@ -233,6 +233,22 @@ def test_it_gets_copies_of_its_settings_and_renews_its_credentials_alone(
     assert texts == {"settings": "old", "token": "new", "other": "old", "link": "old"}
 
 
+def test_its_task_is_two_pages_that_name_the_files_with_the_rest_and_asks_for_no_markers(tmp_path: Path) -> None:
+    told = "{ cat TASK.md; echo; find given base reference -type f -size +0 | sed 's|^|there: |'; cat given/task.md; }"
+    said = search(tmp_path, f"for f in *.cpp; do {told} | sed 's|^|// told: |' >> $f; done; echo More.")
+    (call, *_) = calls(tmp_path)
+    lines = re.findall(r"// told: (.*)", call["answer"])
+    assert "[[ ##" not in str(call["messages"]), said
+    assert sum(len(str(message["content"])) for message in call["messages"]) < 6_000
+    there = {line.removeprefix("there: ") for line in lines if line.startswith("there: ")}
+    named = set(re.findall(r"`(given/[^`]+)`", str(call["messages"])))
+    assert {"given/findings.md", "given/task.md", "given/interface.md", "given/base_analysis.md"} <= named
+    assert named <= there
+    assert {name.partition("/")[0] for name in there} == {"given", "base", "reference"}
+    assert any(line.startswith("Rubric: ") for line in lines)
+    assert any("Languages that a kernel may be in" in line for line in lines)
+
+
 @pytest.mark.parametrize("cost", ["NaN", "-5", "1e300", '"7"', "true", "null", "9" * 5000])
 def test_a_price_that_cannot_be_is_none(cost: str) -> None:
     output = json.dumps(CLAUDE).replace("0.25", cost)

@@ -72,13 +72,13 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n".join([*sections, COMPLETED])
 
     def _instructions(self, signature: Signature) -> str:
-        given = [f"- {name}: {_doc(field)}" for name, field in signature.input_fields.items()]
+        given = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
         parts = [
             signature.instructions,
             "You are given these sections:\n" + "\n".join(given),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
-                f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {_doc(field)})"
+                f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
                 for name, field in signature.output_fields.items()
             ),
             COMPLETED,
@@ -135,5 +135,6 @@ def _shown(value: Any) -> str:
     return json.dumps(to_jsonable_python(value), ensure_ascii=False, indent=1)
 
 
-def _doc(field: Any) -> str:
+def doc(field: Any) -> str:
+    """What a field is for, in words."""
     return str(field.json_schema_extra["desc"])

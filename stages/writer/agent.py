@@ -1,19 +1,28 @@
 """A coding agent writes the kernel: it edits the file in a folder of its own, and may ask the judge."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import dspy
 
 from ksflow.errors import ConfigError
 from ksflow.lm import Model
-from ksflow.lm.program import Program
-from ksflow.prompts import render
+from ksflow.lm.adapter import KernelAdapter, doc
+from ksflow.lm.program import Inquiry, Program
+from ksflow.prompts.brief import count
+from ksflow.prompts.excerpt import beginning
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial, digest
 from ksflow.source.answer import ended
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
+
+_IN_PLACE = 60  # tokens of what is told in TASK.md itself
+_EXPERIMENT = 700  # of the experiment
+_ALL_NOTES = 1_000_000
+_OWN_FILES = {"base_code": "base/", "other_files": "", "failed_code": "", "more_findings": ""}
+"""What lies in the folder as it is, or in another file: what stands in its place."""
 
 
 class Work(Given):
@@ -21,16 +30,35 @@ class Work(Given):
     file in this folder, until it meets the rubric. `./check` asks the judge about it as it is.
 
     Start from the base: it compiles, it is correct, and it was timed. Keep what the experiment does not ask to
-    change. Take techniques from the reference kernel where they serve the experiment. Where a failed attempt is given,
-    mend what the evidence shows, and keep the experiment.
+    change. Take techniques from the reference kernel where they serve the experiment. Where there was a failed attempt,
+    the file is that attempt: mend what the evidence shows, and keep the experiment.
     {CRAFT}"""
 
     checks: str = dspy.OutputField(desc="what the judge said when it was asked")
     code: str = dspy.OutputField(desc="the kernel's file as it was left")
 
 
+class TaskAdapter(KernelAdapter):
+    """The question as a page to read. The program itself makes the answer's sections of the folder that is left."""
+
+    def format(
+        self, signature: type[dspy.Signature], demos: list[dict[str, Any]], inputs: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Instructions, then what is given: a line for what is in a file, a section for what is told here."""
+        fields = signature.input_fields
+        told = {name: str(inputs[name]) for name in fields if inputs.get(name)}
+        lines = [f"- {text}: {doc(fields[name])}" for name, text in told.items() if "\n" not in text]
+        sections = [f"## {name.capitalize()}\n\n{text}" for name, text in told.items() if "\n" in text]
+        text = "\n\n".join(["What you are given:\n" + "\n".join(lines), *sections])
+        return [{"role": "system", "content": signature.instructions}, {"role": "user", "content": text}]
+
+
 class AgentWriter(ModelWriter):
-    """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's main file is the answer."""
+    """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's main file is the answer.
+
+    TASK.md has the experiment and names the files that have the rest: `given/` what other writers' prompts hold, with
+    all notes; `base/` and `reference/` the two kernels.
+    """
 
     def __init__(
         self,
@@ -55,14 +83,50 @@ class AgentWriter(ModelWriter):
         failed: Trial | None = None,
         context: Context = NO_CONTEXT,
     ) -> Kernel:
+        whole = super().question(problem, choice, experiment, notes, failed)
         start = failed.kernel if failed and failed.kernel else choice.base.kernel
-        shown = {"notes.md": written(notes, self.findings, render.about(problem, choice.base.kernel))}
+        assert start is not None
+        files = {_file(name): text for name, text in whole.inputs.items() if name not in _OWN_FILES}
+        files |= {_file("findings"): written(notes, _ALL_NOTES)}
         for name, trial in (("base", choice.base), ("reference", choice.reference)):
-            files = trial.kernel.files if trial.kernel else {}
-            shown |= {f"{name}/{file}": text for file, text in files.items()}
-        with calling(workspace=Workspace(shown, start, context.check) if start else None):
-            return super().__call__(problem, choice, experiment, notes, failed)
+            files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
+        key = digest(choice.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
+        with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
+            made: Kernel = self.program.ask(_in_short(whole), key=key)
+        return made
+
+    def question(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Inquiry:
+        """What TASK.md says, and how what is left becomes a kernel."""
+        return _in_short(super().question(problem, choice, experiment, notes, failed))
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The file as the agent left it, ended by a line break as files are."""
         return ended(str(answer["code"]))
+
+
+def _in_short(whole: Inquiry) -> Inquiry:
+    """The same question with names of files in place of what is long."""
+    return whole._replace(inputs=_named(whole.inputs))
+
+
+def _named(inputs: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name, text in inputs.items():
+        size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
+        short = "" if text.startswith("(none") else text
+        found[name] = _OWN_FILES.get(name, short if size <= most else f"`{_file(name)}` ({size} tokens)")
+        if name == "experiment":
+            found[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
+    return found
+
+
+def _file(name: str) -> str:
+    """Where an agent finds what other writers have in a section of their prompt."""
+    return f"given/{name}{'.diff' if name == 'reference_code' else '.md'}"
