@@ -22,7 +22,8 @@ from test_session import Run
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of, speedup
+from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Ratio, Statement, base_of, speedup
+from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
 from ksflow.report.page.details import _diff
 
@@ -114,6 +115,13 @@ def test_a_pytorch_baseline_has_a_figure_of_its_own_beside_what_the_claim_is_ove
     winner = lineage.write(replace(winner, kernel=kernel("int z;\n")))
     lineage.evaluate(replace(winner, evaluation=accepted(10.0).with_evidence(against=against)))
     assert [(one["name"], one["speedup"]) for one in run_facts(lineage)["over"]] == [("NumPy", 1.5), ("PyTorch", 2.0)]
+
+
+def test_a_doubt_is_told_once_in_a_headline(lineage: Lineage) -> None:
+    torch = replace(plant(lineage, "int y;\n", 20.0), name="01_torch.py")
+    row = Ratio(speedup=1.5, low=1.4, high=1.6, ranked=False, why="busy")
+    told = Headline(plant(lineage, "int z;\n", 10.0), lineage.population(), torch, row)
+    assert told.claim == "x1.5 [1.4, 1.6] over PyTorch, not ranked: busy"
 
 
 def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -> None:

@@ -82,7 +82,8 @@ class Headline:
         if self.over is None or self.row is None:
             return ""
         doubt = "" if self.row.ranked else f", not ranked: {self.row.why}"
-        return f"{self.row} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}"
+        ratio = str(self.row).removesuffix(", not ranked")
+        return f"{ratio} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}"
 
     @property
     def speedup(self) -> float | None:

@@ -180,6 +180,7 @@ def test_a_worker_with_nothing_but_torch_judges(shared: tuple[SpoolEvaluator, St
     evaluator, started = shared
     found = evaluator(problem, toy.RIGHT_CPP, (toy.trial(toy.slow(8)),))
     assert found.verdict is Verdict.ACCEPT, found.reason
+    assert found.evidence.device  # the chip, which tables and pages name
     assert found.claim.id == "00001"
     assert found.target == evaluator.fingerprint
     assert found.evidence.more["worker"]["machine"].startswith("auto-")
