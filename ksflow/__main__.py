@@ -1,4 +1,4 @@
-"""The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`."""
+"""The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`; no word is help."""
 
 import difflib
 import gc
@@ -48,6 +48,7 @@ def main() -> int:
 
 
 def _command(arguments: list[str]) -> int:
+    arguments = arguments or ["--help"]
     if arguments[:1] == ["--version"]:
         return _say(f"ksflow {__version__}")
     if arguments and (now := usage.RENAMED.get(arguments[0])):

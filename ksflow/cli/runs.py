@@ -33,7 +33,8 @@ def runs(words: list[str], overrides: list[str]) -> int:
     cells = [row.cells for row in rows]
     console.print(grid(console, cells, _WORDS, ("run",), _DISPENSABLE, 12))
     console.print(
-        "Any of them goes on with the command that it was begun with: python -m ksflow problem=NAME run=NAME",
+        f"python -m ksflow lineage {rows[0].cells['run']} (or report, watch, verify ... ID) shows one; a run goes on "
+        "with the command that it was begun with",
         soft_wrap=True,
     )
     return 0

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ksflow import home, log, report
 from ksflow.cli import usage
+from ksflow.cli.named import by_name
 from ksflow.cli.task import opened, some_trials
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
@@ -279,16 +280,16 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "run": run,
     "problem": problem,
     "evaluate": _of("ksflow.cli.verify", "evaluate"),
-    "verify": _of("ksflow.cli.verify", "verify"),
-    "approve": _of("ksflow.cli.verify", "approve"),
-    "lineage": lineage,
+    "verify": by_name("verify", _of("ksflow.cli.verify", "verify"), kernels=1),
+    "approve": by_name("approve", _of("ksflow.cli.verify", "approve"), kernels=1),
+    "lineage": by_name("lineage", lineage),
     "runs": _of("ksflow.cli.runs", "runs"),
     "init": _of("ksflow.cli.init", "init"),
     "llm": _of("ksflow.cli.llm", "llm"),
-    "explain": _of("ksflow.cli.explain", "explain"),
-    "prompt": _of("ksflow.cli.prompt", "prompt"),
-    "report": _of("ksflow.cli.report", "report"),
-    "watch": _of("ksflow.cli.report", "watch"),
+    "explain": by_name("explain", _of("ksflow.cli.explain", "explain"), kernels=1),
+    "prompt": by_name("prompt", _of("ksflow.cli.prompt", "prompt"), kernels=2),
+    "report": by_name("report", _of("ksflow.cli.report", "report")),
+    "watch": by_name("watch", _of("ksflow.cli.report", "watch")),
     "mcp": _of("ksflow.cli.mcp", "mcp"),
     "skill": _of("ksflow.cli.skill", "skill"),
     "suite": _of("ksflow.cli.suite", "suite"),

@@ -47,6 +47,8 @@ _going_on = threading.Event()
 _EXTRAS = {"optuna": "sweep", "joblib": "launchers", "submitit": "launchers", "ray": "ray-launcher"}
 """Sweepers and launchers of Hydra's -> the extra that brings them."""
 _SHOWING = ("--cfg", "-c", "--info", "-i")
+_WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn", "--package", "-p")
+"""Flags of Hydra's whose value is the next word."""
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
 _SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
@@ -67,7 +69,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
-    sys.argv = ["ksflow", *map(_free_key, keys.renamed(arguments))]
+    sys.argv = ["ksflow", *map(_free_key, keys.renamed(_flags_first(arguments)))]
     results: list[float | None] = []
     failures: list[KsflowError] = []
 
@@ -339,6 +341,17 @@ def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
         else:
             rest.append(argument)
     return directory, rest
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with Hydra's flags in front: between words its parser takes none."""
+    flags, words = list[str](), list[str]()
+    pending = iter(arguments)
+    for argument in pending:
+        (flags if argument.startswith("-") else words).append(argument)
+        if argument in _WITH_VALUE:
+            flags += [value for value in [next(pending, None)] if value is not None]
+    return flags + words
 
 
 def no_flags(words: Sequence[str]) -> None:

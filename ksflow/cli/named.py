@@ -1,0 +1,108 @@
+"""One's own runs by name: `lineage dwt`, `verify dwt/main 12`. Without a name the only run is meant, or the newest."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from ksflow.cli.task import opened
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, KsflowError, suggest
+from ksflow.home import plain_or_quoted
+from ksflow.lineage import Lineage
+
+Command = Callable[[list[str], list[str]], int]
+_SUBCOMMANDS = ("show", "diff")
+_COMMIT = re.compile("[0-9a-f]{7,40}")
+
+
+class _Found(NamedTuple):
+    run: tuple[str, str]
+    """Problem and run."""
+    of: int
+    """Runs that it was taken from, as the newest; 1 where it is the one that was named."""
+    words: list[str]
+    """The command's words without the name."""
+
+
+def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
+    """The command, which finds its run by a name among its words where no `problem=` is given.
+
+    kernels: how many words it has beside. ConfigError for a name that is none.
+    """
+
+    def named(words: list[str], overrides: list[str]) -> int:
+        problem = next((word for word in overrides if word.startswith(("problem=", "problem."))), "")
+        if not problem:
+            words, overrides = _resolved(verb, words, overrides, kernels)
+        return command(words, overrides)
+
+    return named
+
+
+def _resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+    cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
+    wanted = next((word.partition("=")[2] for word in overrides if word.startswith("run=")), "")
+    try:
+        with opened(cfg, "any", "main") as lineage:
+            runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
+            found = _find(lineage, runs, words, kernels)
+    except ConfigError:
+        raise
+    except KsflowError:  # no lineage is there: the command says so
+        return words, overrides
+    if found is None:
+        return words, overrides
+    (problem, run), several, words = found
+    with opened(cfg, problem, run) as lineage:
+        told = _problem_words(problem, lineage.settings)
+    if several > 1:
+        name = f"{problem}/{run}, the newest of {several}"
+        sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
+    return words, [*told, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
+
+
+def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int) -> _Found | None:
+    def newest(among: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        return max(among, key=lambda run: lineage.store.newest(f"refs/heads/{run[0]}/{run[1]}/"))
+
+    begin = 1 if words and words[0] in _SUBCOMMANDS else 0
+    for at, word in enumerate(words[begin:], begin):
+        parts = tuple(word.split("/"))
+        rest = words[:at] + words[at + 1 :]
+        if len(parts) == 2 and parts in runs:
+            return _Found(parts, 1, rest)
+        if len(parts) == 3 and parts[:2] in runs:
+            return _Found((parts[0], parts[1]), 1, words)
+        if among := [run for run in runs if run[0] == word]:
+            main = (word, "main")
+            return _Found(main, 1, rest) if main in among else _Found(newest(among), len(among), rest)
+    if words and _COMMIT.fullmatch(words[0]):  # which says itself whose it is
+        return None
+    if len(words) > kernels and not begin and words[0] not in _SUBCOMMANDS:
+        known = [*dict.fromkeys(run[0] for run in runs), *map("/".join, runs)]
+        raise ConfigError(f"no run {words[0]!r} in {lineage.store.path}; {suggest(words[0], known)}")
+    return _Found(newest(runs), len(runs), words) if runs else None
+
+
+def _problem_words(problem: str, settings: str) -> list[str]:
+    """What a user would type to name the problem of a run with these settings."""
+    try:
+        recorded = yaml.safe_load(settings) or {}
+    except yaml.YAMLError:  # where a secret was struck out
+        recorded = {}
+    given = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
+    words = [word for word in given if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
+    value = next((word.partition("=")[2] for word in words if word.startswith("problem=")), "")
+    place = str(recorded.get("place") or "")
+    if value in keys.options("problem") or (value and Path(value, "problem.yaml").is_file()):
+        return words
+    if not value and problem in keys.options("problem"):
+        return [f"problem={problem}", *words]
+    if place:
+        others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
+        return [f"problem.path={plain_or_quoted(place)}", *others]
+    return words

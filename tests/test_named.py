@@ -1,0 +1,62 @@
+"""One's own runs by name, as a person types it: `lineage dwt`, `report`, `verify softmax/two 3`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ksflow.home import shipped
+
+
+def ksflow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ksflow", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem of one's own, `dwt`, after a run of softmax under another name than main; dwt is the newest."""
+    found = tmp_path_factory.mktemp("named")
+    shutil.copytree(shipped("problems", "softmax"), found / "dwt", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(shipped("seeds", "softmax"), found / "dwt" / "seeds")
+    for words in (("problem=softmax", "run=two"), ("problem=./dwt", "--config-dir", ".", "run=main")):
+        done = ksflow(found, "recipe=dry_run", *words, "loop.evaluations=1")
+        assert done.returncode == 0, done.stderr
+    return found
+
+
+def test_a_run_is_found_by_its_name(folder: Path) -> None:
+    assert "dwt/main" in ksflow(folder, "runs").stdout
+    for name in ("dwt", "dwt/main"):
+        shown = ksflow(folder, "lineage", name, "show", "1")
+        assert "dwt/main/00001" in shown.stdout, shown.stderr
+        assert not shown.stderr
+    two = ksflow(folder, "lineage", "softmax", "show", "1")
+    assert "softmax/two/00001" in two.stdout
+    assert "dwt/main" in ksflow(folder, "explain", "dwt/main/00003").stdout
+    assert ksflow(folder, "report", "dwt").stdout.strip() == "written to runs/reports/dwt/main.html"
+
+
+def test_without_a_name_the_newest_is_meant_and_said(folder: Path) -> None:
+    done = ksflow(folder, "lineage", "show", "1")
+    assert "dwt/main/00001" in done.stdout
+    assert done.stderr.startswith("run: dwt/main, the newest of 2 (another: python -m ksflow lineage NAME;")
+    only = ksflow(folder, "report", "run=two")
+    assert only.stdout.strip() == "written to runs/reports/softmax/two.html"
+    assert not only.stderr
+
+
+def test_a_name_that_is_none_is_told_with_those_that_are(folder: Path) -> None:
+    for words in (("lineage", "dwd"), ("report", "dwd"), ("verify", "dwd", "3")):
+        done = ksflow(folder, *words)
+        assert done.returncode == 2
+        assert "no run 'dwd' in runs/lineage.git; did you mean dwt?" in done.stderr
+        assert "softmax/two" in done.stderr
+
+
+def test_no_word_at_all_is_help(folder: Path) -> None:
+    done = ksflow(folder)
+    assert done.returncode == 0
+    assert done.stdout == ksflow(folder, "--help").stdout
