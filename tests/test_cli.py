@@ -50,7 +50,8 @@ def test_a_python_that_is_called_by_a_roundabout_way_is_the_same(tmp_path: Path)
 def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ksflow", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    for word in ("designer   agent llm mix", "problem.path=", "lineage [NAME] show ID", "ksflow doctor", "-m designer="):
+    words = ("designer   agent llm mix", "problem.path=", "lineage [NAME] show ID", "ksflow doctor", "-m designer=")
+    for word in words:
         assert word in done.stdout
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ksflow.errors" in loaded
