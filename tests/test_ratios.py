@@ -84,7 +84,7 @@ def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     assert moment.choice is not None
     assert FAILED.experiment is not None
     found = attempt(moment, moment.choice, FAILED.experiment)
-    assert found == metrics.Measured("as recorded in 00004, accept", 900.0)
+    assert (found.what, found.gain_percent) == ("as recorded in 00004, accept", 900.0)
     score, said = metrics.selector(history, moment)(moment.choice, "")
     assert (score, "took 10 us" in said) == (1.0, True)
 
@@ -125,7 +125,8 @@ def test_everybody_gives_the_paired_answer() -> None:
     attempt = metrics.recorded(RunHistory(load("softmax"), "dry", (), known))
     snapshot, choice = RoundSnapshot("softmax", "dry", "1.1", known), known.choose("00001", "00001", "")
     assert faster.experiment is not None
-    assert attempt(snapshot, choice, faster.experiment) == metrics.Measured("as recorded in 00002, accept", 50.0)
+    found = attempt(snapshot, choice, faster.experiment)
+    assert (found.what, found.gain_percent) == ("as recorded in 00002, accept", 50.0)
     assert [row.gain_percent for row in improvements(known)] == [50.0]
     claimed = headline(known, (SEED,))
     assert claimed is not None

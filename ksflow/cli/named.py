@@ -98,10 +98,12 @@ def _problem_words(problem: str, settings: str) -> list[str]:
     words = [word for word in given if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
     value = next((word.partition("=")[2] for word in words if word.startswith("problem=")), "")
     place = str(recorded.get("place") or "")
-    if value in keys.options("problem") or (value and Path(value, "problem.yaml").is_file()):
+    if value and Path(value, "problem.yaml").is_file():
         return words
-    if not value and problem in keys.options("problem"):
-        return [f"problem={problem}", *words]
+    if problem in keys.options("problem"):
+        return [f"problem={problem}", *(word for word in words if not word.startswith("problem="))]
+    if value in keys.options("problem"):
+        return words
     if place:
         others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
         return [f"problem.path={plain_or_quoted(place)}", *others]
