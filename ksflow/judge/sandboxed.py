@@ -35,7 +35,7 @@ _FREEZE_S = 10.0
 _LOOK_S = 50e-6
 ENDLESS = "an endless loop?"
 """How the failure of a call begins that was given up early."""
-_CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 5.0, 300.0, 0.1
+_CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 4.0, 300.0, 0.1
 """A call that may be given up early has so much CPU time at least, and so many times what the reference takes: busy
 machines take nothing of that. It is looked at now and then."""
 
