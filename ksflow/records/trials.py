@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
@@ -124,13 +124,17 @@ class Plan(Record):
             raise ValueError(f"picked {list(self.picked)} of {len(self.experiments)} experiments")
 
 
-def portfolio(experiments: tuple[Experiment, ...]) -> tuple[int, ...]:
-    """The paper's pick, without replacement: most innovative, highest maximum, highest minimum."""
-    merits = [(each.innovation, each.gain_percent[1], each.gain_percent[0]) for each in experiments]
+def portfolio(experiments: tuple[Experiment, ...], risks: Sequence[float] = ()) -> tuple[int, ...]:
+    """The paper's pick, without replacement: most innovative, highest maximum, highest minimum.
+
+    Where the chances to fail are known, each merit is what is to be expected of it; a failure gains -100 %.
+    """
+    merits = [(each.innovation, each.gain_percent[1] + 100, each.gain_percent[0] + 100) for each in experiments]
+    hopes = [1 - risk for risk in risks] or [1.0] * len(experiments)
     picked: list[int] = []
     for merit in range(min(3, len(experiments))):
         left = [index for index in range(len(experiments)) if index not in picked]
-        picked.append(max(left, key=lambda index: merits[index][merit]))
+        picked.append(max(left, key=lambda index: hopes[index] * merits[index][merit]))
     return tuple(picked)
 
 

@@ -15,8 +15,9 @@ from statistics import median
 from typing import Any
 
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
+from ksflow.source.causes import Point
 from ksflow.source.expressions import calculate, numbers
-from ksflow.source.families import Config, Point, Space, constants_of, dispatches_of, family, point, values_of
+from ksflow.source.families import Config, Space, constants_of, dispatches_of, family, point, values_of
 from ksflow.source.tunables import DISPATCH, has_launches, number
 
 _CLASSES = 4
@@ -215,7 +216,8 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         right = {tuple(p.values.items()) for p in points if p.score_us}
         kept = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.text, cases[0].params)
-        found.append(ClassSpace(around.tunables, base, kept, frozenset(tried), around.text, when, lines))
+        own = (around.tunables, base, kept, frozenset(tried), around.text, around.lessons)
+        found.append(ClassSpace(*own, when, lines))
     return found
 
 

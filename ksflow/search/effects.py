@@ -7,14 +7,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from ksflow.records import Population, Trial, Verdict, speedup
-from ksflow.source.families import Config, comparable, declared
+from ksflow.source.causes import Failures, Item
+from ksflow.source.families import Config, comparable, declared, point
 from ksflow.source.tunables import Tunable
-
-Values = tuple[tuple[str, str], ...]
-"""Values of one tunable or of two, each with its name."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Effect:
 class DeadEnd:
     """Values whose kernels all failed."""
 
-    values: Values
+    values: frozenset[Item]
     trials: tuple[Trial, ...]
 
 
@@ -78,15 +76,11 @@ def effects(family: Family) -> list[Effect]:
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
-    """Values, then pairs of values that each worked alone, in `at_least` failures and no accepted kernel."""
-    worked = {part for _, config in family.accepted for part in values_and_pairs(config)}
-    blamed: dict[Values, list[Trial]] = defaultdict(list)
-    for trial, config in family.failed:
-        for part in values_and_pairs(config):
-            if part not in worked and all((item,) in worked for item in part if len(part) > 1):
-                blamed[part].append(trial)
-    ends = [DeadEnd(part, tuple(trials)) for part, trials in blamed.items() if len(trials) >= at_least]
-    return sorted(ends, key=lambda end: (len(end.values), -len(end.trials), end.values))
+    """What so many failures have together, and no accepted kernel."""
+    failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
+    trials = {trial.id: trial for trial, _ in family.failed}
+    found = [DeadEnd(cause.values, tuple(trials[id] for id in cause.trials)) for cause in failures.causes()]
+    return [end for end in found if len(end.trials) >= at_least]
 
 
 def verdict_counts(trials: Sequence[Trial]) -> str:
@@ -102,9 +96,3 @@ def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:
     old = {timing.case: timing.us for timing in before.evaluation.timings}
     both = [(old[t.case], t.us) for t in after.evaluation.timings if t.case in old]
     return sum(new < was for was, new in both), len(both)
-
-
-def values_and_pairs(config: Config) -> list[Values]:
-    """Each value of a configuration with its tunable's name, and each pair of them."""
-    items = sorted(config.items())
-    return [(item,) for item in items] + list(combinations(items, 2))

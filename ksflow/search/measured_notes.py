@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Note, Status, Trial, speedup
+from ksflow.records import Note, Population, Status, Trial, speedup
 from ksflow.search.effects import DeadEnd, Effect, Family, faster_cases, verdict_counts
+from ksflow.source.causes import ENOUGH, Item
+from ksflow.source.families import values_in
 
 OWN = "Measured: "
 ONCE = "Measured once: "
 _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
+_NEVER = re.compile(rf"{OWN}(.+) never worked")
 _CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
 
 
@@ -79,12 +82,25 @@ def effects_note(effects: Sequence[Effect]) -> Note:
 
 def dead_end_note(end: DeadEnd) -> Note:
     """That some values never worked; it stands for the trials that had them."""
-    values = " with ".join(f"{name}={value}" for name, value in end.values)
+    values = " with ".join(f"{name}={value}" for name, value in sorted(end.values))
     reasons = dict.fromkeys(t.evaluation.reason for t in end.trials if t.evaluation)
     said = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
     text = f"All {len(end.trials)} kernels with {values} failed: {verdict_counts(end.trials)}."
     note = _note(f"{OWN}{values} never worked", f"{text} {said}".strip(), end.trials[-_SHOWN:])
     return replace(note, closes=tuple(trial.id for trial in end.trials))
+
+
+def lessons(notes: Iterable[Note], population: Population) -> tuple[frozenset[Item], ...]:
+    """The values that never worked by notes of other runs; of this run's dead ends its trials tell more."""
+    found = []
+    for note in notes:
+        title = _NEVER.fullmatch(note.title)
+        if title and note.status is not Status.REFUTED and len(note.closes) >= ENOUGH:
+            values = frozenset((m[1], m[2]) for m in re.finditer(r"(\w+)=(\S+)", title[1]))
+            trials = (population.by_id.get(name) for name in note.closes)
+            if not all(trial and values <= values_in(trial.kernel).items() for trial in trials):
+                found.append(values)
+    return tuple(found)
 
 
 def best_note(family: Family) -> Note:

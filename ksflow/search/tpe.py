@@ -4,7 +4,8 @@ import math
 import warnings
 from random import Random
 
-from ksflow.source.families import Config, Point, Space
+from ksflow.source.causes import Point
+from ksflow.source.families import Config, Space
 
 _FAILED = math.log(2)
 """A configuration that failed counts as twice as slow as the slowest that was right."""

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, base_of, plain
+from ksflow.source.causes import Failures, Item, Point
 from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
@@ -120,23 +121,6 @@ def comparable_to(population: Population, text: str) -> tuple[Member, ...]:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A configuration of the family and what became of it."""
-
-    id: str
-    values: Mapping[str, str]
-    score_us: float | None
-    failed: bool
-    """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
-    named: frozenset[str] = frozenset()
-    """Tunables that the compiler's or the judge's words mention."""
-    stated: frozenset[tuple[str, str]] = frozenset()
-    """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
-    artefact: str = ""
-    """Names what the compiler made of it, where the judge says so."""
-
-
-@dataclass(frozen=True)
 class Space:
     """The configurations that a base can have: where it stands, and what became of those that were tried, in order."""
 
@@ -147,6 +131,8 @@ class Space:
     """Configurations that were judged, or could not be written."""
     text: str = ""
     """The base's source."""
+    lessons: tuple[frozenset[Item], ...] = ()
+    """Values that together made kernels fail elsewhere."""
 
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
         """Names `config`, whatever values tunables without an effect in it have."""
@@ -154,8 +140,13 @@ class Space:
         return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
-        """Whether it is new, and no `require` line of the base rules it out."""
-        return self.key(config) not in self._known and not self.ruled_out(config)
+        """Whether it is new, no `require` line of the base rules it out, and it shares no cause of many failures."""
+        return self.key(config) not in self._known and not self.ruled_out(config) and not self.failures.bars(config)
+
+    @cached_property
+    def failures(self) -> Failures:
+        """What failed, and why."""
+        return Failures(self.points, self.lessons)
 
     @cached_property
     def open(self) -> bool:
@@ -262,7 +253,8 @@ def point(trial: Trial, config: Config) -> Point:
         return Point(trial.id, config, None, False)
     if evaluation.accepted:
         return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
-    return Point(trial.id, config, None, True, *_blamed(_Same(evaluation), _Same(config)))
+    reason = f"{evaluation.verdict.value}: {evaluation.reason}"
+    return Point(trial.id, config, None, True, *_blamed(_Same(evaluation), _Same(config)), reason=reason)
 
 
 class _Same:

@@ -24,7 +24,7 @@ class RandomDesigner:
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        around = space(STAGE, population, choice.base)
+        around = space(STAGE, population, choice.base, notes)
         drawn = around.sample_untried(Random(context.seed(self.seed, population)), self.experiments)
         if not drawn:
             raise exhausted_error(STAGE, choice.base)

@@ -36,7 +36,7 @@ class Rules:
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        around = space(STAGE, population, choice.base)
+        around = space(STAGE, population, choice.base, notes)
         moves = catalogue(self.catalogue)
         model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
         found = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
@@ -45,7 +45,8 @@ class Rules:
         ways = avenues(moves, ideas(found, model))
         chosen = self._chosen(found, model, _unseen_forms(moves, around))
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
-        return Plan(ways, experiments, portfolio(experiments), STAGE)
+        risks = [idea.forecast.risk for idea in chosen]
+        return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 
     def _chosen(self, found: list[Proposal], model: Forecasts, unseen: frozenset[tuple[str, str]]) -> list[Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already.

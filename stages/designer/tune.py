@@ -9,8 +9,9 @@ from random import Random
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.dispatch import class_spaces, combined
-from ksflow.search.space import assignment_experiment, exhausted_error, remembered, space
+from ksflow.search.space import assignment_experiment, exhausted_error, space
 from ksflow.search.tpe import propose
+from ksflow.source.causes import remembered
 
 STAGE = "designer=tune"
 
@@ -36,7 +37,7 @@ class Tpe:
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        whole = space(STAGE, population, choice.base)
+        whole = space(STAGE, population, choice.base, notes)
         rng = Random(context.seed(self.seed, population))
         # one best combination is enough for the rounds that share this knowledge
         first = context.sample == 0
@@ -52,4 +53,5 @@ class Tpe:
         why = f"proposed by TPE from {len(around.points)} judged configurations"
         single = [assignment_experiment(around.changes(config), why) for config in proposals]
         experiments = (*([joint] if joint else []), *single)
-        return Plan((why,), experiments, portfolio(experiments), STAGE)
+        risks = [*([0.0] if joint else []), *(around.failures.risk(config) for config in proposals)]
+        return Plan((why,), experiments, portfolio(experiments, risks), STAGE)

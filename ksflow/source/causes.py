@@ -1,0 +1,197 @@
+"""Why kernels of a family failed: the values that failures have together, and no accepted kernel has.
+
+Suspected of a failure is every least set of its values that no accepted kernel has together, however many they are: a
+kernel that differs from an accepted one in a single value leaves sets with that value alone. The suspects share the
+blame by how many failures for the same reason have them, those with the same wrong answer to the digit twice, and small
+sets before large ones; those that the compiler or the judge names come first. Where the words state the cause
+(`FORM = amx needs ...`), they are taken at their word. Points in, causes out.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+ENOUGH = 3
+"""So many failures for one reason, and what probably shares its cause is not tried again."""
+_REMEMBERED = 150  # failures, and twice as many accepted kernels
+_DEEP = 3  # values of a set, as long as there are sets of so few
+_SHOWN = 24  # suspects of a failure, those with the most of the blame
+_ONE_MORE = 0.3  # how much less a set is suspected for each further value
+_CONTEXT = 0.2  # the chance that a value which all failures of a suspect have belongs to the cause
+_SURE = 0.99  # that a cause strikes again
+
+Item = tuple[str, str]
+"""A tunable and its value."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration of the family and what became of it."""
+
+    id: str
+    values: Mapping[str, str]
+    score_us: float | None
+    failed: bool
+    """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
+    named: frozenset[str] = frozenset()
+    """Tunables that the compiler's or the judge's words mention."""
+    stated: frozenset[Item] = frozenset()
+    """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
+    artefact: str = ""
+    """Names what the compiler made of it, where the judge says so."""
+    reason: str = ""
+    """The verdict on a failure with its words."""
+
+
+def remembered(points: Sequence[Point], most: int) -> list[Point]:
+    """At most so many points of a long run, in their order: the best third, and the newest."""
+    if len(points) <= most:
+        return list(points)
+    best = sorted(points, key=lambda point: point.score_us or math.inf)[: most // 3]
+    kept = {point.id for point in [*best, *points[-(most - len(best)) :]]}
+    return [point for point in points if point.id in kept]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Values that together made kernels fail."""
+
+    values: frozenset[Item]
+    trials: tuple[str, ...]
+    """The failures."""
+
+
+class Failures:
+    """What failed in a family, and what is to be expected of configurations because of that."""
+
+    def __init__(self, points: Iterable[Point], lessons: Iterable[frozenset[Item]] = ()) -> None:
+        """`lessons`: causes that are known from elsewhere, believed until a kernel with such values is accepted."""
+        listed = list(points)
+        self._accepted = _Having(remembered([point for point in listed if point.score_us], 2 * _REMEMBERED))
+        self._failed = [point for point in listed if point.failed][-_REMEMBERED:]
+        self._having = _Having(self._failed)
+        self._same: dict[str, int] = defaultdict(int)  # a reason, with its figures and without -> who has it
+        for place, point in enumerate(self._failed):
+            self._same[point.reason] |= 1 << place
+            self._same[_without_figures(point.reason)] |= 1 << place
+        self._lessons = tuple(values for values in lessons if not self._accepted(values))
+        self._sure: dict[str, float] = {}  # failure -> the chance that it had one of its suspects
+        self._blamed: dict[frozenset[Item], dict[str, float]] = defaultdict(dict)  # suspects -> failure -> share
+        suspects: dict[str, set[frozenset[Item]]] = defaultdict(set)
+        for point in self._failed:
+            if point.stated and not self._accepted(point.stated):
+                self._lessons = (*self._lessons, point.stated)
+            else:
+                suspects[_without_figures(point.reason)].update(self._suspects(point))
+        for point in self._failed:
+            for values, share in self._shares(point, suspects[_without_figures(point.reason)]):
+                self._blamed[values][point.id] = share
+        named = {point.id: frozenset(point.values.items()) for point in self._failed}
+        self._context = {
+            values: frozenset.intersection(*(named[name] for name in shares)) for values, shares in self._blamed.items()
+        }
+
+    def risk(self, config: Mapping[str, str]) -> float:
+        """The chance that `config` fails of what made others fail."""
+        alike = self._alike(config, _CONTEXT)
+        return max((share * self._sure.get(name, _SURE) for name, share in alike.items()), default=0.0)
+
+    def bars(self, config: Mapping[str, str]) -> bool:
+        """Whether so many failures probably had a cause which `config` has, too, that it is not tried again."""
+        alike = self._alike(config)
+        return "" in alike or sum(share >= 0.5 for share in alike.values()) >= ENOUGH
+
+    def causes(self) -> list[Cause]:
+        """What failures most probably failed of, by the number of values."""
+        likeliest: dict[str, tuple[float, list[Item]]] = {}
+        for values, shares in self._blamed.items():
+            for name, share in shares.items():
+                likeliest[name] = max(likeliest.get(name, (0.0, [])), (share, sorted(values)))
+        found = {frozenset(values) for _, values in likeliest.values()}
+        least = [values for values in found if not any(less < values for less in found)]
+        made = [Cause(values, self._with(values)) for values in least]
+        return sorted(made, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
+
+    def _with(self, values: frozenset[Item]) -> tuple[str, ...]:
+        having = self._having(values)
+        return tuple(point.id for place, point in enumerate(self._failed) if having >> place & 1)
+
+    def _alike(self, config: Mapping[str, str], context: float = 0.0) -> Mapping[str, float]:
+        """Failure -> the chance that `config` has its cause; "" where a lesson or the words on a failure say so.
+
+        `context`: the chance that a value which all failures of a suspect have belongs to the cause, too.
+        """
+        items = config.items()
+        if any(values <= items for values in self._lessons):
+            return {"": 1.0}
+        found: dict[str, float] = defaultdict(float)
+        for values, shares in self._blamed.items():
+            if values <= items:
+                certainty = (1 - context) ** len(self._context[values] - items)
+                for name, share in shares.items():
+                    found[name] += share * certainty
+        return found
+
+    def _shares(self, point: Point, suspects: Iterable[frozenset[Item]]) -> Iterator[tuple[frozenset[Item], float]]:
+        """Of the suspects those that a failure has, with the most of the blame first."""
+        exactly, roughly = self._same[point.reason], self._same[_without_figures(point.reason)]
+        pulls = {}
+        for values in (some for some in suspects if some <= point.values.items()):
+            having = self._having(values)
+            explained = (having & exactly).bit_count() + (having & roughly).bit_count()
+            pulls[values] = explained**3 * _ONE_MORE ** len(values)
+        total = sum(pulls.values())
+        self._sure[point.id] = (
+            _SURE * total / (total + len(point.values) * 2**3 * _ONE_MORE**2)
+        )  # or it has its own pair
+        for values in sorted(pulls, key=lambda values: (-pulls[values], sorted(values)))[:_SHOWN]:
+            yield values, pulls[values] / total
+
+    def _suspects(self, point: Point) -> list[frozenset[Item]]:
+        """The least sets that no accepted kernel has, of the tunables that the words name, or else of all."""
+        named = [item for item in point.values.items() if item[0] in point.named]
+        for values in (named, list(point.values.items())):
+            if not self._accepted(values):
+                return list(self._accepted.least_without(values))
+        return []
+
+
+class _Having:
+    """Who of some points has given values: a number with a bit for each point."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self._all = (1 << len(points)) - 1
+        self._with: dict[Item, int] = defaultdict(int)
+        for place, point in enumerate(points):
+            for item in point.values.items():
+                self._with[item] |= 1 << place
+
+    def __call__(self, values: Iterable[Item]) -> int:
+        return reduce(and_, (self._with.get(item, 0) for item in values), self._all)
+
+    def least_without(self, values: Sequence[Item]) -> Iterator[frozenset[Item]]:
+        """The least sets of these values that nobody has: all small ones, else a large one."""
+        found = False
+        stack: list[tuple[int, tuple[Item, ...], int]] = [(0, (), self._all)]
+        while stack:
+            start, chosen, having = stack.pop()
+            for place in range(start, len(values)):
+                some, left = (*chosen, values[place]), having & self._with.get(values[place], 0)
+                if left and len(some) < _DEEP:
+                    stack.append((place + 1, some, left))
+                elif not left and all(self(item for item in some if item != other) for other in some):
+                    found = True
+                    yield frozenset(some)
+        if not found:
+            least = frozenset(values)
+            for item in values:
+                least = least if self(least - {item}) else least - {item}
+            yield least
+
+
+def _without_figures(reason: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|[-+\d.]*\d(?:e[-+]?\d+)?|\b(?:inf|nan)\b", "#", reason)
