@@ -305,7 +305,7 @@ def test_a_designer_that_always_fails_ends_the_run_cleanly(lineage: Lineage) -> 
 
     run = Run(lineage, design=sulk)
     outcome = run(evaluations=30)
-    assert outcome.reason == "3 rounds in a row brought no trial"
+    assert outcome.reason == "3 rounds in a row brought no trial: designer: malformed answer after 3 attempts"
     assert ("no plan: designer: malformed answer after 3 attempts", "") in run.events
 
 

@@ -98,7 +98,7 @@ def _outcome(run: Run, reason: str, ended: float, busy: float) -> Outcome:
         reason=reason,
         judged=tally.judged,
         repeats=tally.repeats,
-        idle=": ".join(filter(None, (reason, tally.trouble))) if asked and not tally.tried else "",
+        idle="" if tally.tried or not asked else reason if tally.trouble in reason else f"{reason}: {tally.trouble}",
         search_s=ended - tally.started,
         wall_s=time.monotonic() - tally.started,
         busy=busy,

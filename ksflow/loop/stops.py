@@ -52,8 +52,9 @@ class BarrenRounds(Stop):
         self.most = most
 
     def reason(self, tally: Tally) -> str:
-        """Says how many."""
-        return f"{tally.barren} rounds in a row brought no trial" if tally.barren >= self.most else ""
+        """Says how many, and what was said last."""
+        found = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
+        return ": ".join(filter(None, found)) if tally.barren >= self.most else ""
 
 
 class JudgeFails(Stop):

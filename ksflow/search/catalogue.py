@@ -28,12 +28,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Move:
-    """A general optimisation: what it changes, why, and what it usually brings."""
+    """A general optimisation: what it changes, and what that usually brings."""
 
-    name: str
     kinds: tuple[str, ...]
     how: str
-    why: str
     gain_percent: tuple[float, float]
     innovation: float
     scope: str = "one"
@@ -43,7 +41,7 @@ class Move:
     def __post_init__(self) -> None:
         known = self.how in _HOWS and self.when in _WHENS and self.scope in ("one", "each")
         if not known or any(how not in _HOWS for how in self.along.values()):
-            raise ValueError(f"move {self.name!r}: how {self.how}, scope {self.scope}, when {self.when}")
+            raise ValueError(f"move of {self.kinds}: how {self.how}, scope {self.scope}, when {self.when}")
 
 
 @dataclass(frozen=True)

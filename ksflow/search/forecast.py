@@ -53,7 +53,11 @@ class Forecasts:
         rest = times - rows @ worth
         center = (weights @ rest) / weights.sum()
         self._precision = np.linalg.inv(self._prior) + (rows.T * weights) @ rows
-        self._worth = worth + np.linalg.solve(self._precision, (rows.T * weights) @ (rest - center))
+        learnt = np.linalg.solve(self._precision, (rows.T * weights) @ (rest - center))
+        self._worth = worth + learnt
+        misfits = rest - center - rows @ learnt
+        self.misfit = math.sqrt((weights @ misfits**2) / weights.sum())
+        """By how much values together bring something else than each alone, as a root mean square."""
 
     def of(self, configs: Sequence[Config]) -> list[Forecast]:
         """What to expect of each of `configs`, against the base."""

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from ksflow.records import Experiment
-from ksflow.search.catalogue import Catalogue, Move
 from ksflow.search.forecast import Forecast, Forecasts
 from ksflow.search.moves import Proposal
 from ksflow.source.families import Space
 
+HOPELESS = 0.9
+"""The risk from which on an idea is left alone."""
 _AVENUES = 10
 _NORMAL = NormalDist()
 _KNOWN, _RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
+_LEAST = math.log1p(0.01)  # what is not worth an experiment
 _TRUST = 0.2  # weight of a move's own range where nothing was measured
 
 
@@ -26,11 +28,6 @@ class Idea:
     low: float
     high: float
     """Range of the log gain: the catalogue's where nothing is known, the measurements' where much is."""
-
-    @property
-    def move(self) -> Move:
-        """The first of those that lead to it."""
-        return self.proposal.moves[0]
 
     @property
     def innovation(self) -> float:
@@ -80,40 +77,51 @@ def ideas(found: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     return made
 
 
-def avenues(catalogue: Catalogue, found: Iterable[Idea]) -> tuple[str, ...]:
-    """The ten most promising moves; where fewer apply, those that would need more tunables."""
-    best: dict[str, Idea] = {}
+def promising(found: Iterable[Idea], model: Forecasts) -> list[Idea]:
+    """Those that may well be right, and faster than the base by what the measurements leave open."""
+    return [
+        idea
+        for idea in found
+        if idea.forecast.risk < HOPELESS
+        and max(idea.high, idea.forecast.mean + 2 * math.hypot(idea.forecast.deviation, model.misfit)) > _LEAST
+    ]
+
+
+def avenues(space: Space, found: Iterable[Idea]) -> tuple[str, ...]:
+    """The ten most promising changes, each of other tunables."""
+    best: dict[frozenset[str], Idea] = {}
     for idea in sorted(found, key=lambda idea: idea.upside, reverse=True):
-        best.setdefault(idea.move.name, idea)
+        best.setdefault(frozenset(idea.proposal.changes), idea)
     lines = []
-    for name, idea in best.items():
+    for idea in best.values():
         low, high = idea.gain_percent
-        changes = " ".join(f"{k}={v}" for k, v in idea.proposal.changes.items())
-        lines.append(f"{name}: {changes} ({low:+.0f} to {high:+.0f} %). {idea.move.why}")
-    closed = [move for move in catalogue.moves if move.name not in best]
-    lines += [f"{move.name}: not open here ({', '.join(move.kinds)}). {move.why}" for move in closed]
+        lines.append(f"{_steps(space, idea)} ({low:+.0f} to {high:+.0f} %)")
     return tuple(lines[:_AVENUES])
 
 
 def experiment(idea: Idea, space: Space, base: str) -> Experiment:
-    """The experiment that carries an idea out, with its reasons in words."""
+    """The experiment that carries an idea out: the change, what the kernel says of it, and what was measured."""
     changes = dict(idea.proposal.changes)
-    assigned = " ".join(f"{name}={value}" for name, value in changes.items())
-    steps = ", ".join(f"{name} {space.base[name]} -> {value}" for name, value in changes.items())
-    names = " with ".join(move.name for move in idea.proposal.moves)
-    reasons = [move.why for move in idea.proposal.moves]
+    told = [f"{_steps(space, idea)}."]
     for name, value in changes.items():
         if gains := space.steps.get((name, space.base[name], value)):
             percent = 100 * math.expm1(sum(gains) / len(gains))
-            reasons.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
+            told.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
     if idea.forecast.ignorance < _KNOWN:
-        reasons.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
+        told.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
     if idea.forecast.risk > _RISKY:
-        reasons.append(f"Kernels like it failed, or nobody tried such values (risk {idea.forecast.risk:.0%}).")
-    return Experiment(
-        f"{names}: {steps}. {' '.join(reasons)}",
-        f"the source assigns {assigned}; right on every case; faster than {base}",
-        idea.gain_percent,
-        idea.innovation,
-        changes,
+        cause = space.failures.suspect(idea.proposal.config)
+        why = f"{' with '.join(map('='.join, sorted(cause)))} failed before" if cause else "nobody tried such values"
+        told.append(f"Risk {idea.forecast.risk:.0%}: {why}.")
+    assigned = " ".join(f"{name}={value}" for name, value in changes.items())
+    rubric = f"the source assigns {assigned}; right on every case; faster than {base}"
+    return Experiment(" ".join(told), rubric, idea.gain_percent, idea.innovation, changes)
+
+
+def _steps(space: Space, idea: Idea) -> str:
+    """`VL 16 -> 64 (bytes of a vector)`: in the words that declare the tunables."""
+    docs = {tunable.name: tunable.doc or tunable.kind for tunable in space.tunables}
+    return ", ".join(
+        f"{name} {space.base[name]} -> {value}{f' ({docs[name]})' if docs[name] else ''}"
+        for name, value in idea.proposal.changes.items()
     )

@@ -13,14 +13,7 @@ from ksflow.source.tunables import Tunable, values
 
 _PAIRED = 14  # single moves whose pairs are looked at
 _STRANGERS = 20
-_STRANGE = Move(
-    "a configuration by chance",
-    (),
-    "other",
-    "Moves from here are few or known; a stranger may show what they cannot reach.",
-    (-50.0, 20.0),
-    60.0,
-)
+_STRANGE = Move((), "other", (-50.0, 20.0), 60.0)  # a configuration by chance
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from ksflow.errors import StageError
 from ksflow.records import Experiment, Note, Population, Trial
 from ksflow.search.measured_notes import lessons
 from ksflow.source.causes import ENOUGH
-from ksflow.source.families import Config, Space, comparable_to, declared
+from ksflow.source.families import Config, Space, comparable_to, declared, families
 from ksflow.source.families import space as space_of
 from ksflow.source.tunables import DISPATCH
 
@@ -19,11 +19,12 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
     """
     text = base.kernel.main if base.kernel else ""
     if not declared(text):
-        raise StageError(
-            stage,
-            f"kernel {base.id} declares no tunables (`X = 8  // tune: 4 8 16`); "
-            "select one that does (selector=fastest) or use designer=llm",
-        )
+        way = "select a kernel that does (selector=fastest)"
+        if not families(population):
+            way = (
+                "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
+            )
+        raise StageError(stage, f"kernel {base.id} declares no tunables, and this designer changes nothing else: {way}")
     return replace(space_of(text, comparable_to(population, text)), lessons=lessons(notes, population))
 
 

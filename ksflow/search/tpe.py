@@ -7,37 +7,40 @@ from random import Random
 from ksflow.source.causes import Point
 from ksflow.source.families import Config, Space
 
-_FAILED = math.log(2)
-"""A configuration that failed counts as twice as slow as the slowest that was right."""
+_ASKED = 8  # times as many as are wanted: TPE repeats itself, and proposes what fails
 
 
 def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[Config]:
-    """Distinct untried configurations. TPE may repeat itself; chance fills up what it leaves."""
+    """Distinct untried configurations, by chance fewer of those that probably fail. Chance fills up what TPE leaves."""
     import optuna  # here: a designer that is a model starts without it
 
     found: dict[tuple[str, ...], Config] = {}
-    worst = max((math.log(point.score_us) for point in points if point.score_us), default=0.0) + _FAILED
+    slowest = max((math.log(point.score_us) for point in points if point.score_us), default=0.0)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        seed = rng.randrange(2**32)
-        sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, n_startup_trials=10, seed=seed)
+        sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, seed=rng.randrange(2**32))
         study = optuna.create_study(sampler=sampler)
-        distributions: dict[str, optuna.distributions.BaseDistribution] = {
+        choices: dict[str, optuna.distributions.BaseDistribution] = {
             t.name: optuna.distributions.CategoricalDistribution(t.options) for t in space.tunables
         }
         for point in points:
             if point.score_us is not None or point.failed:
-                value = math.log(point.score_us) if point.score_us else worst
-                done = optuna.trial.create_trial(params=dict(point.values), distributions=distributions, value=value)
-                study.add_trial(done)
-        for _ in range(8 * count):
-            trial = study.ask()
-            config = {t.name: str(trial.suggest_categorical(t.name, t.options)) for t in space.tunables}
-            if space.ruled_out(config):
-                study.tell(trial, worst)
-            if space.untried(config):
+                value = math.log(point.score_us) if point.score_us else slowest
+                fails = {"fails": float(point.failed)}
+                study.add_trial(
+                    optuna.trial.create_trial(
+                        params=dict(point.values), distributions=choices, value=value, constraints=fails
+                    )
+                )
+        for _ in range(_ASKED * count):
+            trial = study.ask(choices)
+            config = {name: str(value) for name, value in trial.params.items()}
+            if space.untried(config) and rng.random() >= space.failures.risk(config):
                 found.setdefault(space.key(config), config)
+            elif space.ruled_out(config) or space.failures.bars(config):
+                trial.set_constraint("fails", 1.0)
+                study.tell(trial, slowest)
             if len(found) == count:
                 break
     for stranger in space.sample_untried(rng, count):

@@ -105,6 +105,15 @@ class Failures:
         alike = self._alike(config)
         return "" in alike or sum(share >= 0.5 for share in alike.values()) >= ENOUGH
 
+    def suspect(self, config: Mapping[str, str]) -> frozenset[Item]:
+        """Of the values of `config`, those that most probably made another kernel fail; none where none did."""
+        found = [
+            (max(shares.values()), sorted(values))
+            for values, shares in self._blamed.items()
+            if values <= config.items()
+        ]
+        return frozenset(max(found, default=(0.0, []))[1])
+
     def causes(self) -> list[Cause]:
         """What failures most probably failed of, by the number of values."""
         likeliest: dict[str, tuple[float, list[Item]]] = {}

@@ -1,21 +1,21 @@
 """The paper's designer done by rule: a catalogue of moves gives avenues, five experiments and the pick of three.
 
-The catalogue (`catalogue.yaml`) says what can be changed, why, and what it usually brings; the population corrects
-the predictions. The designer has no other memory: the same population gives the same plan.
+The catalogue (`catalogue.yaml`) says what can be changed and what that usually brings; the population corrects the
+predictions, and shows what fails. The designer has no other memory: the same population gives the same plan.
 """
 
+from ksflow.errors import StageError
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
+from ksflow.records import Choice, Note, Plan, Population, Problem, Trial, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.forecast import Forecasts
-from ksflow.search.ideas import Idea, avenues, experiment, ideas
+from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, promising
 from ksflow.search.moves import Proposal, proposals
 from ksflow.search.space import exhausted_error, space
 from ksflow.source.families import Space
 
 STAGE = "designer=rules"
 _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake
-_HOPELESS = 0.9  # the risk from which on an idea is left alone while there is another
 _WANTED = ("expected_improvement", "novelty", "upside", "expected_improvement", "uncertainty")
 
 
@@ -42,7 +42,10 @@ class Rules:
         found = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
         if not found:
             raise exhausted_error(STAGE, choice.base)
-        ways = avenues(moves, ideas(found, model))
+        hopes = ideas(found, model)
+        if not promising(hopes, model):
+            raise StageError(STAGE, _nothing_promises(choice.base, hopes))
+        ways = avenues(around, hopes)
         chosen = self._chosen(found, model, _unseen_forms(moves, around))
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
         risks = [idea.forecast.risk for idea in chosen]
@@ -57,13 +60,22 @@ class Rules:
         chosen: list[Idea] = []
         for turn in range(min(self.experiments, len(found))):
             left = ideas([proposal for proposal in found if proposal not in [c.proposal for c in chosen]], model)
-            left = [idea for idea in left if idea.forecast.risk < _HOPELESS] or left
+            left = promising(left, model) or left
             forms = [i for i in left if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
             wanted = _WANTED[turn % len(_WANTED)]
             best = max((not turn and forms) or left, key=lambda idea: float(getattr(idea, wanted)))
             chosen.append(best)
             model.assume_measured(best.proposal.config)
         return chosen
+
+
+def _nothing_promises(base: Trial, hopes: list[Idea]) -> str:
+    gains = [idea.gain_percent[1] for idea in hopes if idea.forecast.risk < HOPELESS]
+    most = f"is expected to gain more than {max(gains):+.0f} %" if gains else "is expected to be right"
+    return (
+        f"nothing promises: of {len(hopes)} untried configurations near {base.id} none {most}; "
+        "declare more values, add a seed, or go on with designer=tune"
+    )
 
 
 def _unseen_forms(moves: Catalogue, around: Space) -> frozenset[tuple[str, str]]:

@@ -7,9 +7,9 @@ import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
-from ksflow.records import Plan, Population
+from ksflow.records import Plan, Population, Verdict
 from ksflow.search.catalogue import catalogue
-from ksflow.source.tunables import Tunable
+from ksflow.source.tunables import Tunable, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
@@ -66,10 +66,11 @@ def test_a_plan_has_ten_avenues_five_experiments_and_picks_three(searched: Popul
     assert len({tuple(sorted(e.changes.items())) for e in made.experiments}) == 5
 
 
-def test_experiments_say_what_changes_and_why() -> None:
+def test_experiments_say_what_changes_in_the_kernels_own_words() -> None:
     first = plan(seeds(gemm, GEMM)).experiments[0]
+    docs = {tunable.name: tunable.doc for tunable in tunables(GEMM)}
     for name, value in first.changes.items():
-        assert f"-> {value}" in first.description
+        assert f"{name} {values(GEMM)[name]} -> {value} ({docs[name]})" in first.description
         assert f"{name}={value}" in first.rubric
     assert first.gain_percent[0] < first.gain_percent[1]
 
@@ -85,6 +86,30 @@ def test_an_exhausted_space_says_so() -> None:
     population = run(lambda _: gemm({**BASE}), seeds(lambda _: gemm({**BASE}), text), Rules(), 1)
     with pytest.raises(StageError, match="every configuration"):
         plan(population)
+
+
+def test_it_stops_when_nothing_promises_and_says_so() -> None:
+    """Long before all is tried, with the best found."""
+
+    def judge(c: dict[str, str]) -> tuple[Verdict, float]:
+        apart = abs(int(c["UNROLL"]).bit_length() - 2) + abs(int(c["MR"]).bit_length() - 3)
+        return Verdict.ACCEPT, 1000 / int(c["VL"]) * (1 + apart / 3)
+
+    rows = (
+        "VL = 16;  // tune: 16 32 64 128 | vector",
+        "UNROLL = 1;  // tune: 1 2 4 8 | unroll",
+        "MR = 1;  // tune: 1 2 4 8",
+    )
+    population = seeds(judge, "".join(f"int {row}\n" for row in rows))
+    said = ""
+    while not said and len(population.trials) < 64:
+        try:
+            population = run(judge, population, Rules(), 3)
+        except StageError as error:
+            said = error.reason
+    assert said.startswith("nothing promises: of ")
+    assert len(population.trials) < 32
+    assert values(population.ranked[0].kernel.main) == {"VL": "128", "UNROLL": "2", "MR": "4"}
 
 
 BASE = {"FORM": "naive", "DECODE": "table", "DOT": "fp32", "SCALE": "block", "VL": "16", "MR": "1", "NV": "1"}
