@@ -1,6 +1,8 @@
 """Small real things the tests share: a problem folder, kernels, a lineage in a temporary repository."""
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ import pytest
 from ksflow.lineage import Lineage
 from ksflow.records import Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what hundreds of processes import is compiled once, not by each
+sys.dont_write_bytecode = False
 if (
     threading.current_thread() is threading.main_thread()
 ):  # a job in a shell's background ignores Ctrl-C, its children too
