@@ -1,4 +1,4 @@
-# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format. soak: the longest tests.
+# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format. slow: all tests but the longest. soak: those.
 VENV ?= .venv
 RUN = $(VENV)/bin/python -m
 ALONE = tests/stages/evaluator/timed
@@ -28,9 +28,11 @@ fix:
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
+# With those of `test`: what takes a worker seconds to set up, quick and slow tests then share.
 slow:
-	$(RUN) pytest -q --durations 12 -m 'slow and not soak' -n 5 --dist worksteal $(SHARED)
-	$(RUN) pytest -q --durations 12 -m 'slow and not soak' $(ALONE)
+	@.ci/install $(VENV) dev
+	$(RUN) pytest -q --durations 12 -m 'not (gpu or llm or soak)' -n 5 --dist worksteal $(SHARED)
+	$(RUN) pytest -q --durations 12 -m 'not (gpu or llm or soak)' $(ALONE)
 
 soak:
 	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal

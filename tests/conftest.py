@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.records import Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what hundreds of processes import is compiled once, not by each
 sys.dont_write_bytecode = False
@@ -24,10 +26,19 @@ if (
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches go where nobody else's are."""
-    folder = tmp_path_factory.getbasetemp() / "cache"
-    monkeypatch.setenv("KSFLOW_CACHE", str(folder))
+    """Caches go where nobody else's are; what is compiled and measured there is shared by pytest-xdist's workers."""
+    folder = tmp_path_factory.getbasetemp()
     monkeypatch.setenv("DSPY_CACHEDIR", str(folder / "dspy"))
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    monkeypatch.setenv("KSFLOW_CACHE", str(shared / "cache"))
+
+
+@pytest.fixture(scope="session")
+def evaluator() -> Iterator[LocalEvaluator]:
+    """On this machine: one for all tests, as its judge takes seconds to start, and is meant to live long."""
+    made = LocalEvaluator(detect())
+    yield made
+    made.close()
 
 
 @pytest.fixture

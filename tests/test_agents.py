@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dspy.lm15 import Message, Request
+from test_cli import ksflow
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm.agents import _ENVELOPES, Agent
@@ -83,13 +84,7 @@ def search(folder: Path, script: str, *more: str, envelope: str = "text", rounds
         *(f"writer.lm.command=[{program}]", f"writer.lm.envelope={envelope}"),
         *more,
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "ksflow", *given],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OTHER_API_KEY": "a-secret-of-somebody-else"},
-    )
+    done = ksflow(folder, *given, OTHER_API_KEY="a-secret-of-somebody-else")
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr
 
@@ -357,19 +352,9 @@ def test_a_run_whose_kernels_an_agent_designs_and_writes_and_its_replay_without_
         assert call["messages"]
     assert all("Check 1: accepted" in str(call["answer"]) for call in found if "writer" in call["stage"])
     assert "$1.00" in said_by_run
-    lineage = subprocess.run(
-        [sys.executable, "-m", "ksflow", "lineage", "recipe=dry_run", "run=agents"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    lineage = ksflow(tmp_path, "lineage", "recipe=dry_run", "run=agents")
     assert "an agent's idea" in lineage.stdout
     (tmp_path / "bin" / "agent").unlink()
     replay = ("llm=replay", "recorded.run=agents", "writer=agent", "agent=replay", "designer=agent", "run=again")
-    done = subprocess.run(
-        [sys.executable, "-m", "ksflow", *replay, "selector=fastest", "digester=rules", "loop.rounds=1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = ksflow(tmp_path, *replay, "selector=fastest", "digester=rules", "loop.rounds=1")
     assert done.returncode == 0, done.stderr

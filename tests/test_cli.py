@@ -19,7 +19,7 @@ from ksflow.cli import usage, verbs
 from ksflow.config import compose
 from ksflow.home import PACKAGE, expanded, shipped
 
-AT_START = {"PATH", "PYTHONPATH"}
+AT_START = {"PATH", "PYTHONPATH", "PYTHONOPTIMIZE"}
 """What a process takes from its environment before anything else."""
 OWN_OPTIONS = {"out", "details", "note", "sign", "force", "again", "format", "port", "stages", "run", "test_problems"}
 """Keys that a command knows by itself."""
@@ -469,7 +469,7 @@ def test_stages_that_init_writes_run_at_once(tmp_path: Path) -> None:
     assert "\n6 experiments in " in done.stderr
     assert "no plan" not in done.stderr
     assert "no notes" not in done.stderr
-    assert "designer=my_designer" in done.stderr
+    assert "designer=my_designer" in ksflow(tmp_path, "lineage").stdout
     listed = ksflow(tmp_path, "runs")
     assert re.search(r"softmax/main +6 .* at rest", listed.stdout), listed.stdout + listed.stderr
     assert ksflow(tmp_path, "runs", "problem=fp8_gemm").returncode == 2

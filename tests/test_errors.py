@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_cli import ksflow
 
 from ksflow.errors import ConfigError, of_system
 from ksflow.formats.kernelbench import importer
@@ -101,10 +102,7 @@ def test_a_command_that_the_system_refuses_something_says_so(error: str) -> None
 
 def _ksflow(folder: Path, *words: str, **environment: str) -> str:
     """What a command that fails says."""
-    command = [sys.executable, "-m", "ksflow", *words]
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    done = ksflow(folder, *words, **environment)
     assert done.returncode == 2, done.stdout + done.stderr
     return done.stderr.strip().splitlines()[-1]
 

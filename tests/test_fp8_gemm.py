@@ -5,7 +5,6 @@ from types import ModuleType
 import pytest
 import torch
 
-from ksflow.hardware import target
 from ksflow.home import shipped
 from ksflow.judge.cases import loaded
 from ksflow.problem.loader import kernel_file, load
@@ -55,16 +54,12 @@ def test_the_oracle_is_the_statements_formula(rows: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_for_one_layout_is_no_kernel_for_the_other() -> None:
-    judge = LocalEvaluator(target.detect())
-    try:
-        naive = kernel_file(str(shipped("seeds", "fp8_gemm", KMAJOR, "cpu", "01_naive.cpp")))
-        kmajor = load("fp8_gemm", variant=KMAJOR)
-        assert judge(kmajor, naive, ()).verdict is Verdict.ACCEPT
-        refused = judge(load("fp8_gemm"), naive, ())
-        assert refused.verdict is Verdict.COMPILE
-        assert "operands are read K-major: problem.variant=e4m3fn_kmajor" in refused.reason
-        pairs = kernel_file(str(shipped("seeds", "fp8_gemm", "cpu", "01_numpy_pairs.py")))
-        assert judge(kmajor, pairs, ()).verdict is not Verdict.ACCEPT
-    finally:
-        judge.close()
+def test_a_kernel_for_one_layout_is_no_kernel_for_the_other(evaluator: LocalEvaluator) -> None:
+    naive = kernel_file(str(shipped("seeds", "fp8_gemm", KMAJOR, "cpu", "01_naive.cpp")))
+    kmajor = load("fp8_gemm", variant=KMAJOR)
+    assert evaluator(kmajor, naive, ()).verdict is Verdict.ACCEPT
+    refused = evaluator(load("fp8_gemm"), naive, ())
+    assert refused.verdict is Verdict.COMPILE
+    assert "operands are read K-major: problem.variant=e4m3fn_kmajor" in refused.reason
+    pairs = kernel_file(str(shipped("seeds", "fp8_gemm", "cpu", "01_numpy_pairs.py")))
+    assert evaluator(kmajor, pairs, ()).verdict is not Verdict.ACCEPT

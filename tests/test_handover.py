@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,11 +133,9 @@ def won(*files: str, language: str = "python", us: float = 2.0) -> Trial:
     return Trial("00007", Origin.SEED, kernel=Kernel(language, texts), evaluation=evaluation)
 
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[LocalEvaluator]:
-    made = LocalEvaluator(detect())
-    yield made
-    made.close()
+@pytest.fixture
+def judge(evaluator: LocalEvaluator) -> LocalEvaluator:
+    return evaluator
 
 
 def module(file: Path) -> Any:

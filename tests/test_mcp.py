@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from test_cli import ksflow
 
 from ksflow.cli.inbox import Inbox
 from ksflow.cli.mcp import _Tools
@@ -51,7 +52,7 @@ def served(folder: Path, work: Callable[[Ask], Awaitable[Any]], *arguments: str)
 
 
 def command(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "ksflow", *words], cwd=folder, capture_output=True, text=True)
+    done = ksflow(folder, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

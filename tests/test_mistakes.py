@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from test_cli import ksflow
 
-from ksflow.records import Arg, Kernel, Problem
+from ksflow.formats.kernel.importer import load
+from ksflow.hardware.target import detect
+from ksflow.records import Arg, Kernel, Problem, Verdict
 from ksflow.source.signature import fault
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 REFERENCE = """import torch
 
@@ -31,6 +34,23 @@ extern "C" void custom_kernel(const double *x, double *y, long m, long n, const 
 PYTHON = "def custom_kernel(data):\n    total = data[0].sum(0)\n    return total\n"
 
 
+GIVEN = ("problem=kernel", "problem.kernel=good.cpp", "problem.reference=ref.py", "target=cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where somebody has a kernel that is right, and its reference."""
+    made = tmp_path_factory.mktemp("own")
+    (made / "good.cpp").write_text(MINE)
+    (made / "ref.py").write_text(REFERENCE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def problem(folder: Path) -> Problem:
+    return load(kernel=str(folder / "good.cpp"), reference=str(folder / "ref.py"), target=detect())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
@@ -46,18 +66,24 @@ PYTHON = "def custom_kernel(data):\n    total = data[0].sum(0)\n    return total
         ("k.cpp", "", "", "accept: "),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_kernel_is_named_in_the_line_of_the_verdict(
-    tmp_path: Path, file: str, old: str, new: str, said: str
+def test_a_mistake_in_a_kernel_is_named_in_the_reason_of_the_verdict(
+    evaluator: LocalEvaluator, problem: Problem, file: str, old: str, new: str, said: str
 ) -> None:
-    text = MINE if file == "k.cpp" else PYTHON
+    text, language = (MINE, "cpp") if file == "k.cpp" else (PYTHON, "python")
     assert old in text
-    (tmp_path / file).write_text(text.replace(old, new) if old else text)
-    (tmp_path / "good.cpp").write_text(MINE)
-    (tmp_path / "ref.py").write_text(REFERENCE)
-    given = ["problem=kernel", "problem.kernel=good.cpp", "problem.reference=ref.py", "target=cpu"]
-    done = ksflow(tmp_path, "evaluate", file, *given)
+    found = evaluator(problem, Kernel(language, {file: text.replace(old, new) if old else text}), ())
+    verdict = f"{found.verdict}: {found.reason}"
+    assert re.match(re.escape(said).replace(r"\.\*", ".*").replace(r"\ ", " "), verdict), verdict
+    assert "Traceback" not in verdict
+    assert "  File " not in verdict
+
+
+@pytest.mark.slow
+def test_the_command_tells_a_mistake_in_the_line_of_the_verdict(folder: Path) -> None:
+    (folder / "k.py").write_text(PYTHON.replace("sum(0)", "sum(7)"))
+    done = ksflow(folder, "evaluate", "k.py", *GIVEN)
     (verdict,) = [line for line in done.stdout.splitlines() if line.startswith("verdict ")]
-    assert re.match("verdict " + re.escape(said).replace(r"\.\*", ".*").replace(r"\ ", " "), verdict), done.stdout
+    assert re.match(r"verdict contained-crash: .*Dimension out of range .*\(k\.py, line 2\)", verdict), done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert "  File " not in done.stdout
 
@@ -84,14 +110,17 @@ def test_a_mistake_in_a_reference_is_told_with_its_line(tmp_path: Path, old: str
 
 
 @pytest.mark.slow
-def test_a_reference_that_answers_in_more_digits_than_it_has_is_named(tmp_path: Path) -> None:
-    (tmp_path / "k.cpp").write_text(MINE)
+def test_a_reference_that_answers_in_more_digits_than_it_has_is_named(
+    tmp_path: Path, evaluator: LocalEvaluator
+) -> None:
+    (tmp_path / "good.cpp").write_text(MINE)
     (tmp_path / "ref.py").write_text(REFERENCE.replace("data[0].sum(0)", "data[0].float().sum(0).double()"))
-    given = ["problem=kernel", "problem.kernel=k.cpp", "problem.reference=ref.py", "target=cpu"]
     said = "answers in float64 and computes in float32 (ref.py, line 11)"
-    assert said in ksflow(tmp_path, "problem", "show", *given).stdout
-    verdict = ksflow(tmp_path, "evaluate", "k.cpp", *given).stdout
-    assert re.search(rf"verdict reject-incorrect: .*{re.escape(said)}", verdict)
+    assert said in ksflow(tmp_path, "problem", "show", *GIVEN).stdout
+    narrow = load(kernel=str(tmp_path / "good.cpp"), reference=str(tmp_path / "ref.py"), target=detect())
+    found = evaluator(narrow, Kernel("cpp", {"k.cpp": MINE}), ())
+    assert found.verdict is Verdict.INCORRECT
+    assert said in found.reason
 
 
 def of(*args: tuple[str, str], dims: tuple[str, ...] = ("n",)) -> Problem:

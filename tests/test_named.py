@@ -1,18 +1,12 @@
 """One's own runs by name, as a person types it: `lineage dwt`, `report`, `verify softmax/two 3`."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from test_cli import ksflow
 
 from ksflow.home import shipped
-
-
-def ksflow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ksflow", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -186,7 +186,16 @@ def test_every_line_fits_a_window_of_80_columns_and_rejections_have_their_reason
     rejected = [number for number, line in enumerate(run) if re.match(r"\d{5}  (reject-|compile-error)", line)]
     assert rejected
     for number in rejected:
-        assert any(line.startswith("       made up: ") for line in run[number + 1 : number + 8]), run[number:]
+        below = run[number + 1 : number + 3]
+        assert any(re.match(r"       (made up: |as \d{5}, \d+ times so far)", line) for line in below), run[number:]
+    tried = [line for line in run if re.match(r"\d{5}  ", line)][4:]
+    assert len(tried) == 6
+    for line in tried:
+        assert re.search(r"\w+ \S+→\S+", line), line
+    last = "\n".join(run).partition("winner ")[2]
+    assert re.search(r"→.* \(\d{5}\)|nothing was faster", last), last
+    assert re.search(r"\d+ of 6 experiments came to nothing", last), last
+    assert "expect" not in "\n".join(run)
     assert not any("e+0" in line for line in run)
     trial = run[rejected[0]][:5]
     shown = ["problem=softmax", "run=dry"]

@@ -228,8 +228,9 @@ def run(x, s, by):
 
 
 @pytest.mark.slow
-def test_what_a_file_holds_cannot_be_kept_and_a_share_that_may_be_wrong_not_left_out(data_set: Path) -> None:
-    evaluator = LocalEvaluator(detect())
+def test_what_a_file_holds_cannot_be_kept_and_a_share_that_may_be_wrong_not_left_out(
+    data_set: Path, evaluator: LocalEvaluator
+) -> None:
     problem = given(data_set)
     assert evaluator(problem, python(KEPT), ()).verdict is Verdict.INCORRECT
     assert any("floats from safetensors files are changed for each seed" in said for said in problem.origin["inferred"])
@@ -241,25 +242,22 @@ def test_what_a_file_holds_cannot_be_kept_and_a_share_that_may_be_wrong_not_left
     assert re.search(r"3 of (64|128) elements are off, with all others by .* which may be", found.reason)
     assert evaluator(shares, python(ROUNDS), ()).accepted
     assert evaluator(problem, python(ROUNDS), ()).verdict is Verdict.INCORRECT
-    evaluator.close()
 
 
 @pytest.mark.slow
-def test_whole_numbers_of_a_file_are_kept_and_it_is_said(data_set: Path) -> None:
+def test_whole_numbers_of_a_file_are_kept_and_it_is_said(data_set: Path, evaluator: LocalEvaluator) -> None:
     file = data_set / "blob/workloads/scale/scaled_rows/s.safetensors"
     file.write_bytes(file.read_bytes().replace(b'"F32"', b'"I32"'))
     whole = {**DEFINITION["inputs"], "s": {"shape": ["M"], "dtype": "int32"}}
     definition = data_set / "definitions" / "scale" / "scaled_rows.json"
     definition.write_text(json.dumps({**DEFINITION, "inputs": whole}))
-    evaluator = LocalEvaluator(detect())
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(given(data_set, workloads=["two"]))}
-    evaluator.close()
     assert not {name: detail for name, (ok, detail) in rows.items() if not ok}
     assert "but for s: the same for every seed" in rows["seeds"][1]
 
 
 @pytest.mark.slow
-def test_a_bias_within_the_tolerance_is_named_and_refuses_nothing(data_set: Path) -> None:
+def test_a_bias_within_the_tolerance_is_named_and_refuses_nothing(data_set: Path, evaluator: LocalEvaluator) -> None:
     reference = DEFINITION["reference"].replace("by):", "by, b):").replace("* by", "* by + 1e-5 * b")
     inputs = {**DEFINITION["inputs"], "b": {"shape": ["N"], "dtype": "float32"}}
     definition = data_set / "definitions" / "scale" / "scaled_rows.json"
@@ -268,9 +266,7 @@ def test_a_bias_within_the_tolerance_is_named_and_refuses_nothing(data_set: Path
     (data_set / "workloads" / "scale" / "scaled_rows.jsonl").write_text(json.dumps({"workload": work}))
     for name in ("traces", "solutions"):
         shutil.rmtree(data_set / name)
-    evaluator = LocalEvaluator(detect())
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(given(data_set))}
-    evaluator.close()
     assert not {name: detail for name, (ok, detail) in rows.items() if not ok}
     assert "b may be any other within the bound" in rows["rejects inputs that are never read"][1]
     assert "a kernel that never reads b" in rows["rejects one input left unread"][1]
@@ -282,7 +278,7 @@ def python(body: str) -> Kernel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("destination", [False, True])
-def test_solutions_of_either_way_are_right(data_set: Path, destination: bool) -> None:
+def test_solutions_of_either_way_are_right(data_set: Path, destination: bool, evaluator: LocalEvaluator) -> None:
     problem = given(data_set, destination=destination)
     assert [case.name for case in problem.benchmarks] == ["M=8", "M=4"]
     assert [arg.name for arg in problem.args] == ["x", "s", "out0"]
@@ -290,14 +286,12 @@ def test_solutions_of_either_way_are_right(data_set: Path, destination: bool) ->
     assert [seed.name for seed in problem.seeds] == ["00_reference.py", "returns.py", "untried.py", "writes.py"]
     assert any("bound: in cuda" in line for line in problem.origin["dropped"])
     assert any("dies: its traces say RUNTIME_ERROR" in line for line in problem.origin["dropped"])
-    evaluator = LocalEvaluator(detect())
     for seed in problem.seeds:
         found = evaluator(problem, seed.kernel, ())
         assert found.accepted, (seed.name, found.reason)
     (off,) = problem.bad
     assert off.name == "off.py"
     assert evaluator(problem, off.kernel, ()).verdict is Verdict.INCORRECT
-    evaluator.close()
 
 
 @pytest.mark.parametrize(

@@ -611,10 +611,10 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_loose_check_is_named_with_the_case(tmp_path: Path) -> None:
+def test_a_loose_check_is_named_with_the_case(tmp_path: Path, evaluator: LocalEvaluator) -> None:
     cases: dict[str, Any] = {"tests": [{"size": 32, "seed": 1}], "benchmarks": [{"size": 256, "seed": 3}]}
     folder = write(tmp_path, LOOSE.replace("RTOL", "0.2"), **cases)
-    found = {name: detail for name, ok, detail in LocalEvaluator(detect()).admit(importer.load(str(folder))) if not ok}
+    found = {name: detail for name, ok, detail in evaluator.admit(importer.load(str(folder))) if not ok}
     words = "accepted on case size=256: a kernel that computes a matrix of rank 1 in place of the output would win"
     assert found["rejects a matrix of low rank"].startswith(f"{words}; the format's own tolerance"), found
 
@@ -662,14 +662,14 @@ def test_solutions_that_are_judged_wrong_fail_the_check() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("style", ["dataclass", "dict", "number"])
-def test_each_style_holds_in_the_judge(tmp_path: Path, style: str) -> None:
+def test_each_style_holds_in_the_judge(tmp_path: Path, style: str, evaluator: LocalEvaluator) -> None:
     reference, right, wrong, params = STYLES[style]
     cases = [{**params, "seed": seed} for seed in (1, 2)]
     folder = write(tmp_path, reference, tests=cases, benchmarks=[{**params, "size": 96, "seed": 3}])
     for kind, text in (("correct", right), ("wrong", wrong)):
         (folder / "solutions" / kind).mkdir(parents=True)
         (folder / "solutions" / kind / "one.py").write_text(text)
-    rows = list(LocalEvaluator(detect()).admit(importer.load(str(folder))))
+    rows = list(evaluator.admit(importer.load(str(folder))))
     assert [(name, detail) for name, ok, detail in rows if not ok] == []
     said = {name: detail for name, _, detail in rows}
     assert said["good one.py"].endswith("us")

@@ -1,6 +1,5 @@
 """A kernel of one's own with a reference beside it: cases, arguments and checks are found, and mistakes explained."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,13 +35,6 @@ extern "C" void custom_kernel(const float *x, const float *s, float *y, int64_t 
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
-
-
-@pytest.fixture(scope="module")
-def evaluator() -> Iterator[LocalEvaluator]:
-    made = LocalEvaluator(detect())
-    yield made
-    made.close()
 
 
 def given(folder: Path, reference: str = REFERENCE, **more: object) -> Problem:

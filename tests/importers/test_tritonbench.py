@@ -158,17 +158,15 @@ def test_a_mistyped_name_is_answered_with_one_that_is_there(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_file_is_judged_on_the_calls_of_its_tests(tmp_path: Path) -> None:
+def test_a_file_is_judged_on_the_calls_of_its_tests(tmp_path: Path, evaluator: LocalEvaluator) -> None:
     problem = load(path=str(written(tmp_path)), target=detect())
     assert [case.name for case in problem.benchmarks] == ["call=0", "call=1"]
     assert problem.origin["dropped"] == ["call 2 of scaled: its answer is drawn at random"]
     assert problem.statement == "x times a number, and shifted."
-    evaluator = LocalEvaluator(detect())
     found = evaluator(problem, problem.seeds[0].kernel, ())
     assert found.accepted, found.reason
     wrong = Kernel("python", {"scaled.py": UPPER.replace("+ shift", "")})
     assert evaluator(problem, wrong, ()).verdict is Verdict.INCORRECT
-    evaluator.close()
 
 
 @pytest.mark.slow
@@ -194,19 +192,17 @@ def doubled(x):
 
 
 @pytest.mark.slow
-def test_triton_code_answers_by_its_interpreter_on_a_cpu(tmp_path: Path) -> None:
+def test_triton_code_answers_by_its_interpreter_on_a_cpu(tmp_path: Path, evaluator: LocalEvaluator) -> None:
     pytest.importorskip("triton")
     file = written(tmp_path, TRITON, 'doubled(torch.randn(40, device="cuda"))\n')
     problem = load(path=str(file), device="cpu", target=detect())
     assert [case.name for case in problem.benchmarks] == ["call=0"]
     assert not problem.seeds
-    evaluator = LocalEvaluator(detect())
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(problem)}
     assert all(ok for ok, _ in rows.values()), rows
     assert rows["good scaled.py"] == (True, "skipped: needs a GPU")
     right = Kernel("python", {"doubled.py": "def doubled(x):\n    return x + x\n"})
     assert evaluator(problem, right, ()).accepted
-    evaluator.close()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""One evaluator for all tests: its judge takes seconds to start, and is meant to live long."""
+"""A toy problem, and how kernels for it are judged."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.hardware import target
 from ksflow.records import Evaluation, Kernel, Problem
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -21,14 +20,6 @@ def in_the_end(judge: Callable[[], Evaluation], right: Callable[[Evaluation], bo
         if right(found := judge()):
             return found
     raise AssertionError(found)
-
-
-@pytest.fixture(scope="session")
-def evaluator() -> Iterator[LocalEvaluator]:
-    """On this machine."""
-    made = LocalEvaluator(target.detect())
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="session")
