@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from statistics import median
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
@@ -35,6 +36,11 @@ from ksflow.records import Key, Note, Population, Problem, Trial
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
+
+_TELLING = 3
+"""Experiments after which their pace tells how long the others take."""
+_CONFIRMING = 4
+"""Judgements that a confirmation takes: the winner beside its rival, beside the baselines, often another leader's."""
 
 
 class Stages:
@@ -81,6 +87,8 @@ class Run:
         """The recorded steps, where they are repeated one by one."""
         self.search_started: float | None = None
         """When the first round could begin: the seeds were judged by then."""
+        self.search_ended: float | None = None
+        """When the last round was over: what follows is the winner's confirmation."""
         self.searching = False
         """Whether trials count against the budgets; seeds, and what an earlier call left, do not."""
         self.ended = ""
@@ -148,16 +156,21 @@ class Run:
         return {budget.name: budget.used(self.tally) for budget in self.budgets}
 
     def left_s(self) -> float | None:
-        """Seconds until the first budget is spent, at the pace of the search so far. None while there is none yet."""
+        """Seconds until the end at the pace so far, the winner's confirmation included. None where nobody can tell."""
         if self.search_started is None:
             return None
-        elapsed = time.monotonic() - self.search_started
+        now, newest = time.monotonic(), [t.evaluation for t in self.known.trials[-20:] if t.evaluation and t.score_us]
+        took = [each.wall_s for each in newest if each.wall_s]
+        confirm_s = _CONFIRMING * median(took) if took and self.schedule.confirm else 0.0
+        if self.search_ended is not None:
+            return max(self.search_ended + confirm_s - now, 0.0) or None
+        elapsed = now - self.search_started
         found = [
             60 * self.schedule.caps[name] * (1 - share) if name == "minutes" else elapsed / share - elapsed
             for name, share in self.used().items()
-            if share > 0
+            if share > 0 and (name == "minutes" or self.tally.judged >= _TELLING)
         ]
-        return max(min(found), 0.0) if found else None
+        return max(min(found), 0.0) + confirm_s if found else None
 
     def enough(self, at_once: bool = False) -> str:
         """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""

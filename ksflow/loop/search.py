@@ -40,6 +40,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
         _estimate(run)
         Rounds(run).go_on()
         reason, ended = run.reason, time.monotonic()
+        run.search_ended = ended
         busy = (run.device.busy_s - before) / max(ended - began, 1e-9)
         if run.schedule.confirm and (run.exact is None or run.exact.missing):
             try:

@@ -147,11 +147,16 @@ def beside(trial: Trial, other: Trial) -> Ratio | None:
     return measured(trial.evaluation, trial.id, other.evaluation, other.id)
 
 
+def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
+    """A trial, its base, that one's base, and so on."""
+    chain: list[Trial] = []
+    while trial is not None and trial not in chain:
+        chain.append(trial)
+        trial = base_of(trial, known.by_id)
+    return chain
+
+
 def _start(trial: Trial, known: Population) -> Trial | None:
     """The seed that a trial was made from, over however many others."""
-    seen: set[str] = set()
-    found: Trial | None = trial
-    while found and found.parents and found.id not in seen:
-        seen.add(found.id)
-        found = base_of(found, known.by_id)
-    return found if found and found.origin is Origin.SEED and found.id != trial.id else None
+    found = ancestors(trial, known)[-1]
+    return found if found.origin is Origin.SEED and found.id != trial.id else None

@@ -2,12 +2,13 @@
 
 import textwrap
 import threading
+import time
 from collections.abc import Collection
 from typing import Any
 
 import structlog
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from ksflow.errors import counted
@@ -21,13 +22,22 @@ from ksflow.report.words import STYLE
 _LOG = structlog.get_logger("ksflow")
 _DEVICE = (Step.EVALUATE, Step.CONFIRM)
 """Steps that never wait for a person."""
-_LEAST = 24
-"""Columns of what was tried, in a window however narrow."""
+_LEAST, _PIPED = 24, 100
+"""Columns of what was tried: in a window however narrow, and where there is no window."""
 _WIDE = 100
 """Columns of a window from which on a line has the trial that a kernel was made from."""
+_LEFT = len("1 h 05 min left ")
 _NEXT = 7
 """Columns that the reason is indented by, on the line below."""
 _REASON_LINES = 2
+
+
+class _Left(ProgressColumn):
+    """The time left, which goes down between events, too; nothing once the estimate has passed."""
+
+    def render(self, task: Task) -> Text:
+        left = (task.fields.get("ends") or 0.0) - time.monotonic()
+        return Text(f"{_time(left)} left" if left > 0 else "")
 
 
 class Display:
@@ -38,8 +48,10 @@ class Display:
         self._said = ""
         """The newest notice; the same again is not said again."""
         self._headed = False
+        self._reasons: dict[str, tuple[str, int]] = {}
+        """Reason -> the first trial that had it, and how many have."""
         self._lock = threading.Lock()
-        columns = [BarColumn(16), TextColumn("{task.description}", markup=False)]
+        columns = [BarColumn(16), _Left(), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting: the judge, then the seeds", total=1.0)
 
@@ -72,14 +84,14 @@ class Display:
                 self._notice(text)
         if self._console.is_terminal:
             share = max(run.used().values(), default=0.0)
-            status = _status(run, self._console.width - 18)
-            self._bar.update(self._task, completed=share, description=status)
+            left, status = run.left_s(), _status(run, self._console.width - 18 - _LEFT)
+            self._bar.update(self._task, completed=share, description=status, ends=left and time.monotonic() + left)
 
     def _notice(self, text: str) -> None:
         self._console.print(text, style="yellow", markup=False, soft_wrap=True)
 
     def _show(self, trial: Trial, run: Run) -> None:
-        """A trial's line; at a terminal the reason below it, elsewhere at its end."""
+        """A trial's line: one figure and what was changed; at a terminal the reason below it, elsewhere at its end."""
         best = run.known.best
         won = bool(best and best.id == trial.id)
         terminal = self._console.is_terminal
@@ -88,32 +100,38 @@ class Display:
             self._headed = True
             self._console.print(Text(_columns(*_HEADING, wide), "bold"), soft_wrap=True, no_wrap=True)
         line = _line(trial, wide)
-        reason = words.why(trial)
-        if not terminal:
-            line.append(" | ".join(part for part in (words.tried(trial), reason) if part).replace("\n", " "))
-        else:
-            line.append(words.cut(words.tried(trial), max(self._console.width - line.cell_len, _LEAST)))
+        room = self._console.width - line.cell_len if terminal else _PIPED
+        line.append(words.tried(trial, run.known.by_id, max(room, _LEAST)))
+        if reason := self._reason(trial):
+            if terminal:
+                room = self._console.width - _NEXT
+                parts = textwrap.wrap(reason, room, max_lines=_REASON_LINES, placeholder=" …", break_on_hyphens=False)
+                line.append("".join(f"\n{' ' * _NEXT}{part}" for part in parts), "dim")
+            else:
+                line.append(f" | {reason}")
         if won:
             line.stylize("bold")
         self._console.print(line, soft_wrap=True, no_wrap=True)
-        if reason and terminal:
-            room = self._console.width - _NEXT
-            for part in textwrap.wrap(reason, room, max_lines=_REASON_LINES, placeholder=" …", break_on_hyphens=False):
-                self._console.print(Text(" " * _NEXT + part, "dim"), soft_wrap=True, no_wrap=True)
+
+    def _reason(self, trial: Trial) -> str:
+        """Why a trial has no rank; where others had none for the same reason, which was the first, and how many."""
+        if not (reason := words.why(trial)):
+            return ""
+        first, times = self._reasons.get(reason, (trial.id, 0))
+        self._reasons[reason] = first, times + 1
+        return f"as {first}, {times + 1} times so far" if times else reason
 
 
 def _status(run: Run, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
     best, most = run.known.best, run.schedule.caps.get("evaluations")
     claimed = headline(run.known, run.baselines)
-    left = run.left_s()
     searching = run.search_started is not None
     done = (
         f"{run.tally.judged + run.tally.checks} of {most:g}" if most else f"{counted(run.tally.judged, 'experiment')}"
     )
     parts = {
         "done": done if searching else "the seeds first",
-        "left": f"{_time(left)} left" if left is not None else "",
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),

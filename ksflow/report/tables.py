@@ -1,7 +1,9 @@
 """What a run comes to, as tables: the best kernels, costs, calibration."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
@@ -12,14 +14,18 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Outcome
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel
+from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel, speedup
 from ksflow.report import evidence, spending
-from ksflow.report.headline import Headline, beside, called, headline
-from ksflow.report.words import fits, grid, not_ranked, us
+from ksflow.report.headline import Headline, ancestors, beside, called, headline
+from ksflow.report.words import cut, fits, grid, not_ranked, tried, us, why
 
 _CASES = 6
 _NAME = 16
 """Columns that a kernel's name has at least."""
+_STEP, _SHARED = 40, 120
+"""Columns of a change that led to the winner, and of the reason that most failures share."""
+_STEPS = 4
+"""Changes that are told of those that led to the winner."""
 
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
@@ -78,7 +84,6 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         soft_wrap=True,
     )
     show_spending(console, outcome.population, lineage.spent())
-    show_calibration(console, outcome.population)
     if stale := outcome.population.stale:
         console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
     for line in _confirmed(best, outcome.population):
@@ -90,6 +95,8 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     console.print(str(claimed), style="bold", markup=False, soft_wrap=True)
     if claimed.start:
         console.print(f"  {claimed.start}", markup=False, soft_wrap=True)
+    for line in _learnt(best, outcome.population):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
     console.print(f"  branch {name}\n  commit {lineage.commit_of(best.id)}", soft_wrap=True, markup=False)
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
@@ -100,6 +107,26 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         no_wrap=True,
         markup=False,
     )
+
+
+def _learnt(best: Trial, known: Population) -> Iterator[str]:
+    """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
+    experiments came to nothing, with the reason that most of them share."""
+    steps = [
+        (trial, found)
+        for trial, base in pairwise(ancestors(best, known))
+        if (found := speedup(trial, base)) and found.paired
+    ]
+    if steps := sorted(steps, key=lambda step: -step[1].ratio):
+        told = [f"{tried(one, known.by_id, _STEP)} x{found.ratio:.2f} ({one.id})" for one, found in steps[:_STEPS]]
+        rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
+        yield f"made by {', '.join(told)}{rest}"
+    tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
+    reasons = Counter(why(trial) for trial in tries if trial.score_us is None)
+    if reasons:
+        most, times = reasons.most_common(1)[0]
+        shared = f"; {times} of them: {cut(most, _SHARED)}" if times > 1 else ""
+        yield f"{reasons.total()} of {counted(len(tries), 'experiment')} came to nothing{shared}"
 
 
 def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:

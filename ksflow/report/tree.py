@@ -29,6 +29,8 @@ def show_tree(
 
     One that was judged otherwise than the run's newest (another machine, judge or version of the problem) says so.
     """
+    population = tuple(population)
+    by_id = {trial.id: trial for trial in population}
     nodes: dict[str, Tree] = {}
     depth: dict[str, int] = {}
     root = Tree("lineage", hide_root=True)
@@ -39,7 +41,7 @@ def show_tree(
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
         room = console.width - _GUIDE * depth[trial.id]
-        label.append(words.cut(words.tried(trial), max(room - label.cell_len, _LEAST)))
+        label.append(words.tried(trial, by_id, max(room - label.cell_len, _LEAST)))
         more = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
         more += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
         if label.cell_len + len(more) <= room:

@@ -17,6 +17,7 @@ from rich.text import Text
 from ksflow.errors import printable
 from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
+from ksflow.source.tunables import values
 
 STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
 _BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
@@ -139,11 +140,25 @@ def cut(text: str, width: int) -> str:
     return f"{whole.rstrip(' ,;:')}…"
 
 
-def tried(trial: Trial) -> str:
-    """What a trial is: its experiment, or the file that it came from."""
-    repeat = f"the code of {trial.repeats}" if trial.repeats else ""
-    idea = trial.experiment.description if trial.experiment else trial.name
-    return " | ".join(part for part in (repeat, idea) if part)
+def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
+    """What a trial changed, in so many columns: `VL 16→64, NT 4→3`, as many tunables as fit and the number of the rest.
+
+    Where none was set, the beginning of its idea; of a seed the file that it came from.
+    """
+    repeat = f"the code of {trial.repeats} | " if trial.repeats else ""
+    base = by_id.get(trial.parents[0]) if trial.parents else None
+    before = values(base.kernel.main) if base and base.kernel else {}
+    changes = trial.experiment.changes if trial.experiment else {}
+    steps = [
+        f"{name} {before[name]}→{value}" if name in before else f"{name}: {value}"
+        for name, value in changes.items()
+        if before.get(name) != value
+    ]
+    for shown in range(len(steps), 0, -1):
+        rest = f" +{len(steps) - shown}" if shown < len(steps) else ""
+        if len(text := f"{repeat}{', '.join(steps[:shown])}{rest}") <= width or shown == 1:
+            return cut(text, width)
+    return cut(repeat + (trial.experiment.description if trial.experiment else trial.name), width)
 
 
 def why(trial: Trial) -> str:

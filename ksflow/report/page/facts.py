@@ -13,7 +13,7 @@ from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
 from ksflow.report import explanation
-from ksflow.report.headline import Headline, beside, called, headline, known_baselines
+from ksflow.report.headline import Headline, ancestors, beside, called, headline, known_baselines
 from ksflow.report.page.details import idea, trial_details, why
 from ksflow.report.words import recorded
 
@@ -173,7 +173,7 @@ def _story(claimed: Headline | None) -> list[Json]:
     if claimed is None:
         return []
     known = claimed.known
-    chain = _ancestors(claimed.best, known)[::-1]
+    chain = ancestors(claimed.best, known)[::-1]
     return [
         {
             "id": trial.id,
@@ -196,15 +196,6 @@ def _step(trial: Trial, base: Trial | None) -> str:
         return ""
     text = f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}] over {base.id}"
     return text if found.paired else f"{text} by their scores, never timed side by side"
-
-
-def _ancestors(trial: Trial | None, population: Population) -> list[Trial]:
-    """A trial, its base, that one's base, and so on."""
-    chain: list[Trial] = []
-    while trial is not None and trial not in chain:
-        chain.append(trial)
-        trial = base_of(trial, population.by_id)
-    return chain
 
 
 def _over(claimed: Headline | None, baselines: Iterable[Trial]) -> list[Json]:

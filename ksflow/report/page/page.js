@@ -67,7 +67,7 @@ async function details(number, id) {  // they come in parts, of which one is unp
 // -- the chart: a few paths hold all trials, so that thousands of them cost the browser no more than ten do
 
 let POINTS = [], PLACE = new Map(), pointed = -1;
-const RIM = 16;  // where trials without a time are
+const FRAME = 1000, RIM = 16;  // where trials without a time are
 
 function draw(parent, tag, attributes, text) {
   const found = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -136,13 +136,17 @@ function chart() {
   run.trials.forEach((row, index) => { const kind = markOf(row, way); marks[kind].push(`M${dot(POINTS[index])}${MARK[kind]}`); });
   const turns = run.story.map(step => POINTS[PLACE.get(step.id)]);
   if (turns.length) draw(svg, "path", { class: "way", d: "M" + turns.map(dot).join("L") });
-  for (const [kind, parts] of Object.entries(marks)) draw(svg, "path", { class: `mark ${kind}`, d: parts.join("") });
+  sprinkle(draw(svg, "g", {}), Object.entries(marks).flatMap(([kind, parts]) => parts.length <= FRAME ? [[kind, parts]] : Array.from({ length: Math.ceil(parts.length / FRAME) }, (_, i) => [kind, parts.slice(i * FRAME, (i + 1) * FRAME)])));
   if (turns.length) {
     const [a, b] = turns.at(-1);
     draw(svg, "circle", { class: "turn-winner", cx: a, cy: b, r: 8 });
     draw(svg, "text", { class: "name", x: Math.min(Math.max(a, left + 60), right - 60), y: b + 23, "text-anchor": "middle" }, `${run.winner}  ${figure(run.trials[PLACE.get(run.winner)].us)} µs`);
   }
   draw(svg, "g", { id: "hover" });
+}
+function sprinkle(place, left) {  // so many marks a frame: all of a long run's at once would hold up the page
+  for (let room = FRAME; left.length && room > 0; room -= left.shift()[1].length) draw(place, "path", { class: `mark ${left[0][0]}`, d: left[0][1].join("") });
+  if (left.length) requestAnimationFrame(() => place.isConnected && sprinkle(place, left));
 }
 function choices() {  // what the horizontal axis counts
   for (const button of document.querySelectorAll("[data-axis]")) {
