@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from hydra.utils import get_object
 
 from ksflow.config.compose import build, compose
-from ksflow.config.keys import _tell_renamed
+from ksflow.config.keys import _MOVED, _tell_renamed
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
@@ -191,3 +192,31 @@ def test_old_names_of_keys_are_understood_and_told(capsys: pytest.CaptureFixture
     assert (cfg.random_seed, cfg.rng, cfg.seed_kernels, cfg.designer.seed) == (3, 3, "mine.cpp", 4)
     told = capsys.readouterr().err.splitlines()
     assert told == ["ksflow: rng= is called random_seed= now", "ksflow: seed= is called seed_kernels= now"]
+
+
+def test_parts_by_their_old_names_are_understood_and_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _tell_renamed.cache_clear()
+    (tmp_path / "recipe").mkdir()
+    old = "# @package _global_\nloop:\n  _target_: ksflow.session.schedule.Schedule\n  evaluations: 7\n"
+    (tmp_path / "recipe" / "old.yaml").write_text(old)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old.yaml").write_text("_target_: ksflow.stages.lm.Model\nmodel: openai/old\n")
+    (tmp_path / "problem").mkdir()
+    (tmp_path / "problem" / "old.yaml").write_text("_target_: ksflow.problem.load\npath: softmax\ntarget: ${target}\n")
+    cfg = compose(["--config-dir", str(tmp_path), "recipe=old", "problem=old", "llm=openai", "model=old"])
+    assert build(cfg.loop).caps["evaluations"] == 7
+    assert cfg.designer.lm._target_ == "ksflow.lm.Model"
+    assert build(cfg.problem).name == "softmax"
+    told = capsys.readouterr().err.splitlines()
+    assert sorted(told) == [
+        "ksflow: ksflow.problem.load is called ksflow.problem.loader.load now",
+        "ksflow: ksflow.session.schedule.Schedule is called ksflow.loop.schedule.Schedule now",
+        "ksflow: ksflow.stages.lm.Model is called ksflow.lm.Model now",
+    ]
+
+
+@pytest.mark.parametrize("old", sorted(_MOVED))
+def test_what_moved_is_where_it_is_said_to_be(old: str) -> None:
+    assert callable(get_object(_MOVED[old]))

@@ -240,6 +240,33 @@ def test_two_processes_share_a_lineage_without_losing_a_trial(lineage: Lineage) 
     assert lineage.unfinished() == ()
 
 
+def _open_sessions(path: str, tag: str) -> None:
+    for number in range(8):
+        lineage = Lineage(path, "toy")
+        lineage.open_session(f"arguments: [{tag}, {number}]\n")
+        lineage.begin_round()
+        lineage.close()
+
+
+def test_a_run_that_two_processes_open_at_once_gives_each_session_its_own_number(lineage: Lineage) -> None:
+    workers = [
+        multiprocessing.get_context("spawn").Process(target=_open_sessions, args=(str(lineage.store.path), tag))
+        for tag in ("left", "right")
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    path = lineage.store.path
+    sessions = git(path, "log", "--format=%s", "refs/ksflow/toy/main/sessions").splitlines()
+    assert sessions == [f"session {number}" for number in range(16, 0, -1)]
+    rounds = git(path, "log", "--format=%s", "refs/ksflow/toy/main/rounds").splitlines()
+    assert sorted(rounds) == sorted(f"round {number}.1" for number in range(1, 17))
+    steps = git(path, "log", "--format=%(trailers:key=Step,valueonly,separator=)", "--glob=refs/ksflow").split()
+    assert len(set(steps)) == 32
+
+
 _ENDLESS = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -16,6 +16,23 @@ from ksflow.home import shipped
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _RENAMED = {"seed": "seed_kernels", "rng": "random_seed"}
 """Old names of keys that are still understood."""
+_MOVED = {
+    f"ksflow.{old}": f"ksflow.{now}"
+    for now, before in {
+        "config.members.Suite": "members.Suite",
+        "hardware.target.default_target": "target.here hardware.target.here",
+        "hardware.target.detect": "target.detect",
+        "hardware.target.from_data_sheet": "target.known hardware.target.known",
+        "judge.bench.Bench": "stages.evaluator.measure.Bench",
+        "lineage.history.recorded_run": "past.past lineage.past.past lineage.recorded_run.recorded_run",
+        "loop.schedule.Schedule": "schedule.Schedule session.schedule.Schedule",
+        "notes.knowledge.initial_notes": "knowledge.handbook notes.knowledge.handbook",
+        "optimize.teaching.PromptCompiler": "stages.lm.teaching.School lm.teaching.School lm.teaching.PromptCompiler",
+        "problem.loader.load": "problem.load",
+    }.items()
+    for old in before.split()
+}
+"""Where a `_target_` was -> where it is. Rooms that moved whole: `_moved`."""
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 
@@ -36,7 +53,7 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
         if root not in (*made, "model"):
             raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, made)}")
     for path, node in parts(cfg, ""):
-        target = str(node["_target_"])
+        target = node["_target_"] = _moved(str(node["_target_"]))
         valid, free = _parameters(target, path)
         if needed := [] if node.get("_partial_") else [name for name in _required(valid) if name not in node]:
             raise ConfigError(f"{path} lacks {', '.join(needed)}, which {target} needs; valid: {', '.join(valid)}")
@@ -57,13 +74,22 @@ def _renamed(word: str) -> str:
     prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
     if old not in _RENAMED or not rest.startswith("="):
         return word
-    _tell_renamed(old)
+    _tell_renamed(f"{old}=", f"{_RENAMED[old]}=")
     return f"{prefix}{_RENAMED[old]}{rest}"
 
 
+def _moved(target: str) -> str:
+    """A `_target_` by today's name, which a notice on stderr tells where it is another one."""
+    now = re.sub(r"^ksflow\.(?:importers|formats)\.(\w+)\.load$", r"ksflow.formats.\1.importer.load", target)
+    now = _MOVED.get(target) or now.replace("ksflow.stages.lm.", "ksflow.lm.")
+    if now != target:
+        _tell_renamed(target, now)
+    return now
+
+
 @cache
-def _tell_renamed(old: str) -> None:
-    sys.stderr.write(f"ksflow: {old}= is called {_RENAMED[old]}= now\n")
+def _tell_renamed(old: str, now: str) -> None:
+    sys.stderr.write(f"ksflow: {old} is called {now} now\n")
 
 
 def _check_removed(given: Sequence[str]) -> None:

@@ -66,8 +66,6 @@ _ROUND_COMMITS = 4
 """Of a round: that it began, what it selected and planned, a repair."""
 _TRIES = 100
 """How often a ref is tried that other processes move too."""
-_SESSIONS_S = 300.0
-"""Opening a session takes a moment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
@@ -410,25 +408,18 @@ class Lineage:
 
         Returns that one. The notes are `initial_notes` from then on.
         """
-        until = time.monotonic() + _SESSIONS_S
-        while not self.claims.acquire("sessions"):
-            if time.monotonic() > until:
-                file = self.store.path / "ksflow" / "claims"
-                words = f"another process has been opening a session of {self.run} for {_SESSIONS_S:g} s"
-                raise LineageError(f"{words}: end it (fuser -v {file})")
-            time.sleep(0.05)
-        head = self.store.ref(f"{self._side}sessions")
-        session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0
-        data = schema.dump("notes", initial_notes) if initial_notes else b""
-        if again:
-            self._turns, settings, data = again(session)
-        self.initial_notes = schema.load("notes", data, tuple) if data else initial_notes
-        self._session, self._steps = session, 0
-        files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
-        names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
-        trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
-        self._append("sessions", files, message(f"session {session}", "", trailers))
-        self.claims.release("sessions")
+        with self.claims.turn("sessions", f"opening a session of {self.run}"):
+            head = self.store.ref(f"{self._side}sessions")
+            session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0
+            data = schema.dump("notes", initial_notes) if initial_notes else b""
+            if again:
+                self._turns, settings, data = again(session)
+            self.initial_notes = schema.load("notes", data, tuple) if data else initial_notes
+            self._session, self._steps = session, 0
+            files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
+            names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
+            trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
+            self._append("sessions", files, message(f"session {session}", "", trailers))
         return self._turns
 
     @_locked

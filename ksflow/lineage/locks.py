@@ -32,6 +32,8 @@ _ANY_S = 60.0
 _LOOK_S = 0.05
 _READERS = (b"cat-file", b"for-each-ref", b"rev-list", b"repack", b"pack-objects", b"prune-packed")
 """Git commands that never lock a ref."""
+_TURN_S = 300.0
+"""What processes do one after the other takes a moment."""
 _STUCK_S = 60.0
 """A recorded step that nothing produces for so long will not come."""
 _DIVERGED_S = 3.0
@@ -120,6 +122,20 @@ class Claims:
     def release_all(self) -> None:
         """Give every claim of this process back."""
         for name in tuple(self._held):
+            self.release(name)
+
+    @contextmanager
+    def turn(self, name: str, doing: str) -> Iterator[None]:
+        """The claim on `name`, which is waited for: one process after the other. LineageError after `_TURN_S`."""
+        until = time.monotonic() + _TURN_S
+        while not self.acquire(name):
+            if time.monotonic() > until:
+                words = f"another process has been {doing} for {_TURN_S:g} s"
+                raise LineageError(f"{words}: end it (fuser -v {self._file.name})")
+            time.sleep(_LOOK_S)
+        try:
+            yield
+        finally:
             self.release(name)
 
     def held_here(self, name: str) -> bool:

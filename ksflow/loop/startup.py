@@ -96,14 +96,11 @@ def no_start(population: Population) -> str:
 def _add_seeds(run: Run, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     """Those seeds that the lineage does not have yet, in it now."""
     lineage = run.lineage
-    while not lineage.claims.acquire("seeds"):
-        time.sleep(0.1)
-    known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
-    new = [seed for seed in seeds if seed.kernel.digest not in known]
-    planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
-    planted = lineage.add_seeds(planned)
-    lineage.claims.release("seeds")
-    return planted
+    with lineage.claims.turn("seeds", "adding the seeds"):
+        known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
+        new = [seed for seed in seeds if seed.kernel.digest not in known]
+        planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
+        return lineage.add_seeds(planned)
 
 
 def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:

@@ -20,7 +20,7 @@ from ksflow.errors import ConfigError, LineageError
 from ksflow.hardware.target import detect
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.lineage import Lineage
-from ksflow.lineage import lineage as lineage_module
+from ksflow.lineage import locks
 from ksflow.lineage.git_processes import Git
 from ksflow.lineage.store import ZERO, Store
 from ksflow.processes import wire
@@ -236,7 +236,7 @@ def test_git_that_hangs_is_named_and_started_anew(tmp_path: Path, hasty: None) -
 
 
 def test_a_session_that_another_process_never_opens_is_named(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage_module, "_SESSIONS_S", 0.2)
+    monkeypatch.setattr(locks, "_TURN_S", 0.2)
     assert again(lineage).claims.acquire("sessions")
     with pytest.raises(LineageError, match="another process has been opening a session"):
         lineage.open_session("a: 1\n")
