@@ -202,7 +202,7 @@ def test_parts_by_their_old_names_are_understood_and_told_once(
     old = "# @package _global_\nloop:\n  _target_: ksflow.session.schedule.Schedule\n  evaluations: 7\n"
     (tmp_path / "recipe" / "old.yaml").write_text(old)
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "old.yaml").write_text("_target_: ksflow.stages.lm.Model\nmodel: openai/old\n")
+    (tmp_path / "model" / "old.yaml").write_text("_target_: ksflow.stages.lm.Model\nname: openai/old\n")
     (tmp_path / "problem").mkdir()
     (tmp_path / "problem" / "old.yaml").write_text("_target_: ksflow.problem.load\npath: softmax\ntarget: ${target}\n")
     cfg = compose(["--config-dir", str(tmp_path), "recipe=old", "problem=old", "llm=openai", "model=old"])

@@ -92,9 +92,8 @@ class Asker:
     def _newest_selection(self) -> Choice:
         lineage = self._lineage
         for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
-            base, reference = commit.trailer("Base"), commit.trailer("Reference")
-            if base and {base, reference} <= self._known.by_id.keys():
-                return self._known.choose(base, reference, commit.body)
+            if (step := commit.round) and step.base and {step.base, step.reference} <= self._known.by_id.keys():
+                return self._known.choose(step.base, step.reference, step.rationale)
         best = self._known.ranked[0].id
         return self._known.choose(best, best, "")
 

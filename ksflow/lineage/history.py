@@ -23,8 +23,8 @@ from ksflow.errors import ConfigError
 from ksflow.lineage.index import PLANS
 from ksflow.lineage.lineage import Lineage, Recorded
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, body, newest_holding, without_step
-from ksflow.lineage.store import Store
+from ksflow.lineage.record import ANNOTATION, Branches, RoundStep, newest_holding, round_step, without_step
+from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     Call,
     Choice,
@@ -72,13 +72,12 @@ class Commit(NamedTuple):
 
     def trailer(self, key: str) -> str:
         """The last line `key: value` of the message, or "". What models wrote is indented, so it is none."""
-        found = re.findall(rf"^{key}: (\S+)$", self.text, re.MULTILINE)
-        return found[-1] if found else ""
+        return trailer(self.text, key)
 
     @property
-    def body(self) -> str:
-        """The text that a stage wrote, without its indentation."""
-        return body(self.text)
+    def round(self) -> RoundStep | None:
+        """What it says of a round; None where it is about something else."""
+        return round_step(self.text)
 
 
 def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
@@ -205,33 +204,33 @@ class RunReader:
             yield from reversed(found)
 
     def _take_round(self, commit: Commit) -> None:
-        if name := commit.trailer("Round"):
-            if commit.trailer("Base"):
-                self._take_choice(name, commit)
-            else:
-                known = Population(()) if self._slim else self.population().planned(tuple(self._plans))
-                self.rounds[name] = RoundSnapshot(
-                    self.problem, self.run, name, known, notes=self.notes, before=self.notes, began=commit.date
-                )
-        elif commit.text.startswith("plan ") and (name := commit.trailer("Cause")) in self.rounds:
-            plan = None if self._slim else schema.load("plan", self.store.read(f"{commit.name}:plan.json"), Plan)
-            trials = schema.load("trials", self.store.read(f"{commit.name}:trials.json"), tuple)
-            snapshot = replace(self.rounds[name], plan=plan, trials=tuple(map(self._slim or _same, trials)))
-            self.rounds[name] = snapshot
-            if plan and (choice := snapshot.choice):
-                ids = tuple(trial.id for trial in trials)
-                self._plans.append(PlannedRound(choice.base.id, choice.reference.id, choice.rationale, plan, ids))
+        step = commit.round
+        if step and step.began:
+            known = Population(()) if self._slim else self.population().planned(tuple(self._plans))
+            self.rounds[step.name] = RoundSnapshot(
+                self.problem, self.run, step.name, known, notes=self.notes, before=self.notes, began=commit.date
+            )
+        elif step and step.name in self.rounds:
+            snapshot = self.rounds[step.name]
+            if step.base:
+                self.rounds[step.name] = self._chosen(replace(snapshot, selected=True), step)
+            elif step.planned:
+                self.rounds[step.name] = self._planned(snapshot, commit.name)
 
-    def _take_choice(self, name: str, commit: Commit) -> None:
-        if name not in self.rounds:
-            return
-        snapshot = replace(self.rounds[name], selected=True)
-        base, reference = commit.trailer("Base"), commit.trailer("Reference")
-        if {base, reference} <= snapshot.known.by_id.keys():
-            known = snapshot.known.pruned_by(self.notes)
-            choice = known.choose(base, reference, commit.body)
-            snapshot = replace(snapshot, known=known, notes=self.notes, choice=choice)
-        self.rounds[name] = snapshot
+    def _chosen(self, snapshot: RoundSnapshot, step: RoundStep) -> RoundSnapshot:
+        if not {step.base, step.reference} <= snapshot.known.by_id.keys():
+            return snapshot
+        known = snapshot.known.pruned_by(self.notes)
+        choice = known.choose(step.base, step.reference, step.rationale)
+        return replace(snapshot, known=known, notes=self.notes, choice=choice)
+
+    def _planned(self, snapshot: RoundSnapshot, commit: str) -> RoundSnapshot:
+        plan = None if self._slim else schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
+        trials = schema.load("trials", self.store.read(f"{commit}:trials.json"), tuple)
+        if plan and (choice := snapshot.choice):
+            ids = tuple(trial.id for trial in trials)
+            self._plans.append(PlannedRound(choice.base.id, choice.reference.id, choice.rationale, plan, ids))
+        return replace(snapshot, plan=plan, trials=tuple(map(self._slim or _same, trials)))
 
     def _take_notes(self, commit: Commit) -> None:
         if self._slim:
@@ -307,8 +306,8 @@ class RecordedRun:
             )
         given = re.match(r"arguments:((?:\n- .*)*)", settings)
         arguments = " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
-        rounds = sum(commit.text.startswith(f"round {session}.") for commit in commits)
-        steps = None if anew else [step for commit in commits if (step := _step(commit))]
+        rounds = sum(bool((step := commit.round) and step.began) for commit in commits)
+        steps = None if anew else [turn for commit in commits if (turn := _turn(commit))]
         return Turns(self._ids(session), rounds, steps, arguments), settings, initial_notes
 
     def calls(self) -> tuple[Call, ...]:
@@ -363,11 +362,8 @@ class RecordedRun:
 
     def _ids(self, session: int) -> Mapping[str, tuple[str, ...]]:
         """The name of a round, or the repaired trial -> the ids that were given."""
-        found = {}
-        for commit in self._commits(session):
-            if cause := commit.trailer("Cause"):
-                found[cause] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
-        return found
+        steps = (commit.round for commit in self._commits(session))
+        return {step.name: step.ids for step in steps if step and step.ids}
 
     @contextlib.contextmanager
     def _lineage(self) -> Iterator[Lineage]:
@@ -389,16 +385,15 @@ def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "
     return _OPENED[key]
 
 
-def _step(commit: Commit) -> str:
+def _turn(commit: Commit) -> str:
     """What a replay waits with until it is its turn, by the name that `Lineage` gives it; empty for all else."""
-    trial, first = commit.trailer("Trial"), commit.text.partition("\n")[0]
-    if cause := commit.trailer("Cause"):
-        return f"ids for {cause}"
-    if trial and not commit.trailer(ANNOTATION) and not first.startswith(f"{trial} again: "):
+    trial, step = commit.trailer("Trial"), commit.round
+    if step and not step.base:
+        return f"round {step.name}" if step.began else f"ids for {step.name}"
+    if trial and not commit.trailer(ANNOTATION) and not commit.text.startswith(f"{trial} again: "):
         return f"{trial} {commit.trailer('Verdict') or 'written'}"
-    if trials := commit.trailer("Trials"):
-        return f"notes of {trials}"
-    return first if first.startswith("round ") else ""
+    trials = commit.trailer("Trials")
+    return f"notes of {trials}" if trials else ""
 
 
 @dataclass(frozen=True)

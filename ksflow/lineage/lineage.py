@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -633,18 +633,14 @@ class Lineage:
         self._rounds_read = head
         for commit in reversed(new):
             try:
-                self._take_round(commit)
+                step = record.round_step(self.store.header(commit)[1])
+                if step and step.base:
+                    self._chosen[step.name] = step.base, step.reference, step.rationale
+                elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
+                    plan: Plan = schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
+                    self._index.take_plan(PlannedRound(*chosen, plan, step.ids))
             except LineageError as error:
                 _LOG.warning("a plan is left out: %s", error)
-
-    def _take_round(self, commit: str) -> None:
-        text, found = self.store.header(commit)[1], partial(self.store.trailer, commit)
-        if base := found("Base"):
-            self._chosen[found("Round")] = base, found("Reference"), record.body(text)
-        elif text.startswith("plan ") and (chosen := self._chosen.pop(found("Cause"), None)):
-            plan: Plan = schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
-            ids = re.findall(r"\d{5,}", text.partition("\n")[0])
-            self._index.take_plan(PlannedRound(*chosen, plan, tuple(ids)))
 
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""

@@ -9,9 +9,10 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ksflow.errors import LineageError, printable
-from ksflow.lineage.store import Store
+from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     FILE_NAME,
     LANGUAGES,
@@ -92,6 +93,35 @@ def without_step(text: str) -> tuple[str, str]:
     if not mark or not _STEP.fullmatch(step):
         return text, ""
     return (body[:-1] if body.endswith("\n\n") else body), step.rstrip("\n")
+
+
+class RoundStep(NamedTuple):
+    """What a commit of a run's rounds says: that one began, what it selected, which ids its plan or a repair took."""
+
+    name: str
+    """Of the round, `<session>.<number>`; of a repair the failed trial's."""
+    base: str = ""
+    reference: str = ""
+    rationale: str = ""
+    ids: tuple[str, ...] = ()
+    planned: bool = False
+    """Whether the ids are those of a plan."""
+
+    @property
+    def began(self) -> bool:
+        """Whether it only says that a round began."""
+        return not self.base and not self.ids
+
+
+def round_step(text: str) -> RoundStep | None:
+    """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
+    first = text.partition("\n")[0]
+    if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
+        return RoundStep(trailer(text, "Cause"), ids=ids, planned=first.startswith("plan "))
+    name, base = trailer(text, "Round"), trailer(text, "Base")
+    if base and not trailer(text, "Trial"):
+        return RoundStep(name, base, trailer(text, "Reference"), body(text))
+    return RoundStep(name) if name else None
 
 
 class Branches:

@@ -179,8 +179,7 @@ class Store:
 
     def trailer(self, commit: str, key: str) -> str:
         """The last such line of a commit's message; empty when there is none."""
-        found = re.findall(rf"^{key}: (\S+)$", self.header(commit)[1], re.MULTILINE)
-        return str(found[-1]) if found else ""
+        return trailer(self.header(commit)[1], key)
 
     def history(self, *prefixes: str) -> list[str]:
         """Every commit below refs that start so (each prefix ends in a slash)."""
@@ -393,6 +392,12 @@ class Store:
             return str(told[1]), str(told[2])
         except git.GitError as error:
             raise LineageError(f"{self.path}: git {command} failed: {git_said(error)}") from error
+
+
+def trailer(text: str, key: str) -> str:
+    """The last line `key: value` of a message; empty where there is none. What models wrote is indented, so none."""
+    found = re.findall(rf"^{key}: (\S+)$", text, re.MULTILINE)
+    return str(found[-1]) if found else ""
 
 
 def _no_tag(said: str) -> str:

@@ -19,8 +19,7 @@ from ksflow.compilers import client
 from ksflow.errors import ConfigError, LineageError
 from ksflow.hardware.target import detect
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.lineage import Lineage
-from ksflow.lineage import locks
+from ksflow.lineage import Lineage, locks
 from ksflow.lineage.git_processes import Git
 from ksflow.lineage.store import ZERO, Store
 from ksflow.processes import wire
