@@ -4,8 +4,8 @@
 
 A real run with the fake evaluator and no model, of which the last round, of one experiment, is traced. Prints the
 functions that were entered, their files, the hops (functions that were entered from another file) and how often the
-file changed from one call to the next. Not counted: what records do to build and check themselves, the reports, which
-look on, and what a designer without a model and the text of kernels do inside.
+file changed from one call to the next. Not counted: what records do to build and check themselves, the reports and the
+log, which look on, and what a designer without a model and the text of kernels do inside.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from ksflow.config import compose
 
 _ROOT = Path(ksflow.__file__).resolve().parent.parent
 _LEFT_OUT = tuple(
-    f"ksflow/{name}" for name in ("records/", "report/", "search/", "source/", "errors.py", "redaction.py")
+    f"ksflow/{name}" for name in ("records/", "report/", "search/", "source/", "errors.py", "log.py", "redaction.py")
 )
 _EXPERIMENTS, _ROUND = 7, 3
 """Three a round, and one in the round that is traced."""

@@ -161,7 +161,7 @@ def main() -> None:
         stages = Stages(select, design, Write(), evaluate, digest)
         seed = Seed("seed.cpp", Kernel("cpp", {"kernel.cpp": "// seed"}))
         schedule = Schedule(evaluations=count, confirm=False)
-        search(Run(load("softmax", "cpu"), lineage, stages, schedule, show), (seed,))
+        search(Run(load("softmax", "cpu"), lineage, stages, schedule, (show,)), (seed,))
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         lineage.close()
         size = sum(f.stat().st_blocks * 512 for f in Path(folder).rglob("*") if f.is_file()) / 1e6

@@ -101,7 +101,7 @@ def main() -> None:
         stages = {"select": select, "design": design, "write": Write(), "evaluate": evaluate, "digest": digest}
         seed = Seed("seed.cpp", Kernel("cpp", {"kernel.cpp": "// seed"}))
         schedule = Schedule(evaluations=given.trials, confirm=False)
-        run = Run(load("softmax", "cpu"), lineage, Stages(**stages), schedule, meter)  # type: ignore[arg-type]
+        run = Run(load("softmax", "cpu"), lineage, Stages(**stages), schedule, (meter,))  # type: ignore[arg-type]
         search(run, (seed,))
         lineage.close()
         size, files = on_disk(path)

@@ -115,7 +115,7 @@ class Run:
     def made(self, show: Show | None = None, models: Sequence[Answerer] = (), **budget: Any) -> RunOfTheLoop:
         """One call of the run, which has not begun."""
         problem, schedule = load("softmax", "cpu"), Schedule(**budget)
-        return RunOfTheLoop(problem, self.lineage, self.stages, schedule, show or self.show, models=models)
+        return RunOfTheLoop(problem, self.lineage, self.stages, schedule, (show or self.show,), models=models)
 
     def show(self, event: Event, run: RunOfTheLoop) -> None:
         self.events.append((event.name, event.trial.id if event.trial else ""))

@@ -23,7 +23,6 @@ from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
 from ksflow.loop import judging
-from ksflow.loop.events import Event
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Outcome
 from ksflow.loop.search import search as search_by_itself
@@ -79,11 +78,6 @@ def search(cfg: DictConfig) -> Outcome:
         show = report.Display(console)
         tracking = _tracking(tracker, cfg, problem, lineage, console)
 
-        def tell(event: Event, run: Run) -> None:
-            show(event, run)
-            if tracking:
-                tracking(event, run)
-
         notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
         select, design, write = (compose.build(cfg[name]) for name in ("selector", "designer", "writer"))
         run = Run(
@@ -91,7 +85,7 @@ def search(cfg: DictConfig) -> Outcome:
             lineage,
             Stages(select, design, write, evaluate, compose.build(cfg.digester)),
             compose.build(cfg.loop),
-            tell,
+            (show, tracking) if tracking else (show,),
             (*notes, *start.notes),
             recorded,
             compose.models(cfg),

@@ -17,7 +17,7 @@ from typing import Any
 import git
 
 from ksflow.errors import LineageError, one_line, printable
-from ksflow.processes.deadline import killed_after
+from ksflow.processes.deadline import Watch, killed_after
 
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
@@ -145,7 +145,7 @@ def _whole(answer: Any) -> Any:
     return answer
 
 
-def _overdue(command: str, watch: killed_after) -> LineageError:
+def _overdue(command: str, watch: Watch) -> LineageError:
     """What is to be said of a process that was killed for its time."""
     return LineageError(
         f"git {command} (process {watch.process.pid}) gave no answer in {watch.seconds:g} s and was ended; "

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -126,7 +126,7 @@ class Lineage:
         self.claims = self.store.claims(f"{problem}/{run}/")
         self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
-        self._rounds_read = ""
+        self._rounds_read = ZERO
         """The newest commit of the rounds that was read."""
         self._chosen: dict[str, tuple[str, str, str]] = {}
         """A round without a plan -> its base, its reference and why they were chosen."""
@@ -443,10 +443,6 @@ class Lineage:
         subject = f"select {choice.base.id} with {choice.reference.id}"
         self._append("rounds", {}, message(subject, choice.rationale, picks))
 
-    def ids_left(self, cause: str, count: int) -> int:
-        """How many of so many experiments `dispatch` gives an id: all, or in a replay as many as had one."""
-        return min(len(self._turns.ids(cause)), count) if self._turns else count
-
     @_locked
     def dispatch(
         self, drafts: Sequence[Trial], plan: Plan | None = None, cause: str = "", cost: Cost = NOTHING
@@ -454,9 +450,10 @@ class Lineage:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
         `cause`: the round's name, or the trial that is repaired. `cost`: of the selection and the plan; the experiments
-        share it. Of none nothing is kept.
+        share it. In a replay as many get one as had one; of none nothing is kept.
         """
-        drafts = drafts[: self.ids_left(cause, len(drafts))]
+        if self._turns:
+            drafts = drafts[: len(self._turns.ids(cause))]
         if not drafts:
             return ()
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
@@ -534,8 +531,8 @@ class Lineage:
                     _LOG.warning(told, verdict, self.branch_of(trial.id))
                     break
                 head, kept = self._index.tip(trial.id), self._explained(trial.id)
-                files: dict[str, bytes | str] = {**record.files(self.store, trial), **kept}
-                if commit := self._grow(trial.id, head, files, record.describe(trial, label)):
+                files, text = record.as_commit(self.store, trial, label)
+                if commit := self._grow(trial.id, head, files | kept, text):
                     self._index.branches.explained |= {commit} if kept else set()
                     self._index.keep(trial, commit)
                     break
@@ -543,7 +540,6 @@ class Lineage:
             else:
                 raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} was moved {_TRIES} times meanwhile")
         self.release(trial)
-        self.store.maintain()
 
     @_locked
     def explain(self, trial: Trial, explanation: Explanation) -> None:
@@ -630,17 +626,21 @@ class Lineage:
         while name and name != self._rounds_read and len(new) < _ROUND_COMMITS * PLANS:
             new.append(name)
             name = next(iter(self.store.header(name)[0]), "")
-        self._rounds_read = head
+        self._rounds_read = head or ZERO
         for commit in reversed(new):
             try:
-                step = record.round_step(self.store.header(commit)[1])
-                if step and step.base:
-                    self._chosen[step.name] = step.base, step.reference, step.rationale
-                elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
-                    plan: Plan = schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
-                    self._index.take_plan(PlannedRound(*chosen, plan, step.ids))
+                text = self.store.header(commit)[1]
+                self._take_round(text, partial(self.store.read, f"{commit}:plan.json"))
             except LineageError as error:
                 _LOG.warning("a plan is left out: %s", error)
+
+    def _take_round(self, text: str, plan: Callable[[], bytes]) -> None:
+        """Take in what a commit of the rounds says."""
+        step = record.round_step(text)
+        if step and step.base:
+            self._chosen[step.name] = step.base, step.reference, step.rationale
+        elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
+            self._index.take_plan(PlannedRound(*chosen, schema.load("plan", plan(), Plan), step.ids))
 
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""
@@ -663,8 +663,9 @@ class Lineage:
 
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
         parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]
-        text, date = self._step(record.describe(trial, "written"))
-        commit = self.store.commit(record.files(self.store, trial), parents, text, date)
+        files, text = record.as_commit(self.store, trial, "written")
+        text, date = self._step(text)
+        commit = self.store.commit(files, parents, text, date)
         done = self.store.move([(f"{self._heads}{trial.id}", commit, ZERO), *closing])
         if done:
             self._steps += 1
@@ -702,6 +703,9 @@ class Lineage:
             created = [(name, commit, old) for name, old in opened]
             if self.store.move([(ref, commit, head), *created, *verified]):
                 self._steps += 1
+                if chain == "rounds" and head == self._rounds_read:  # nobody else wrote in between
+                    self._rounds_read = commit
+                    self._take_round(text, lambda: files["plan.json"])
                 return True
             if after or (opened and (self.store.ref(ref) or ZERO) == head):
                 return False

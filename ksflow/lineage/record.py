@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.errors import LineageError, printable
-from ksflow.lineage.store import Store, trailer
+from ksflow.lineage.store import Store
 from ksflow.records import (
     FILE_NAME,
     LANGUAGES,
@@ -36,14 +36,14 @@ _DEEPEST = 100
 _LOG = logging.getLogger("ksflow.lineage")
 
 
-def files(store: Store, trial: Trial) -> dict[str, bytes | str]:
-    """The files of a trial's commit: blobs of its kernel's, and the records of the trial and of its verdict."""
+def as_commit(store: Store, trial: Trial, label: str) -> tuple[dict[str, bytes | str], str]:
+    """A trial's commit: its files (blobs of the kernel's, the records of trial and verdict), and its message."""
     texts = trial.kernel.files if trial.kernel else {}
     blobs = {name: store.blob(text.encode()) for name, text in texts.items()}
     kernel = replace(trial.kernel, files=dict(blobs)) if trial.kernel else None
     stored = replace(trial, kernel=kernel, evaluation=None, stale="", failure=redact(trial.failure))
     judged = {"evaluation.json": schema.dump("evaluation", trial.evaluation)} if trial.evaluation else {}
-    return {**blobs, "trial.json": schema.dump("trial", stored), **judged}
+    return {**blobs, "trial.json": schema.dump("trial", stored), **judged}, describe(trial, label)
 
 
 def describe(trial: Trial, label: str) -> str:
@@ -116,11 +116,12 @@ class RoundStep(NamedTuple):
 def round_step(text: str) -> RoundStep | None:
     """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
     first = text.partition("\n")[0]
+    found: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
     if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
-        return RoundStep(trailer(text, "Cause"), ids=ids, planned=first.startswith("plan "))
-    name, base = trailer(text, "Round"), trailer(text, "Base")
-    if base and not trailer(text, "Trial"):
-        return RoundStep(name, base, trailer(text, "Reference"), body(text))
+        return RoundStep(found.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
+    name, base = found.get("Round", ""), found.get("Base", "")
+    if base and "Trial" not in found:
+        return RoundStep(name, base, found.get("Reference", ""), body(text))
     return RoundStep(name) if name else None
 
 

@@ -273,6 +273,7 @@ class Store:
         for _ in range(_LOCKED_TRIES):
             problem = self._updates.update(lines)
             if problem is None:
+                self.maintain()
                 return True
             lock = lock_in(problem)
             if lock is None:

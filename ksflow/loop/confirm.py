@@ -99,7 +99,7 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
 def _judged(run: Run, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
     """The judge's word, which is kept before it is acted on."""
     assert trial.kernel is not None
-    with run.device:
+    with run.device.place():
         evaluation = judging.verdict(run.problem, run.stages.evaluate, trial.kernel, against)
     run.lineage.record_verdict(trial, evaluation)
     return evaluation

@@ -21,13 +21,8 @@ class Step(StrEnum):
 class Began:
     """A step begins, of a trial where it is about one."""
 
-    step: Step
+    name: Step
     trial: Trial | None = None
-
-    @property
-    def name(self) -> str:
-        """As the event log has it."""
-        return self.step.value
 
 
 @dataclass(frozen=True)

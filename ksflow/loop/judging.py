@@ -2,7 +2,6 @@
 
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 
 from ksflow.errors import StageError, boundary, expect_type
@@ -19,14 +18,6 @@ def close(evaluate: Evaluator) -> None:
     """End its helpers; but not where a person abandons what it is at work on, who would wait."""
     if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
         evaluate.close()
-
-
-def prepare(problem: Problem, evaluate: Evaluator, kernel: Kernel) -> None:
-    """Let the evaluator do what needs no device (compile), while another kernel has it. What fails fails again when it
-    is asked for the verdict.
-    """
-    with suppress(StageError), boundary("evaluator"):
-        evaluate.prepare(problem, kernel)
 
 
 def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:

@@ -60,24 +60,29 @@ class DeviceQueue:
     def __init__(self, places: int = 1) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
-        self._since: dict[int, float] = {}
+        self._taken = 0
         self.places = places
         self.busy_s = 0.0
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Wait for one, and have it meanwhile."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
-            while self._waiting[0] is not ticket or len(self._since) >= self.places:
+            while self._waiting[0] is not ticket or self._taken >= self.places:
                 self._changed.wait()
             self._waiting.popleft()
-            self._since[threading.get_ident()] = time.monotonic()
+            self._taken += 1
             self._changed.notify_all()
-
-    def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self.busy_s += time.monotonic() - self._since.pop(threading.get_ident())
-            self._changed.notify_all()
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self.busy_s += time.monotonic() - since
+                self._changed.notify_all()
 
 
 class Interruption:

@@ -4,16 +4,19 @@ Everything is committed before the next thing acts on it. Rounds go on side by s
 take turns at the device alone.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from ksflow.errors import StageError, boundary, expect_type
 from ksflow.lineage import Round
+from ksflow.lineage.lineage import NOTHING
 from ksflow.loop import judging
 from ksflow.loop.events import Began, Checked, Judged, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
-from ksflow.loop.trial_state import advanced, goes_back, waits_for
+from ksflow.loop.trial_state import advanced, goes_back
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Context, Evaluator, call_stage
 from ksflow.records import (
@@ -36,6 +39,7 @@ Notes = tuple[Note, ...]
 
 def run_round(run: Run, begun: Round, learning: bool = False) -> None:
     """One round. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
+    plan = None
     try:
         with run.transcript.about(f"round {begun.name}", begun.sample) as spent:
             learnt = digest(run, begun) if learning else begun.notes
@@ -44,7 +48,7 @@ def run_round(run: Run, begun: Round, learning: bool = False) -> None:
             plan = None if run.stopping() else design(run, known, choice, notes, begun)
         trials = () if plan is None else dispatch(run, choice, plan, begun, spent.cost)
     finally:
-        run.tally.end_planning()
+        run.tally.end_planning(plan)
         run.rest()
     map_parallel(lambda trial: attempt(run, trial, notes), trials)
 
@@ -55,7 +59,7 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
         for times in range(run.schedule.repairs + 2):
             if run.stopping():
                 return
-            trial = judge(run, write(run, trial, notes) if waits_for(trial, Step.WRITE) else trial)
+            trial = judge(run, trial if trial.kernel else write(run, trial, notes))
             repair = _dispatch_repair(run, trial, times)
             if repair is None:
                 return
@@ -94,17 +98,14 @@ def design(run: Run, known: Population, choice: Choice, notes: Notes, begun: Rou
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
         made = call_stage(run.stages.design, run.problem, known, choice, notes, context=Context(begun.sample))
-        plan = expect_type(Plan, made)
-    run.tally.count_plan(plan)
-    return plan
+        return expect_type(Plan, made)
 
 
-def dispatch(run: Run, choice: Choice, plan: Plan, begun: Round, cost: Cost | None = None) -> tuple[Trial, ...]:
+def dispatch(run: Run, choice: Choice, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:
     """Keep a plan, and give ids to as many of its picked experiments as the budget covers; they share its cost."""
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=plan.by) for index in plan.picked]
-    slots = run.tally.reserve(run.lineage.ids_left(begun.name, len(drafts)))
-    return run.lineage.dispatch(drafts[:slots], plan, begun.name, cost or Cost())
+    return _with_ids(run, drafts, begun.name, plan, cost)
 
 
 def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
@@ -115,7 +116,7 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     with run.transcript.about(trial.id) as spent:
         try:
             with boundary("writer"):
-                choice, failed = writer_question(run.known, trial)
+                choice, failed = writer_question(run.lineage.known, trial)
                 assert trial.experiment is not None
                 values = (run.problem, choice, trial.experiment, notes, failed)
                 kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
@@ -153,9 +154,10 @@ def check(run: Run, kernel: Kernel) -> Trial | str:
 def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Evaluation:
     """The judge's word on a kernel beside the best so far, when it is its turn at the device."""
     evaluate = evaluate or run.stages.evaluate
-    judging.prepare(run.problem, evaluate, kernel)
-    with run.device:
-        best = run.known.best
+    with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
+        evaluate.prepare(run.problem, kernel)
+    with run.device.place():
+        best = run.lineage.known.best
         return judging.verdict(run.problem, evaluate, kernel, (best,) if best else ())
 
 
@@ -176,5 +178,15 @@ def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
         return None
     parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))
     draft = Trial("", Origin.REPAIR, parents, trial.experiment, by=trial.by)
-    slots = run.tally.reserve(run.lineage.ids_left(trial.id, 1))
-    return next(iter(run.lineage.dispatch([draft][:slots], cause=trial.id)), None)
+    return next(iter(_with_ids(run, [draft], trial.id)), None)
+
+
+def _with_ids(
+    run: Run, drafts: Sequence[Trial], cause: str, plan: Plan | None = None, cost: Cost = NOTHING
+) -> tuple[Trial, ...]:
+    """As many as the budget covers; in a replay at most as many as were given ids then."""
+    slots = run.tally.reserve(len(drafts))
+    trials = run.lineage.dispatch(drafts[:slots], plan, cause, cost)
+    if len(trials) < slots:
+        run.tally.give_back(slots - len(trials))
+    return trials

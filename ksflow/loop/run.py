@@ -54,7 +54,7 @@ class Stages:
 
 
 class Run:
-    """One call of a run. `show` is told of every event, by any thread and several at a time; no lock is held meanwhile.
+    """One call of a run. Listeners are told of every event, by any thread and several at a time; no lock is held then.
 
     initial_notes: notes that came with the target, shown before what was learnt. recorded: a recorded run to be
     replayed. models: those that the stages call; each is asked for a sign of life before the seeds are judged, and what
@@ -67,7 +67,7 @@ class Run:
         lineage: Lineage,
         stages: Stages,
         schedule: Schedule | None = None,
-        show: Callable[[Event, "Run"], None] = lambda event, run: None,
+        listeners: Sequence[Callable[[Event, "Run"], None]] = (),
         initial_notes: tuple[Note, ...] = (),
         recorded: RecordedRun | None = None,
         models: Sequence[Answerer] = (),
@@ -101,7 +101,7 @@ class Run:
         self.baseline_ids: frozenset[str] = frozenset()
         self.changed = threading.Condition(threading.RLock())
         """Guards what is in flight."""
-        self._show = show
+        self._listeners = listeners
         self._interruption = Interruption(self._announce)
 
     @property
@@ -174,8 +174,7 @@ class Run:
 
     def enough(self, at_once: bool = False) -> str:
         """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
-        asked = (stop.reason(self.tally) for stop in self.stops if stop.at_once or not at_once)
-        return next(filter(None, asked), "")
+        return stops.first_reason(self.stops, self.tally, at_once)
 
     def _conditions(self) -> Iterator[stops.Stop]:
         yield stops.BarrenRounds(_BARREN_ROUNDS * self.schedule.rounds_in_flight)
@@ -189,7 +188,8 @@ class Run:
         """Count what has happened, and show it."""
         with self.changed:
             self._note(event)
-        self._show(event, self)
+        for listener in self._listeners:
+            listener(event, self)
 
     def rest(self) -> None:
         """This thread is at no step any more."""
@@ -222,4 +222,5 @@ class Run:
                     self.tally.count_trial(trial)
 
     def _announce(self, what: str) -> None:
-        self._show(Ending(abandoned=what == "abandon"), self)
+        for listener in self._listeners:
+            listener(Ending(abandoned=what == "abandon"), self)

@@ -1,7 +1,7 @@
 """Why a run begins nothing more. A stop says whether it is enough, and a budget also how much of it is used."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ksflow.loop.budget import Meter
 from ksflow.loop.trial_state import Tally
@@ -100,3 +100,8 @@ def _budget(name: str, most: float, meter: Meter) -> Budget:
         return Evaluations(most)
     spent = _OF_RUN.get(name, lambda tally: meter.amount(name))
     return Budget(name, most, spent, at_once=name != "rounds")
+
+
+def first_reason(stops: Iterable[Stop], tally: Tally, at_once: bool = False) -> str:
+    """Of the first that is enough, of all or of those that end rounds in flight; empty where there is none."""
+    return next(filter(None, (stop.reason(tally) for stop in stops if stop.at_once or not at_once)), "")

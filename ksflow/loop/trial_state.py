@@ -123,20 +123,17 @@ class Tally:
             self.rounds += 1
             self.planning += 1
 
-    def end_planning(self) -> None:
-        """A round needs no more than it has reserved."""
+    def end_planning(self, plan: Plan | None) -> None:
+        """A round needs no more than it has reserved; whether an experiment of its plan may gain anything counts."""
         with self._lock:
             self.planning -= 1
+            if plan:
+                self.unpromising = 0 if any(e.gain_percent[1] >= 0 for e in plan.experiments) else self.unpromising + 1
 
     def end_round(self, barren: bool) -> None:
         """It brought a trial or was `barren`."""
         with self._lock:
             self.barren = self.barren + 1 if barren else 0
-
-    def count_plan(self, plan: Plan) -> None:
-        """See whether one of its experiments may gain anything, by its own prediction."""
-        with self._lock:
-            self.unpromising = 0 if any(e.gain_percent[1] >= 0 for e in plan.experiments) else self.unpromising + 1
 
     def count_check(self, trial: Trial) -> None:
         """A kernel was judged that is still being written."""

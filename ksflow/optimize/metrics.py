@@ -75,7 +75,6 @@ class Judge:
         if self.asked >= self.most:
             raise BudgetError(f"optimize.evaluations={self.most} used up")
         self.asked += 1
-        judging.prepare(problem, self.evaluate, kernel)
         found = judging.verdict(problem, self.evaluate, kernel, ())
         if self.cache:
             self.cache.keep(kernel, problem.name, "optimize", found)

@@ -11,38 +11,44 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 END_S = 5.0
 """How long a process has that was told to end, and how long the system has to end one that was killed."""
 _LOOK_S = 0.2
 _LOCK_LOOK_S = 0.02
 _lock = threading.Lock()
-_watched: set["killed_after"] = set()
+_watched: set["Watch"] = set()
 _watcher: threading.Thread | None = None
 
 
-class killed_after:
-    """Meanwhile a process is killed once it has taken so long, with its group where it leads one."""
+@dataclass(eq=False)
+class Watch:
+    """A process that is killed when its time is over, with its group where it leads one."""
 
-    expired = False
+    process: "subprocess.Popen[bytes]"
+    seconds: float
+    until: float
+    expired: bool = False
     """Whether it was killed for its time."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
-        self.process, self.seconds = process, seconds
 
-    def __enter__(self) -> "killed_after":
-        global _watcher
-        self.until = time.monotonic() + self.seconds
+@contextlib.contextmanager
+def killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[Watch]:
+    """Meanwhile a process is killed once it has taken so long."""
+    global _watcher
+    watch = Watch(process, seconds, time.monotonic() + seconds)
+    with _lock:
+        _watched.add(watch)
+        if _watcher is None or not _watcher.is_alive():
+            _watcher = threading.Thread(target=_look, daemon=True)
+            _watcher.start()
+    try:
+        yield watch
+    finally:
         with _lock:
-            _watched.add(self)
-            if _watcher is None or not _watcher.is_alive():
-                _watcher = threading.Thread(target=_look, daemon=True)
-                _watcher.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with _lock:
-            _watched.discard(self)
+            _watched.discard(watch)
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience_s: float = END_S) -> None:
