@@ -240,6 +240,24 @@ def test_two_processes_share_a_lineage_without_losing_a_trial(lineage: Lineage) 
     assert lineage.unfinished() == ()
 
 
+def test_plans_of_two_processes_that_take_turns_are_all_known_to_both(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    other = again(lineage)
+    other.population()
+    for number, one in enumerate((lineage, other, lineage, lineage, other)):
+        if number < 2:
+            one.open_session("")
+        begun = one.begin_round()
+        one.select(begun.known.choose("00001", "00001", f"reason {number}"), begun.name)
+        idea = draft("00001").experiment
+        assert idea
+        one.dispatch([draft("00001")], Plan(("a",), (idea,), (0,)), begun.name)
+    expected = [(f"reason {number}", (f"{number + 2:05d}",)) for number in range(5)]
+    for one in (lineage, other, again(lineage)):
+        one.begin_round() if one is lineage else one.population()
+        assert [(plan.rationale, plan.trials) for plan in one.known.plans] == expected
+
+
 def _open_sessions(path: str, tag: str) -> None:
     for number in range(8):
         lineage = Lineage(path, "toy")
