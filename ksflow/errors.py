@@ -206,6 +206,15 @@ def boundary(stage: str) -> Iterator[None]:
 
 
 @contextmanager
+def writing(what: object, remedy: str = "name another place") -> Iterator[None]:
+    """Turn an error of the system's meanwhile into a ConfigError: `what` cannot be written, why, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be written: {error.strerror or error}; {remedy}") from error
+
+
+@contextmanager
 def foreign() -> Iterator[list[Exception]]:
     """Keep what foreign code raises meanwhile, at most one exception, instead of raising it."""
     caught: list[Exception] = []

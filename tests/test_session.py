@@ -822,15 +822,18 @@ def test_a_second_process_waits_for_the_first_ones_seeds(lineage: Lineage, tmp_p
     other.close()
 
 
-def test_a_run_is_for_the_problem_of_one_place(tmp_path: Path) -> None:
+def test_a_run_is_for_the_problem_of_one_place(lineage: Lineage, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         shutil.copytree(shipped("problems", "softmax"), tmp_path / folder / "softmax")
         shutil.copytree(shipped("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
     first, other = load(str(tmp_path / "a/softmax")), load(str(tmp_path / "b/softmax"))
-    before = f"place: {startup.place(first)}"
+    startup.no_other(other, lineage)
+    lineage.open_session("place: [secret]/a")
+    startup.no_other(other, lineage)
+    lineage.open_session(f"place: {startup.place(first)}")
     with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
-        startup.no_other(other, "main", before)
-    for problem, known in ((first, before), (other, ""), (load("softmax"), before), (other, "place: [secret]/a")):
-        startup.no_other(problem, "main", known)
+        startup.no_other(other, lineage)
+    startup.no_other(first, lineage)
+    startup.no_other(load("softmax"), lineage)
     (tmp_path / "a").rename(tmp_path / "moved")
-    startup.no_other(other, "main", before)
+    startup.no_other(other, lineage)

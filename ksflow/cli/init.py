@@ -14,7 +14,7 @@ from rich.console import Console
 from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
-from ksflow.errors import ConfigError, suggest
+from ksflow.errors import ConfigError, suggest, writing
 from ksflow.home import shipped, write
 
 _PROBLEM = ("examples", "own_problem", "column_sums")
@@ -52,10 +52,8 @@ def _problem(console: Console, name: str) -> None:
     if name in keys.options("problem"):
         raise ConfigError(f"problem={name} ships with ksflow; take another name")
     _expect_absent(folder)
-    try:
+    with writing(folder, "go to a folder you can write to"):
         shutil.copytree(shipped(*_PROBLEM), folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}; go to a folder you can write to") from error
     what = {
         "problem.yaml": "arguments, shapes, limits",
         "reference.py": "inputs, reference, how exact",
@@ -86,12 +84,10 @@ def _stage(console: Console, kind: str, name: str) -> None:
     text = re.sub(rf"\b{kind}=\w+", f"{kind}={name}", text) if kind != "evaluator" else text
     about = "# What the class's constructor takes are the keys of this file, and of the command line.\n"
     inner = _INNER if kind == "evaluator" else ""
-    try:
+    with writing(module, "go to a folder you can write to"):
         options.parent.mkdir(parents=True, exist_ok=True)
         write(module, text)
         write(options, f"{about}_target_: {name}.{made}\n{inner}")
-    except OSError as error:
-        raise ConfigError(f"{module} cannot be written: {error.strerror}; go to a folder you can write to") from error
     _told(console, {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"})
     _next(console, f"--config-dir=conf {kind}={name} problem=softmax loop.evaluations=4")
 

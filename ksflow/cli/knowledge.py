@@ -22,7 +22,7 @@ from ksflow.cli import probe, verify
 from ksflow.cli.sources import Finding, Sources
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import BudgetError, ConfigError, StageError, counted
+from ksflow.errors import BudgetError, ConfigError, StageError, counted, writing
 from ksflow.hardware.target import label
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
@@ -244,12 +244,11 @@ def _keep(command: _Command, entry: StoredNote, note: Note) -> StoredNote:
     if not entry.shipped:
         return replace(entry, note=note, file=knowledge.write(note, entry.file.parent))
     folder = command.folder / entry.file.parent.name
-    try:  # under its own name, by which a person may call it again; where that is taken, it gets another
+    # under its own name, by which a person may call it again; where that is taken, it gets another
+    with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / entry.file.name).exists():
             shutil.copyfile(entry.file, folder / entry.file.name)
-    except OSError as error:
-        raise ConfigError(f"{folder}: a note cannot be written ({error.strerror}); name another folder") from error
     file = knowledge.write(note, folder, "a copy of the note that ships")
     if note.program:
         shutil.copyfile(entry.file.parent / note.program, folder / note.program)

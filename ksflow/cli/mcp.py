@@ -125,7 +125,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     )
     folder = lineage.store.path.parent
     try:
-        no_other(problem, lineage.run, lineage.settings)
+        no_other(problem, lineage)
         assistant.open(compose.settings(cfg, place(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))

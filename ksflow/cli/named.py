@@ -2,11 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import yaml
+from typing import Any, NamedTuple
 
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
@@ -58,7 +56,7 @@ def _resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -
         return words, overrides
     (problem, run), several, words = found
     with opened(cfg, problem, run) as lineage:
-        told = _problem_words(problem, lineage.settings)
+        told = _problem_words(problem, lineage.made_with)
     if several > 1:
         name = f"{problem}/{run}, the newest of {several}"
         sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
@@ -88,12 +86,8 @@ def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], k
     return _Found(newest(runs), len(runs), words) if runs else None
 
 
-def _problem_words(problem: str, settings: str) -> list[str]:
-    """What a user would type to name the problem of a run with these settings."""
-    try:
-        recorded = yaml.safe_load(settings) or {}
-    except yaml.YAMLError:  # where a secret was struck out
-        recorded = {}
+def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
+    """What a user would type to name the problem of a run that was made so."""
     given = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
     words = [word for word in given if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
     value = next((word.partition("=")[2] for word in words if word.startswith("problem=")), "")

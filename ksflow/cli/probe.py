@@ -14,7 +14,7 @@ from rich.console import Console
 from ksflow import home, report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import BudgetError, ConfigError, StageError, suggest
+from ksflow.errors import BudgetError, ConfigError, StageError, suggest, writing
 from ksflow.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Bench, Probe
@@ -157,12 +157,10 @@ def _run(one: Probe, bench: Bench, folder: Path) -> Answer:
         note = figures.note(one, evaluation, bench.target)
     except ValueError as error:
         return Answer(one, "failed", f"its figures: {error}")
-    try:
+    with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in one.kernel.files.items():
             home.write(folder / name, text)
-    except OSError as error:
-        raise ConfigError(f"{folder}: a program cannot be written ({error.strerror}); name another folder") from error
     knowledge.write(note, folder, "probe")
     return Answer(one, "measured", note.text, note)
 

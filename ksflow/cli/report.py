@@ -12,7 +12,7 @@ from pathlib import Path
 from ksflow import home
 from ksflow.cli.task import opened, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, writing
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console
@@ -34,11 +34,9 @@ def report(words: list[str], overrides: list[str]) -> int:
         default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
     data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
     path = Path(own["out"]).expanduser() if "out" in own else default
-    try:
+    with writing(path, "choose another place with out=FILE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         home.write(path, as_png(data) if kind == "png" else data)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another place with out=FILE") from error
     console().print(f"written to {path}", markup=False, soft_wrap=True)
     return 0
 

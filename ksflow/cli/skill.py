@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ksflow import home, report
 from ksflow.config import keys
-from ksflow.errors import ConfigError, suggest
+from ksflow.errors import ConfigError, suggest, writing
 
 _TEXTS = Path(__file__).with_name("assistant")
 _FOLDERS = {"claude": ".claude/skills", "codex": ".agents/skills", "gemini": ".gemini/skills"}
@@ -32,11 +32,9 @@ def skill(words: list[str], overrides: list[str]) -> int:
         files[root / "AGENTS.md"] = "AGENTS.md"
     console = report.console()
     for file, text in files.items():
-        try:
+        with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
         console.print(f"written: {file}", markup=False, soft_wrap=True)
     console.print(f"the server: {_ADD[words[1]]}", markup=False, soft_wrap=True)
     return 0

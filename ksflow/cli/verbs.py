@@ -71,7 +71,7 @@ def search(cfg: DictConfig) -> Outcome:
     recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
-        no_other(problem, lineage.run, lineage.settings)
+        no_other(problem, lineage)
         start = _warm_start(cfg, problem, evaluate)
         for line in start.said:
             console.print(line, style="yellow", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 from ksflow import report
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean
+from ksflow.errors import ConfigError, boolean, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
@@ -129,12 +129,10 @@ def _writable(name: str) -> Path:
     """Said before the judge has worked for it; nothing is left there."""
     path = Path(name).expanduser()
     new = not path.exists()
-    try:
+    with writing(f"out={name}"):
         path.open("ab").close()
         if new:
             path.unlink()
-    except OSError as error:
-        raise ConfigError(f"out={name} cannot be written: {error.strerror}") from error
     return path
 
 

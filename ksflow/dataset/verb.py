@@ -28,7 +28,7 @@ from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
-from ksflow.errors import ConfigError, counted
+from ksflow.errors import ConfigError, counted, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.store import Store
 from ksflow.records import Problem, family
@@ -178,11 +178,9 @@ def _replacing(out: Path) -> Iterator[Path]:
     """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
     if out.exists() and not _ours(out):
         raise ConfigError(f"out={out} exists and is no data set; name another folder")
-    try:
+    with writing(f"out={out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise ConfigError(f"out={out} cannot be written: {error.strerror}") from error
     new, old = made / "new", made / "old"
     try:
         new.mkdir()

@@ -29,6 +29,8 @@ from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
+import yaml
+
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
 from ksflow.lineage import record
 from ksflow.lineage.index import PLANS, TrialIndex, finished
@@ -327,6 +329,15 @@ class Lineage:
         """What the newest session was made with; empty where there was none."""
         head = self.store.ref(f"{self._side}sessions")
         return self.store.read(f"{head}:session.yaml").decode() if head else ""
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The same, parsed; nothing where it cannot be read: a secret was struck out."""
+        try:
+            found = yaml.safe_load(self.settings)
+        except yaml.YAMLError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @property
     @_locked

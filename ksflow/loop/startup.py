@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-import yaml
-
 from ksflow.errors import ConfigError, NothingTried, counted
 from ksflow.home import shipped
+from ksflow.lineage import Lineage
 from ksflow.loop import revalidate
 from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
@@ -28,19 +27,16 @@ def place(problem: Problem) -> str:
     return str(found) if found.exists() and not found.is_relative_to(shipped("problems").resolve()) else ""
 
 
-def no_other(problem: Problem, run: str, before: str) -> None:
-    """ConfigError where the run's newest session, of these settings, had a problem that lies elsewhere still.
+def no_other(problem: Problem, lineage: Lineage) -> None:
+    """ConfigError where the run's newest session had a problem that lies elsewhere still.
 
     One that was moved is the same problem; two that are there share a name alone.
     """
-    try:
-        known = str((yaml.safe_load(before) or {}).get("place") or "")
-    except yaml.YAMLError:  # where a secret was struck out
-        known = ""
+    known = str(lineage.made_with.get("place") or "")
     if known and (found := place(problem)) not in ("", known) and Path(known).exists():
         raise ConfigError(
-            f"run={run} of {problem.name} is for {known}, and {found} is another problem of that name: give it a run "
-            "of its own with run=ANOTHER, or another name"
+            f"run={lineage.run} of {problem.name} is for {known}, and {found} is another problem of that name: give it "
+            "a run of its own with run=ANOTHER, or another name"
         )
 
 

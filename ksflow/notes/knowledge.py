@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError, one_line
+from ksflow.errors import ConfigError, one_line, writing
 from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
@@ -122,13 +122,11 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
 
     `origin`: who made it; by default as the file had it. Raises ConfigError where it cannot be written.
     """
-    try:
+    with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)
         home.write(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
         _write_index(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder}: a note cannot be written ({error.strerror}); name another folder") from error
     return file
 
 

@@ -4,8 +4,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-import yaml
-
 from ksflow.errors import counted, one_line
 from ksflow.hardware import roofline
 from ksflow.lineage import Lineage
@@ -49,7 +47,7 @@ class RunFacts:
         population = lineage.known
         baselines = known_baselines(population, self._problem.seeds if self._problem else ())
         best, claimed = population.best, headline(population, baselines)
-        spent, settings = lineage.spent(), _settings(lineage)
+        spent, settings = lineage.spent(), lineage.made_with.get("settings") or {}
         dates = lineage.judged_at(trial.id for trial in everything)
         explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
         return {
@@ -210,15 +208,6 @@ def _over(claimed: Headline | None, baselines: Iterable[Trial]) -> list[Json]:
         for one, row in pairs
         if row
     ]
-
-
-def _settings(lineage: Lineage) -> Json:
-    """What the newest session was made with; nothing where that cannot be read."""
-    try:
-        found = yaml.safe_load(lineage.settings)
-    except yaml.YAMLError:  # where a secret was struck out
-        return {}
-    return (found.get("settings") or {}) if isinstance(found, dict) else {}
 
 
 def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str, int], settings: Json) -> Json:
