@@ -68,6 +68,8 @@ _ROUND_COMMITS = 4
 """Of a round: that it began, what it selected and planned, a repair."""
 _TRIES = 100
 """How often a ref is tried that other processes move too."""
+_THIS = "this"
+"""As a ref's new end: the commit that is being made."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
@@ -475,10 +477,10 @@ class Lineage:
                 shares = zip(drafts, ids, cost.split(len(ids)), strict=True)
                 trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in shares)
                 files["trials.json"] = schema.dump("trials", trials)
-                opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
-                unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]
+                taken = [(f"{self._side}open/{name}", _THIS, ZERO) for name in ids]
+                taken += [(f"{self._heads}{name}", "", ZERO) for name in ids]
                 text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
-                if self._append("rounds", files, text, opened, unused):
+                if self._append("rounds", files, text, taken):
                     self._index.open |= dict.fromkeys(ids, "")
                     self._read_rounds()
                     return trials
@@ -532,7 +534,7 @@ class Lineage:
         it is left out, which is logged. Raises LineageError.
         """
         assert trial.evaluation is not None
-        verdict = trial.evaluation.verdict.value
+        verdict, ref = trial.evaluation.verdict.value, f"{self._heads}{trial.id}"
         with self._turn(f"{trial.id} {verdict}"):
             for _ in range(_TRIES):
                 if not self._holds(trial):
@@ -543,7 +545,7 @@ class Lineage:
                     break
                 head, kept = self._index.tip(trial.id), self._explained(trial.id)
                 files, text = record.as_commit(self.store, trial, label)
-                if commit := self._grow(trial.id, head, files | kept, text):
+                if commit := self._commit((ref, _THIS, head), files | kept, (head,), text):
                     self._index.branches.explained |= {commit} if kept else set()
                     self._index.keep(trial, commit)
                     break
@@ -558,7 +560,7 @@ class Lineage:
         counts = Counter(feature.state.value for feature in explanation.features)
         told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         trailers = {"Trial": trial.id, ANNOTATION: "explanation"}
-        text = message(f"{trial.id} explained: {told}", explanation.summary, trailers)
+        text, ref = message(f"{trial.id} explained: {told}", explanation.summary, trailers), f"{self._heads}{trial.id}"
         for _ in range(_TRIES):
             self._index.refresh()
             if not self._holds(trial):
@@ -568,7 +570,7 @@ class Lineage:
                 **self.store.entries(head),
                 EXPLANATION: schema.dump("explanation", explanation),
             }
-            if commit := self._grow(trial.id, head, files, text):
+            if commit := self._commit((ref, _THIS, head), files, (head,), text):
                 self._index.annotated[trial.id] = commit
                 self._index.branches.explained.add(commit)
                 return
@@ -675,60 +677,50 @@ class Lineage:
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
         parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]
         files, text = record.as_commit(self.store, trial, "written")
-        text, date = self._step(text)
-        commit = self.store.commit(files, parents, text, date)
-        done = self.store.move([(f"{self._heads}{trial.id}", commit, ZERO), *closing])
-        if done:
-            self._steps += 1
+        commit = self._commit((f"{self._heads}{trial.id}", _THIS, ZERO), files, parents, text, closing)
+        if commit:
             self._index.keep(trial, commit)
             self._index.open.pop(trial.id, None)
-        return done
-
-    def _grow(self, trial: str, head: str, files: Mapping[str, bytes | str], text: str) -> str:
-        """A commit on top of a trial's branch; empty where that has another end by now."""
-        text, date = self._step(text)
-        commit = self.store.commit(files, (head,), text, date)
-        if not self.store.move([(f"{self._heads}{trial}", commit, head)]):
-            return ""
-        self._steps += 1
-        return commit
+        return bool(commit)
 
     def _append(
-        self,
-        chain: str,
-        files: Mapping[str, bytes],
-        text: str,
-        opened: Sequence[tuple[str, str]] = (),
-        verified: Sequence[Ref] = (),
-        after: str = "",
+        self, chain: str, files: Mapping[str, bytes], text: str, others: Sequence[Ref] = (), after: str = ""
     ) -> bool:
-        """Grow a chain by one commit; `opened` refs are created on it. False when an opened ref was taken.
+        """Grow a chain by one commit, and change others with it. False when one of them was not as expected.
 
         after: the chain's end that the files were made from (`ZERO` for none); False where it has another one by now.
         """
         ref = f"{self._side}{chain}"
-        text, date = self._step(text)
         for _ in range(_TRIES):
             head = after or self.store.ref(ref) or ZERO
-            commit = self.store.commit(files, [head] if head != ZERO else [], text, date)
-            created = [(name, commit, old) for name, old in opened]
-            if self.store.move([(ref, commit, head), *created, *verified]):
-                self._steps += 1
+            if commit := self._commit((ref, _THIS, head), files, [head] if head != ZERO else [], text, others):
                 if chain == "rounds" and head == self._rounds_read:  # nobody else wrote in between
                     self._rounds_read = commit
-                    self._take_round(text, lambda: files["plan.json"])
+                    self._take_round(redact(text), lambda: files["plan.json"])
                 return True
-            if after or (opened and (self.store.ref(ref) or ZERO) == head):
+            if after or (others and (self.store.ref(ref) or ZERO) == head):
                 return False
         raise LineageError(f"{self.store.path}: {ref} could not be moved in {_TRIES} tries")
 
-    def _step(self, text: str) -> tuple[str, int]:
-        """The message and the date of the next commit."""
+    def _commit(
+        self,
+        ref: Ref,
+        files: Mapping[str, bytes | str],
+        parents: Sequence[str],
+        text: str,
+        others: Sequence[Ref] = (),
+    ) -> str:
+        """Make a commit, and change a ref and others with it; empty where one of them was not as expected."""
         if self._closed:
             raise LineageError(f"{self.store.path} is closed")
         text = redact(text)
-        number = f"{self._session}.{self._steps + 1}"
-        return (record.with_step(text, number) if self._session else text), int(self._clock())
+        if self._session:
+            text = record.with_step(text, f"{self._session}.{self._steps + 1}")
+        commit = self.store.commit(files, parents, text, int(self._clock()))
+        if not self.store.move((name, commit if new == _THIS else new, old) for name, new, old in (ref, *others)):
+            return ""
+        self._steps += 1
+        return commit
 
     def _turn(self, step: str) -> AbstractContextManager[None]:
         """What is written within waits in a replay until it is its turn."""
