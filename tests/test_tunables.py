@@ -1,9 +1,12 @@
 """Tunables in every language, from text that may be hostile."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from ksflow.errors import ConfigError
+from ksflow.problem.loader import kernel_file
 from ksflow.source.tunables import assign, constants, dispatches, requires, ruled_out, tunables, values
 
 TEXT = """int x = 3;
@@ -106,3 +109,19 @@ def test_hostile_lines_cost_no_time(line: str) -> None:
     assert dispatches(line + "\n" + LAUNCHED) == {}
     assert constants(line + "\n" + LAUNCHED)["BM"] == 64
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "int A = 3;  // tune 16 32 64",
+        "#define A 3  // tune:",
+        "int A = f(x);  // tune: 1 2",
+        "int A = 3, B = 4;  // tune: 3 4 |",
+    ],
+)
+def test_a_tune_line_that_declares_nothing_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "mine.cpp"
+    file.write_text(f"int B = 1;  // tune: 1 2\n// tune this later\n{line}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"mine\.cpp:3: .*declares no values: write"):
+        kernel_file(str(file))

@@ -36,6 +36,7 @@ from ksflow.records import (
     Target,
     language,
 )
+from ksflow.source.tunables import unreadable
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
@@ -119,6 +120,9 @@ def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "tri
     if (found := language(file.name, text)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
+    if wrong := unreadable(text):
+        number, line = wrong
+        raise ConfigError(f"{path}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
     try:
         return Kernel(found, {file.name: text}, f"given as {file.name}")
     except ValueError as error:

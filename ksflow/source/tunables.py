@@ -26,10 +26,12 @@ _LINE = re.compile(
     r"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
                | [^=]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
         (?P<value>[\w.+-]+)
-        (?P<tail>\s*;?\s*(?://|\#)\s*tune:\s*(?P<options>[\w.+\-\s,]+?)
+        (?P<tail>\s*;?\s*(?://|\#)\s*tune:\s*(?P<options>[\w.+\-][\w.+\-\s,]*?)
             (?:\|\s*(?P<kind>\w+)\s*(?::\s*(?P<doc>.*?))?)?\s*)""",
     re.VERBOSE,
 )
+_TUNE = re.compile(r"""[^"'`]*?(?://|\#)\s*tune\s*(?:[:=]|\b\s*[-+]?\d)""")
+"""How a line begins that is meant to declare values, whether or not it does; quoted ones are not."""
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
 NUMBER = (
     r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
@@ -73,6 +75,14 @@ def tunables(text: str) -> tuple[Tunable, ...]:
         if name not in found:
             found[name] = Tunable(name, value, options, match["kind"] or "", match["doc"] or "")
     return tuple(found.values())
+
+
+def unreadable(text: str) -> tuple[int, str] | None:
+    """The number of the first line with a `tune` comment that declares nothing, and the line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if _TUNE.match(line) and not _match(_LINE, line):
+            return number, line.strip()
+    return None
 
 
 def values(text: str) -> dict[str, str]:
