@@ -207,9 +207,8 @@ def corrections(recorded: Sequence[Trial]) -> dict[str, float]:
 
 
 def of_each(worth: Worth) -> list[str]:
-    """A row for each variant, the best first: after a third, two thirds and all of the experiments."""
-    many = len(next(iter(worth.values()))[0])
-    after = [many // 3, 2 * many // 3, many]
+    """A row for each variant, the best first: after a quarter, half and all of the experiments."""
+    after = _after(worth)
     rows = []
     for variant, runs in worth.items():
         columns = np.array(runs)[:, [number - 1 for number in after]].T
@@ -221,15 +220,24 @@ def of_each(worth: Worth) -> list[str]:
 
 
 def of_pairs(worth: Worth) -> list[str]:
-    """A row for each pair: the first's score over the second's at the end, below 1 where the first is better."""
-    pairs = list(itertools.combinations(worth, 2))
-    rows = ["| first | second | first / second | better |", "|---|---|---:|---|"]
+    """A row for each pair: the first's score over the second's, below 1 where the first is better; bold if told."""
+    after, pairs = _after(worth), list(itertools.combinations(worth, 2))
+    heads = " | ".join(f"after {number}" for number in after)
+    rows = [f"| first | second | {heads} |", "|---|---|---:|---:|---:|"]
     for one, other in pairs:
-        logs = np.array([a[-1] - b[-1] for a, b in zip(worth[one], worth[other], strict=True)])
-        low, high = _interval(logs, 1 - 0.05 / len(pairs))
-        better = f"`{one}`" if high < 0 else f"`{other}`" if low > 0 else "cannot be told"
-        rows.append(f"| `{one}` | `{other}` | {_cell(logs, 1 - 0.05 / len(pairs))} | {better} |")
+        cells = []
+        for number in after:
+            logs = np.array([a[number - 1] - b[number - 1] for a, b in zip(worth[one], worth[other], strict=True)])
+            low, high = _interval(logs, 1 - 0.05 / len(pairs))
+            cell = _cell(logs, 1 - 0.05 / len(pairs))
+            cells.append(f"**{cell}**" if high < 0 or low > 0 else cell)
+        rows.append(f"| `{one}` | `{other}` | {' | '.join(cells)} |")
     return rows
+
+
+def _after(worth: Worth) -> list[int]:
+    many = len(next(iter(worth.values()))[0])
+    return [many // 4, many // 2, many]
 
 
 def _interval(logs: np.ndarray, share: float) -> Iterable[float]:

@@ -48,11 +48,6 @@ class Idea:
         return (1 - self.forecast.risk) * deviation * (z * _NORMAL.cdf(z) + _NORMAL.pdf(z))
 
     @property
-    def novelty(self) -> float:
-        """Expected improvement, weighted by innovation."""
-        return self.expected_improvement * self.innovation
-
-    @property
     def upside(self) -> float:
         """The most that may come of it, by the chance that it is right."""
         return self.high * (1 - self.forecast.risk)

@@ -16,7 +16,7 @@ from ksflow.source.families import Space
 
 STAGE = "designer=rules"
 _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake
-_WANTED = ("expected_improvement", "novelty", "upside", "expected_improvement", "uncertainty")
+_WANTED = ("expected_improvement", "expected_improvement", "upside", "expected_improvement", "uncertainty")
 
 
 class Rules:

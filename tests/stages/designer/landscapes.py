@@ -88,9 +88,10 @@ def judged(landscape: Landscape, kernel: Kernel) -> Evaluation:
     """The verdict on a kernel; two benchmarks, 1 % noise that depends on nothing but the kernel."""
     config = values(kernel.main)
     verdict, time = landscape(config) if config else (Verdict.ACCEPT, 900.0)
-    if verdict is not Verdict.ACCEPT:
-        return Evaluation(verdict, "off by 0.3" if verdict is Verdict.INCORRECT else "does not compile", target="sim")
     rng = Random(kernel.digest)
+    if verdict is not Verdict.ACCEPT:
+        wrong = f"off by {rng.random():.3f}" if verdict is Verdict.INCORRECT else "does not compile"
+        return Evaluation(verdict, wrong, target="sim")
     timings = tuple(Timing(case, time * part * rng.gauss(1, 0.01)) for case, part in (("small", 0.5), ("large", 2)))
     return Evaluation(verdict, "", geomean(t.us for t in timings), timings, target="sim")
 

@@ -1,13 +1,14 @@
 """`designer=rules` on simulated landscapes: it gains, it never repeats itself, and it is general."""
 
 from dataclasses import replace
+from random import Random
 from statistics import median
 
 import pytest
-from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, softmax
+from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
-from ksflow.records import Plan, Population, Verdict
+from ksflow.records import Plan, Population, Verdict, geomean
 from ksflow.search.catalogue import catalogue
 from ksflow.source.tunables import Tunable, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
@@ -28,8 +29,18 @@ def plan(population: Population, base: str = "") -> Plan:
     return Rules()(PROBLEM, population, chosen, ())
 
 
-def test_it_reaches_the_best_matrix_multiply_from_the_definition(searched: Population) -> None:
-    assert best(searched) < 1.15 * 133
+def test_it_reaches_the_best_matrix_multiply_from_the_definition() -> None:
+    """In the mean of four machines, on each of which other kernels are a little lucky."""
+
+    def machine(number: int) -> Landscape:
+        def judge(config: dict[str, str]) -> tuple[Verdict, float]:
+            verdict, time = gemm(config)
+            return verdict, time * Random(f"{number}{sorted(config.items())}").gauss(1, 0.02)
+
+        return judge
+
+    found = (run(machine(n), seeds(machine(n), PLAIN, GEMM), Rules(seed=n), EVALUATIONS) for n in range(4))
+    assert geomean(map(best, found)) < 1.15 * 133
 
 
 def test_the_same_catalogue_gains_on_a_softmax_that_declares_few_kinds() -> None:
