@@ -44,7 +44,7 @@ class Nvcc(Toolchain):
     def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:
         march = request.target.march
         sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
-        compile = [self.command, *kind, *flags(march), *defines(request.problem), "-o", made, *sources]
+        compile = [self.command, *kind, "-lineinfo", *flags(march), *defines(request.problem), "-o", made, *sources]
         look = [self.disassembler or "false", "-sass", made]
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
         order = {"headers": {}, "steps": steps, "files": [made]}

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import queue
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,8 @@ _ATTEMPTS = 2
 """How often a judge that died is asked."""
 _OVERDUE = "the judge stands still, and with it the machine or the problem's reference: it gave no answer in time"
 _KILLED = "killed by SIG"
+_ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
+"""What a GPU's driver says where a kernel accessed what is not its own."""
 _CONTROLS = ("claims", "always")
 
 
@@ -135,7 +138,7 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
-            answer["reason"] += self._hint(slot, problem, kernel, answer)
+            answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
@@ -152,16 +155,22 @@ class LocalJudge(Evaluator):
         )
         return self._evaluation(problem, answer, evidence)
 
-    def _hint(self, slot: JudgeSlot, problem: Problem, kernel: Kernel, answer: Json) -> str:
+    def _hint(self, slot: JudgeSlot, judged: AcceptedKernel, answer: Json) -> str:
         """What may be behind a wrong answer or a crash, for who wrote the kernel. It decides nothing."""
+        problem, kernel = judged.problem, judged.kernel
         verdict, at = answer["verdict"], answer["evidence"].get("at")
         if verdict not in (Verdict.INCORRECT, Verdict.CRASH):
             return ""
         seen = signature.fault(problem, kernel, suspected=True)
         seen = seen or (str(problem.origin.get("narrowed", "")) if verdict == Verdict.INCORRECT else "")
-        if seen or kernel.language != "cpp":
-            return f"; {seen}" if seen else ""
-        if verdict == Verdict.INCORRECT or _KILLED not in answer["reason"] or at not in _names(problem):
+        if seen:
+            return f"; {seen}"
+        if verdict == Verdict.INCORRECT or at not in _names(problem):
+            return ""
+        if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
+            found = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
+            return f" in {found}" if found else ""
+        if kernel.language != "cpp" or _KILLED not in answer["reason"]:
             return ""
         with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
             inputs = Path(folder, "inputs.bin")

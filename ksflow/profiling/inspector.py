@@ -1,6 +1,7 @@
 """What tools say of a kernel that was accepted on a GPU: hardware counters, and faults that its results do not show."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ksflow.compilers import BuildResult
@@ -17,19 +18,19 @@ _LOCK_S = 600.0
 
 @dataclass(frozen=True)
 class AcceptedKernel:
-    """A kernel that was accepted, as it was built."""
+    """A kernel that was accepted, or that crashed, as it was built."""
 
     problem: Problem
     kernel: Kernel
     made: BuildResult
 
-    def workloads(self) -> tuple[Workload, ...]:
-        """What tools are to watch."""
+    def workloads(self, at: str = "") -> tuple[Workload, ...]:
+        """What tools are to watch: the case `at`, or the smallest ones."""
         if self.made.artefact:
             mode = "launch" if self.made.mode == "strong" else "native"
-            return workloads(self.problem, mode, self.made.artefact)
+            return workloads(self.problem, mode, self.made.artefact, at=at)
         main = next(iter(self.kernel.files))
-        return workloads(self.problem, "torch", main, {**self.problem.files, **self.kernel.files})
+        return workloads(self.problem, "torch", main, {**self.problem.files, **self.kernel.files}, at)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Inspector:
     profile: bool | None
     """Counters of every kernel; None is where they can be read: after so many refusals in a row nobody asks again."""
     sanitize: bool
-    """compute-sanitizer on those that are faster than the incumbent, once each; AMD has no such tool."""
+    """compute-sanitizer on those that beat the incumbent, once each, and on those that crash; AMD has no such tool."""
     platform: str = "cuda"
     """`cuda` or `hip`: on any other, there is no device that a tool could look at."""
     _sanitized: dict[tuple[str, str], tuple[SanitizerFinding, ...]] = field(default_factory=dict)
@@ -88,6 +89,16 @@ class Inspector:
             )
         rows = self._sanitized[key] if winner else ()
         return Findings(page, rows, _fault(accepted, rows))
+
+    def crash(self, crashed: AcceptedKernel, at: str, environment: Mapping[str, str], device_uuid: str) -> str:
+        """Where a kernel that crashed on the case `at` accesses what is not its own; empty where nobody can tell."""
+        if not self.sanitize or self.platform != "cuda":
+            return ""
+        with suppress(DeviceBusy), lock_device(device_uuid, _LOCK_S):
+            watched = crashed.workloads(at)[:1]
+            (row,) = sanitizer.sanitize(watched, _SANITIZER_S, sanitizer.TOOLS[:1], environment)
+            return sanitizer.place(row.finding, crashed.kernel)
+        return ""
 
     def _readable(self, page: ProfilePage) -> ProfilePage | None:
         """The page; None for a refusal where nobody insists on counters."""

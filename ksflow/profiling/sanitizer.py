@@ -8,13 +8,16 @@ from dataclasses import replace
 from ksflow.hardware import executables
 from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
-from ksflow.records import SanitizerFinding
+from ksflow.records import Kernel, SanitizerFinding
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """Accesses out of bounds; races in shared memory; reads of what nobody wrote; wrong use of barriers."""
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Every tensor an allocation of its own, or an access beyond one is an access to the next."""
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
+_ACCESS = re.compile(r"Invalid __(\w{1,20})__ (\w{1,20}) of size (\d{1,9})")
+_LINE = re.compile(r" in (?:\S*/)?([\w.+-]+):(\d{1,9})\b")
+_NEAR = re.compile(r"is (\d{1,20}) bytes (before|after) the nearest allocation")
 _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
@@ -77,6 +80,18 @@ def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
     if why or not summary:
         return SanitizerFinding(tool=tool, refused=why)
     return SanitizerFinding(tool=tool, errors=int(summary[1]), finding=_first(ran.output))
+
+
+def place(finding: str, kernel: Kernel) -> str:
+    """Kind and line of a bad access, in a few words: no more of a finding, in which a kernel may have a say, than is
+    sure to be that. Empty where it names no line of the kernel's."""
+    access, line, near = _ACCESS.search(finding), _LINE.search(finding), _NEAR.search(finding)
+    lines = kernel.files.get(line[1], "").splitlines() if access and line else []
+    if not (access and line and 0 < (number := int(line[2])) <= len(lines)):
+        return ""
+    what = f"invalid {access[1]} {access[2]} of {access[3]} bytes"
+    beyond = f", {near[1]} bytes {near[2]} the nearest allocation" if near else ""
+    return f"{line[1]}, line {number}: {what}{beyond}: {lines[number - 1].strip()[:120]}"
 
 
 def _first(output: str) -> str:

@@ -50,8 +50,12 @@ class Workload:
         return {} if self.mode == "torch" else {_ARTEFACT: self.file}
 
 
-def workloads(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Workload, ...]:
-    """A kernel on the smallest benchmark, then on the smallest test, where tools are too slow for that."""
+def workloads(
+    problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None, at: str = ""
+) -> tuple[Workload, ...]:
+    """A kernel on the case `at`; without one on the smallest benchmark, then, where tools are too slow for that, on the
+    smallest test."""
+    named = [case for case in (*problem.tests, *problem.benchmarks) if case.name == at][:1]
     return tuple(
         Workload(
             mode=mode,
@@ -65,7 +69,7 @@ def workloads(problem: Problem, mode: str, file: str, files: Mapping[str, str] |
             memory_mb=problem.limits.memory_mb,
             files=files or {},
         )
-        for case in (smallest(problem, cases) for cases in (problem.benchmarks, problem.tests) if cases)
+        for case in named or (smallest(problem, cases) for cases in (problem.benchmarks, problem.tests) if cases)
     )
 
 

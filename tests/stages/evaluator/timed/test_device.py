@@ -20,6 +20,8 @@ from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.judge.device import Device, DeviceStuck
+from ksflow.profiling.inspector import Inspector
+from ksflow.profiling.workload import WORKLOAD
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.sandbox import linux
 from ksflow.sandbox.driver import DriverError
@@ -66,6 +68,33 @@ def device() -> Iterator[LocalEvaluator]:
     made = LocalEvaluator(EMULATED)
     yield made
     made.close()
+
+
+def test_a_bad_access_is_looked_at_by_compute_sanitizer_which_tells_the_line(
+    device: LocalEvaluator, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = toy.python('raise RuntimeError("CUDA error: an illegal memory access was encountered")')
+    (name,), (case, *_) = crashing.files, problem.tests
+    line = next(n for n, text in enumerate(crashing.main.splitlines(), 1) if "raise" in text)
+    tool = tmp_path / "bin" / "compute-sanitizer"
+    tool.parent.mkdir()  # tmp_path itself is closed to other users, of whom a box has one
+    tool.write_text(
+        f"""#!/bin/sh
+[ "$2" = memcheck ] && grep -q '"case": "{case.name}"' {WORKLOAD} || exit 1
+echo '========= Invalid __global__ write of size 4 bytes'
+echo '=========     at add(const float *)+0x70 in /some/where/{name}:{line}'
+echo '=========     and is 1 bytes after the nearest allocation at 0x7f5c92600000 of size 4000 bytes'
+echo '========= ERROR SUMMARY: 1 error'
+"""
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    assert "bytes" not in device(problem, crashing, ()).reason
+    monkeypatch.setattr(device, "_inspect", Inspector(profile=False, sanitize=True))
+    found = device(problem, crashing, ())
+    assert found.verdict is Verdict.CRASH
+    said = f" in {name}, line {line}: invalid global write of 4 bytes, 1 bytes after the nearest allocation: raise Runt"
+    assert said in found.reason
 
 
 @pytest.fixture
