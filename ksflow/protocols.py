@@ -27,6 +27,7 @@ from ksflow.records import (
     Problem,
     Question,
     Reservation,
+    Review,
     Step,
     Trial,
 )
@@ -97,6 +98,22 @@ class Writer:
         raise NotImplementedError
 
 
+class Verifier:
+    """Reads a kernel before it is compiled, for `writer=verified`."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        kernel: Kernel,
+        failed: Trial | None = None,
+    ) -> Review:
+        """Where it has findings the kernel goes back to its writer with them, once. `failed` is what it repairs."""
+        raise NotImplementedError
+
+
 class Evaluator:
     """Says whether a kernel is right and how fast it is.
 
@@ -158,6 +175,7 @@ class Digester(Protocol):
 
 EvaluateFunction = Callable[[Problem, Kernel, tuple[Trial, ...]], Evaluation]
 WriteFunction = Callable[[Problem, Choice, Experiment, tuple[Note, ...], Trial | None], Kernel]
+VerifyFunction = Callable[[Problem, Choice, Experiment, tuple[Note, ...], Kernel, Trial | None], Review]
 
 
 class _OwnEvaluator(Evaluator):

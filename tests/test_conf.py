@@ -50,9 +50,10 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
     if group == "problem" and not shipped("problems", option).is_dir():
         assert compose([f"{group}={option}"]).problem._target_.startswith("ksflow.formats.")
         return  # another project's format: it needs a checkout, and has tests of its own
-    model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff") else []
+    model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff", "verified") else []
+    model += ["writer=verified"] if group == "verifier" else []
     agent = ["agent=claude"] if option == "agent" else []
-    cfg = compose([f"{group}={option}", *model, *agent])
+    cfg = compose([*model, *agent, f"{group}={option}"])
     for part in ("selector", "designer", "writer", "digester", "problem", "target", "loop"):
         assert build(cfg[part]) is not None
     assert "_target_" in cfg.evaluator
@@ -87,6 +88,7 @@ def test_every_problem_folder_has_an_option() -> None:
         (["loop=3"], "loop=3 does not say which of its keys is meant: loop.KEY=; keys: evaluations, rounds, minutes"),
         (["loop.repeats=never"], "loop.repeats=never; valid: show, skip, judge"),
         (["problem=softmax", "problem.cases=big"], "no case set 'big'"),
+        (["verifier=llm"], "verifier= goes with a writer that asks one: writer=verified"),
         (["desinger.seed=1"], r"no key or group 'desinger'; did you mean designer\?"),
         (["suite.usd=5"], r"suite.usd= would be read by nothing: no part 'suite' here; valid: designer"),
         (["problem=null"], r"no option problem=null; valid: .*softmax"),

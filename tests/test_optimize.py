@@ -259,7 +259,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         cases = [
             school.hear(call, partial(make, history))
             for moment in history.rounds
-            for call, make in source.questions(_PROBLEM, moment)
+            for call, make in source.questions(history, moment)
         ]
         said = {call.messages[-1]["content"] for call in calls if call.stage.startswith(name)}
         rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
@@ -434,6 +434,6 @@ def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
     school = PromptCompiler(digester.program)
     history = RunHistory(_PROBLEM, "dry", (moment,), known)
-    asked = list(Source("digester", digester).questions(_PROBLEM, moment))
+    asked = list(Source("digester", digester).questions(history, moment))
     assert [school.hear(call, partial(make, history)) for call, make in asked] == [0]
     assert school.examine(school.student(), [0])[0] > 0.1

@@ -22,14 +22,16 @@ from ksflow.loop.round import writer_question
 from ksflow.protocols import NO_CONTEXT, Selector, call_stage
 from ksflow.records import Choice, Material, Note, Population, Problem, Trial
 
-STAGES = ("selector", "designer", "writer", "digester")
+STAGES = ("selector", "designer", "writer", "verifier", "digester")
 
 
 def prompt(words: list[str], overrides: list[str]) -> int:
     """`prompt STAGE [ID] [--sections]`: 0. ConfigError for a stage that asks no model, or a trial that is not there."""
     usage.expect_word("prompt", words, STAGES)
     if not 1 <= len(words) <= 2 or (words[1:] and words[0] in ("selector", "digester")):
-        raise ConfigError("the command is: prompt selector|digester, or prompt designer|writer [ID], for one trial")
+        raise ConfigError(
+            "the command is: prompt selector|digester, or prompt designer|writer|verifier [ID], for a trial"
+        )
     given = ["sections=true" if word == "--sections" else word for word in overrides]
     own, rest = keys.own_options(given, "sections")
     cfg = compose.without_keys(compose.compose(rest))
@@ -61,16 +63,21 @@ class Asker:
 
     def ask(self, name: str, id: str) -> Prompt:
         """What the stage asks first. ConfigError where it asks nobody."""
+        if name not in self._cfg:
+            raise ConfigError(f"nobody would ask the {name}: add writer=verified")
         stage, problem, notes = compose.build(self._cfg[name]), self._problem, self._notes
         values: tuple[Any, ...]
         if name == "selector":
             values = (self._known,)
         elif name == "designer":
             values = (self._known, self._choice(id), notes)
-        elif name == "writer":
+        elif name in ("writer", "verifier"):
             trial = self._experiment(id)
             choice, failed = writer_question(self._known, trial)
-            values = (choice, trial.experiment, notes, failed)
+            written = (trial.kernel,) if name == "verifier" else ()
+            if written == (None,):
+                raise ConfigError(f"{trial.id} has no kernel to verify; name a trial that has one")
+            values = (choice, trial.experiment, notes, *written, failed)
         else:
             values = (Material((), self._known, self._learnt),)
         with boundary(name):

@@ -226,7 +226,7 @@ def _swept() -> list[str]:
 
 def models(cfg: DictConfig) -> list[Any]:
     """The models that the stages take in, each once."""
-    stages = ("selector", "designer", "writer", "digester")
+    stages = ("selector", "designer", "writer", "verifier", "digester")
     nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in stages and "lm" in node]
     told = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
     return [build(node) for node in told.values()]
@@ -378,6 +378,8 @@ def _explain(error: BaseException) -> ConfigError:
     text = str(error)
     if found := re.search(r"Could not override '([^']+)'", text):
         word = found[1].rpartition("/")[2].partition(".")[0]
+        if word == "verifier":
+            return ConfigError("verifier= goes with a writer that asks one: writer=verified")
         if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
         return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")

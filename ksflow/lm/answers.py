@@ -187,6 +187,17 @@ def _explain(given: Sections) -> Made:
     return {"summary": "Dummy: it computes what the task asks for.", "statements": statements}
 
 
+def _verify(given: Sections) -> Made:
+    """Every other kernel is sound; of the others its last line is doubted."""
+    line = given["code"].rstrip().rpartition("\n")[2]
+    found = {
+        "text": f"Dummy: the mark {draw(given):08x} is not the one that is meant.",
+        "quote": line if len(line) < 300 else "",
+    }
+    doubted = draw({"code": given["code"]}) % 2
+    return {"mistakes": [found] if doubted else [], "risk_percent": float(draw(given) % 101)}
+
+
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("rationale", "base_id", "reference_id"): _select,
     ("avenues", "experiments"): _design,
@@ -196,6 +207,7 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("places",): lambda given: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", given["outline"])[:_NOTES]]},
     ("question", "code"): _ask,
     ("summary", "statements"): _explain,
+    ("mistakes", "risk_percent"): _verify,
     ("numbers", "greeting"): lambda given: {
         "numbers": [*map(int, re.findall(r"\d+", given["text"]))],
         "greeting": "ready",

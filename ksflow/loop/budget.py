@@ -14,7 +14,7 @@ from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage.transcript import Transcript
 from ksflow.records import Cost, Question, Reservation
 
-STAGES = ("selector", "designer", "writer", "digester", "evaluator")
+STAGES = ("selector", "designer", "writer", "verifier", "digester", "evaluator")
 KINDS = ("usd", "tokens", "calls", "minutes")
 _NOT_OF_MODELS = ("evaluations", "rounds", "minutes", "stages.evaluator.minutes")
 _LOOK_S = 0.2

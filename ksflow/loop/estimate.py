@@ -11,10 +11,10 @@ from typing import Any
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop.run import Run
-from ksflow.protocols import Asks, Composite, calling
+from ksflow.protocols import Asks, Composite, Verifier, calling
 from ksflow.records import Experiment, Material, Question, Reservation
 
-_A_ROUND = {"selector": 1, "designer": 1, "writer": 3}
+_A_ROUND = {"selector": 1, "designer": 1, "writer": 3, "verifier": 3}
 """Calls in a round of three experiments."""
 
 
@@ -52,19 +52,22 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
         "selector": (run.stages.select, (known,)),
         "designer": (run.stages.design, (known, choice, notes)),
         "writer": (run.stages.write, (choice, idea, notes, None)),
+        "verifier": (run.stages.write, (choice, idea, notes, choice.base.kernel)),
         "digester": (run.stages.digest, (Material((), known, notes),)),
     }
     for name, (stage, values) in given.items():
-        for asks in _of_models(stage):
+        for asks in _of_models(stage, name == "verifier"):
             with _asking(asked, name):
                 asks(run.problem, *values)
     return Estimate(tuple(asked), experiments)
 
 
-def _of_models(stage: Any) -> list[Any]:
+def _of_models(stage: Any, verifies: bool) -> list[Any]:
     """The stage itself, or the one of a mix of several, where it ships with ksflow and asks a model."""
-    parts = stage.parts if isinstance(stage, Composite) else (stage,)
-    return [p for p in parts if type(p).__module__.startswith("ksflow.stages.") and isinstance(p, Asks)][:1]
+    if isinstance(stage, Composite):
+        return [found for part in stage.parts for found in _of_models(part, verifies)][:1]
+    ships = type(stage).__module__.startswith("ksflow.stages.") and isinstance(stage, Verifier) == verifies
+    return [stage] if ships and isinstance(stage, Asks) else []
 
 
 _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)

@@ -11,7 +11,7 @@ from ksflow.optimize import metrics
 from ksflow.optimize.held_out import PARTS, HeldOutSplit, split_rounds
 from ksflow.optimize.metrics import Grader, Judge
 from ksflow.protocols import Writer
-from ksflow.records import Material, Note, Origin, Problem
+from ksflow.records import Evaluation, Material, Note, Origin, Verdict
 
 Question = tuple[Callable[[], object], Callable[[RunHistory, str], Grader]]
 """A call of the stage as the round made it, and what grades an answer to it: given the run as far as a grade may look,
@@ -24,7 +24,7 @@ class Source:
     """What examples are made from."""
 
     name: str
-    """Of the stage: selector, designer, writer, digester."""
+    """Of the stage: selector, designer, writer, verifier, digester."""
     stage: Any
     initial_notes: tuple[Note, ...] = ()
     """Notes that came with the target."""
@@ -33,9 +33,10 @@ class Source:
     write: Writer | None = None
     """Carries out new experiments; without it they are looked up in the record."""
 
-    def questions(self, problem: Problem, snapshot: RoundSnapshot) -> Iterator[Question]:
+    def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round."""
         ask, notes, choice = self.stage.question, self.initial_notes + snapshot.notes, snapshot.choice
+        problem = history.problem
         if self.name == "digester":
             if snapshot.learnt:
                 material = Material((), snapshot.known, snapshot.before)
@@ -47,6 +48,11 @@ class Source:
                 partial(ask, problem, snapshot.known, choice, notes),
                 lambda history, shown: metrics.designer(snapshot, self._attempt(history)),
             )
+        elif choice and self.name == "verifier":
+            for trial in (history.final.by_id.get(one.id, one) for one in snapshot.trials):
+                if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
+                    question = partial(ask, problem, choice, trial.experiment, notes, trial.kernel)
+                    yield question, partial(_by_verdict, trial.evaluation)
         elif choice:
             assert self.judge is not None
             grader = metrics.writer(problem, choice, self.judge)
@@ -58,6 +64,10 @@ class Source:
         if self.judge and self.write:
             return metrics.live(history.problem, self.judge, self.write)
         return metrics.recorded(history)
+
+
+def _by_verdict(found: Evaluation, history: RunHistory, shown: str) -> Grader:
+    return metrics.verifier(found)
 
 
 class Parts(NamedTuple):
@@ -89,7 +99,7 @@ def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: i
 
     for history in histories:
         for snapshot in history.rounds:
-            for call, make in source.questions(history.problem, snapshot):
+            for call, make in source.questions(history, snapshot):
                 case = school.hear(call, partial(deferred, history, snapshot, make))
                 if case is not None and (text := school.shown(case)) not in seen:
                     seen.add(text)

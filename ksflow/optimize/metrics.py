@@ -3,6 +3,7 @@
     selector   how near the best kernel made from its base comes to the best made from any base that there was
     designer   what the best of the picked experiments was judged to be worth, and how well their gains were predicted
     writer     what its kernel is judged to be worth beside its base
+    verifier   how near the risk that it gives a kernel comes to what the judge said of that
     digester   how many figures and quotes are in what it read, less where it is long
 
 A kernel is worth its reward (`ksflow.dataset.reward`), as a share of the highest. No model is asked for its opinion,
@@ -21,7 +22,20 @@ from ksflow.lineage.cache import Cache
 from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
-from ksflow.records import Choice, Evaluation, Experiment, Kernel, Note, Plan, Problem, Trial, Verdict, between, speedup
+from ksflow.records import (
+    Choice,
+    Evaluation,
+    Experiment,
+    Kernel,
+    Note,
+    Plan,
+    Problem,
+    Review,
+    Trial,
+    Verdict,
+    between,
+    speedup,
+)
 
 VERSION = 3
 """Another one means that scores cannot be compared."""
@@ -244,6 +258,22 @@ def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
 
 def _verdict(found: Evaluation) -> str:
     return f"{found.verdict.value}{f': {found.reason[:600]}' if found.reason else ''}"
+
+
+# -- verifier ------------------------------------------------------------------------------------
+
+
+def verifier(found: Evaluation) -> Grader:
+    """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
+    refused_by_judge = not found.accepted and found.verdict is not Verdict.UNTIMED
+
+    def grade(review: Review | None, refused: str) -> Grade:
+        if review is None:
+            return 0.0, f"The answer was refused: {refused}"
+        said = f"risk_percent was {review.risk_percent:g}, and the judge said {_verdict(found)}"
+        return 1 - (review.risk_percent / 100 - refused_by_judge) ** 2, said
+
+    return grade
 
 
 # -- digester ------------------------------------------------------------------------------------

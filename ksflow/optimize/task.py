@@ -23,7 +23,7 @@ from ksflow.optimize.metrics import Judge
 from ksflow.protocols import Asks, calling
 from ksflow.records import Problem
 
-STAGES = ("selector", "designer", "writer", "digester")
+STAGES = ("selector", "designer", "writer", "verifier", "digester")
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
 """Words of the command line for budgets that are kept here."""
 
@@ -148,6 +148,8 @@ def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
 
 def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
     """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
+    if cfg.stage not in cfg:
+        raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
     stage = compose.build(cfg[cfg.stage])
     if not isinstance(stage, Asks):
         raise ConfigError(

@@ -8,12 +8,14 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ksflow.errors import short
+from ksflow.errors import one_line, printable, short
 from ksflow.home import PACKAGE
 from ksflow.prompts.hardware import hardware
 from ksflow.prompts.render import us
-from ksflow.records import Evaluation, Problem, Trial, Verdict
+from ksflow.records import Draft, Evaluation, Problem, Trial, Verdict
 
+KEEP = "KEEP"
+"""A writer's answer to a verifier that is mistaken."""
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
 _ROWS = 12  # of a table in the evidence
@@ -26,6 +28,8 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
     """An attempt to repair, with the judge's evidence; says so when there is none."""
     if failed is None:
         return "(none: this is a first attempt)"
+    if isinstance(failed, Draft):
+        return _reviewed(failed, problem)
     found = failed.evaluation
     if found is None:
         return f"Attempt {failed.id} at this experiment brought no kernel: {short(failed.failure, 500)}"
@@ -39,6 +43,24 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
     unknown = {key: value for key, value in evidence.more.items() if key not in _FORMER}
     if rest := {**{key: value for key, value in placeless.items() if value}, **unknown}:
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
+    return "\n".join(lines)
+
+
+def _reviewed(draft: Draft, problem: Problem | None) -> str:
+    """What another model says of a kernel that was just written."""
+    lines = [
+        "This attempt was written a moment ago and has not been compiled. Another model read it; it takes the risk that "
+        f"the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
+    ]
+    for number, found in enumerate(draft.review.findings, 1):
+        place = f" (at the line: {one_line(printable(found.quote), 300)})" if found.quote.strip() else ""
+        lines.append(f"{number}. {one_line(printable(found.text), 1000)}{place}")
+    lines.append(
+        "It may be mistaken: check each point against the code, mend what is wrong, and change nothing else. Where "
+        f"nothing is wrong, write the one word {KEEP} in place of code or edits, and say why in the report."
+    )
+    if draft.repaired:
+        lines.append(f"What it repairs: {failure(draft.repaired, problem)}")
     return "\n".join(lines)
 
 

@@ -31,4 +31,17 @@ from ksflow.records.population import Duel, Material, Population, duel
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
 from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
 from ksflow.records.targets import Target
-from ksflow.records.trials import Choice, Cost, Experiment, Origin, Plan, PlannedRound, Step, Trial, portfolio
+from ksflow.records.trials import (
+    Choice,
+    Cost,
+    Draft,
+    Experiment,
+    Finding,
+    Origin,
+    Plan,
+    PlannedRound,
+    Review,
+    Step,
+    Trial,
+    portfolio,
+)

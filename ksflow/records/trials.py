@@ -192,6 +192,43 @@ class Trial(Record):
         return "written" if self.kernel else "failed" if self.failure else "planned"
 
 
+@dataclass(frozen=True, slots=True)
+class Finding(Record):
+    """What a verifier takes for a mistake in a kernel."""
+
+    text: str
+    quote: str = ""
+    """The line of the kernel that it is about; empty where it is about none."""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or len(self.text) > 1000 or len(self.quote) > 300:
+            raise ValueError("a finding is 1 to 1000 characters of text, and a quote of at most 300")
+
+
+@dataclass(frozen=True, slots=True)
+class Review(Record):
+    """What a verifier says of a kernel that nobody has compiled."""
+
+    findings: tuple[Finding, ...]
+    risk_percent: float
+    """How likely it takes the judge to refuse the kernel as it is."""
+
+    def __post_init__(self) -> None:
+        if len(self.findings) > 8:
+            raise ValueError(f"a review has at most 8 findings, not {len(self.findings)}")
+        if not 0 <= self.risk_percent <= 100:
+            raise ValueError(f"risk_percent is 0 to 100, not {self.risk_percent}")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft(Trial):
+    """A kernel that goes back to its writer before anybody has compiled it."""
+
+    review: Review = Review((), 0.0)
+    repaired: Trial | None = None
+    """The failed attempt that it repairs."""
+
+
 @dataclass(frozen=True)
 class Step:
     """The one-step analysis of a kernel: what was tried to get it, and what that did."""

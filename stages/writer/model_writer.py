@@ -9,11 +9,11 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
 from ksflow.prompts.difference import difference, reference_code
-from ksflow.prompts.failures import failure
+from ksflow.prompts.failures import KEEP, failure
 from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
+from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Problem, Target, Trial
 from ksflow.source.answer import check, rewritten
 
 CRAFT = """
@@ -116,15 +116,16 @@ class ModelWriter(Writer):
         base, attempt = choice.base.kernel, failed.kernel if failed else None
         if base is None:
             raise StageError("writer", f"{choice.base.id} has no kernel to start from")
-        start = attempt or base
+        start, payload = attempt or base, [*self.program.declared.output_fields][-1]
 
         def accept(answer: dict[str, Any]) -> Kernel:
-            text = self.code(answer, start)
+            kept = isinstance(failed, Draft) and answer[payload].strip() == KEEP
+            text = start.main if kept else self.code(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
             kernel = rewritten(start, text, problem.languages, answer["report"].strip())
             entry = "" if problem.called else "custom_kernel"
-            check(kernel, [base, *([attempt] if attempt else [])], _MOST_KB, entry)
+            check(kernel, [base, *([attempt] if attempt and not isinstance(failed, Draft) else [])], _MOST_KB, entry)
             return kernel
 
         told = failure(failed, problem)

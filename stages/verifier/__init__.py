@@ -1,0 +1,1 @@
+"""Verifiers: what is read of a kernel before it is compiled. `writer=verified` asks one."""

@@ -1,0 +1,53 @@
+"""A writer whose kernel is read by a verifier before it is compiled; what that finds goes back to the writer once."""
+
+import structlog
+
+from ksflow.errors import KsflowError, boundary, expect_type
+from ksflow.protocols import (
+    NO_CONTEXT,
+    Composite,
+    Context,
+    VerifyFunction,
+    WriteFunction,
+    Writer,
+    as_writer,
+    call_stage,
+)
+from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Origin, Problem, Review, Trial
+
+
+class Verified(Composite, Writer):
+    """Nothing that comes after the kernel costs it: where the verifier has no word, or the writer no other kernel, it
+    is judged as it was written.
+    """
+
+    def __init__(self, llm: WriteFunction, verifier: VerifyFunction) -> None:
+        """`llm` is any writer that can be given a kernel to mend; one that repairs nothing is not verified."""
+        self.llm, self.verifier = as_writer(llm), verifier
+        self.repairs = self.llm.repairs
+        self.parts = (self.llm, verifier)
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+        context: Context = NO_CONTEXT,
+    ) -> Kernel:
+        asked = (problem, choice, experiment, notes)
+        kernel = expect_type(Kernel, call_stage(self.llm, *asked, failed, context=context))
+        if not self.repairs:
+            return kernel
+        try:
+            with boundary("verifier"):
+                review = expect_type(Review, self.verifier(*asked, kernel, failed))
+            if not review.findings:
+                return kernel
+            draft = Draft("draft", Origin.EXPERIMENT, kernel=kernel, review=review, repaired=failed)
+            with boundary("writer"):
+                return expect_type(Kernel, call_stage(self.llm, *asked, draft, context=context))
+        except KsflowError as error:
+            structlog.get_logger("ksflow.writer").info("judged as it was first written", reason=str(error))
+            return kernel
