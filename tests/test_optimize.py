@@ -33,7 +33,18 @@ from ksflow.optimize.metrics import Judge
 from ksflow.optimize.teaching import PromptCompiler
 from ksflow.problem.loader import load
 from ksflow.protocols import as_evaluator
-from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
+from ksflow.records import (
+    Evaluation,
+    Experiment,
+    Finding,
+    Note,
+    Origin,
+    Plan,
+    Population,
+    Review,
+    Trial,
+    Verdict,
+)
 from ksflow.stages.digester.llm import LlmDigester
 
 HINT = "Always end with the PLANTED marker."
@@ -226,7 +237,8 @@ def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provid
             "loop.evaluations=5 is for a search; optimize keeps loop.usd, loop.tokens",
         ),
         (["llm=dummy", "loop.stages.evaluator.minutes=5"], "loop.stages.evaluator.minutes=5 is for a search"),
-        (["stage=painter"], "stage=painter is not one of: selector, designer, writer, digester"),
+        (["stage=painter"], "stage=painter is not one of: selector, designer, writer, verifier, digester"),
+        (["stage=verifier", "llm=dummy"], "nobody asks the verifier: add writer=verified"),
         (["stage=designer"], "has no prompt: choose a model with llm=... or designer=llm"),
         (["llm=dummy", "optimize.runs=[other]"], "softmax has no run other; runs: dry"),
         (["llm=dummy", "optimize.name=taken"], "runs/prompts/designer/taken.json is another prompt; choose another"),
@@ -265,6 +277,30 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
         assert len(rebuilt) >= 12
         assert rebuilt == said, name
+
+
+def test_a_verifier_is_graded_by_its_bets_and_not_by_its_words(recorded: Path) -> None:
+    cfg = compose.compose([*DRY, "llm=dummy", "writer=verified"])
+    stage, problem = compose.build(cfg.verifier), compose.build(cfg.problem)
+    (history,) = read_histories(partial(Lineage, recorded / "runs/lineage.git"), problem)
+    asked = [each for moment in history.rounds for each in Source("verifier", stage).questions(history, moment)]
+    assert len(asked) >= 12
+    school = PromptCompiler(stage.program)
+    cases = [school.hear(call, partial(make, history)) for call, make in asked]
+    assert all(0 <= score <= 1 for score in school.examine(school.student(), [case for case in cases if case]))
+    good, bad = metrics.verifier(accepted(4.0)), metrics.verifier(rejected())
+
+    def bet(grade: metrics.Grader, risk: float, *words: str) -> float:
+        return grade(Review(tuple(map(Finding, words)), risk), "")[0]
+
+    assert bet(good, 0) == bet(bad, 100, "it is off") == 1.0
+    assert bet(bad, 70, "it is off") == bet(bad, 70, "Line 3 will be rejected as wrong, for sure.")
+    for share in (0.2, 0.5, 0.8):  # of kernels that are refused: nothing beats saying so
+
+        def mean(risk: float, share: float = share) -> float:
+            return share * bet(bad, risk) + (1 - share) * bet(good, risk)
+
+        assert max(range(0, 101, 10), key=mean) == round(100 * share)
 
 
 def test_questions_of_one_round_are_no_evidence_of_their_own() -> None:

@@ -38,7 +38,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     shown = {}
     for stage in STAGES:
-        assert prompt([stage], ["problem=softmax", "llm=anthropic"]) == 0
+        assert prompt([stage], ["problem=softmax", "llm=anthropic", "writer=verified"]) == 0
         shown[stage] = capsys.readouterr().out
         rows = shown[stage].rpartition("section")[2].splitlines()
         figures = [int(row.split()[-1]) for row in rows if row.split() and row.split()[-1].isdigit()]
@@ -50,6 +50,8 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
     assert "int second;" in shown["designer"]  # of the newest selection: a model's own is not known
     for text in ("int second;", "int first;", "interleave four rows"):
         assert text in shown["writer"]
+    for text in ("int third;", "interleave four rows", "+int third;"):
+        assert text in shown["verifier"]
     assert prompt(["designer", trial.id], ["problem=softmax", "llm=dummy", "selector=fastest"]) == 0
     assert "int second;" in capsys.readouterr().out
     assert prompt(["writer", str(int(trial.id))], ["problem=softmax", "llm=dummy", "--sections"]) == 0
@@ -68,6 +70,7 @@ def test_a_stage_that_asks_no_model_and_a_trial_that_is_not_there_are_one_line(t
         (("digester", "problem=softmax"), "digester=Rules asks no model; name one with llm="),
         (("writer", "99", "problem=softmax", "llm=dummy"), "no trial 00099; there are 00001 to 00003"),
         (("writer", seed, "problem=softmax", "llm=dummy"), "00001 is no experiment"),
+        (("verifier", "problem=softmax", "llm=dummy"), "nobody would ask the verifier: add writer=verified"),
         (("selector", seed, "problem=softmax", "llm=dummy"), "the command is: prompt selector|digester"),
         (("desginer", "problem=softmax"), "no command 'prompt desginer'"),
     ):

@@ -49,8 +49,8 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
 def _reviewed(draft: Draft, problem: Problem | None) -> str:
     """What another model says of a kernel that was just written."""
     lines = [
-        "This attempt was written a moment ago and has not been compiled. Another model read it; it takes the risk that "
-        f"the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
+        "This attempt was written a moment ago, and nobody has compiled it. Another model read it. It takes the risk "
+        f"that the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
     ]
     for number, found in enumerate(draft.review.findings, 1):
         place = f" (at the line: {one_line(printable(found.quote), 300)})" if found.quote.strip() else ""
