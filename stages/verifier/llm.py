@@ -7,8 +7,8 @@ import dspy
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import excerpt, render
-from ksflow.prompts.brief import STABLE, VOLATILE, Section, count
-from ksflow.prompts.difference import difference
+from ksflow.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.prompts.difference import unified
 from ksflow.prompts.failures import failure
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
@@ -103,10 +103,8 @@ class LlmVerifier(Verifier):
         failed: Trial | None = None,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a review."""
-        about = render.about(problem, choice.base.kernel)
-        change = difference(kernel, choice.base.kernel, "the base")
-        if change == render.listing(kernel) or count(change) > _CHANGE:
-            change = excerpt.beginning(change, _CHANGE) if change.startswith("(what") else "(most of it: see code)"
+        base = choice.base.kernel
+        about, change = render.about(problem, base), unified(kernel.files, base.files) if base else ""
         work = f"{experiment.description}\n{experiment.rubric}\n{kernel.report}"
 
         def accept(answer: dict[str, Any]) -> Review:
@@ -125,7 +123,7 @@ class LlmVerifier(Verifier):
             Section("experiment", VOLATILE, render.experiment(experiment)),
             Section("repaired", VOLATILE, failure(failed, problem), priority=1),
             Section("report", VOLATILE, excerpt.beginning(kernel.report, _CHANGE) or "(nothing)", priority=2),
-            Section("change", VOLATILE, change, priority=1),
+            Section("change", VOLATILE, lambda room: excerpt.beginning(change, room), _CHANGE, priority=1),
             Section("other_files", VOLATILE, render.others(kernel), priority=1),
             Section("code", VOLATILE, lambda room: excerpt.of(kernel.main, room, work), self.room),
         ]
