@@ -126,9 +126,8 @@ def failed_inside(response: Any) -> str:
     error = (choice.get("error") if isinstance(choice, dict) else None) or said.get("error")
     if error:
         return str((error.get("message") if isinstance(error, dict) else None) or error)
-    return (
-        "" if choice or any(getattr(part, "text", "") for part in response.message.parts) else "an answer without words"
-    )
+    words = choice or any(getattr(part, "text", "") for part in response.message.parts)
+    return "" if words else "an answer without words"
 
 
 def caused_by(error: BaseException | None, *names: str) -> bool:
@@ -148,9 +147,5 @@ def _user_mends(error: LMError, where: str) -> str:
         return f"refused the key in {where}"
     if isinstance(error, LMBillingError) and (error.provider_code != "FAILED_PRECONDITION" or _BILL.search(words)):
         return "wants to be paid first"
-    precondition = isinstance(error, LMBillingError)
-    unusable = isinstance(error, LMUnsupportedModelError | LMConfigurationError | LMUnsupportedFeatureError)
-    unusable = unusable or precondition
-    if unusable or error.status == 404:
-        return "cannot be used as configured"
-    return ""
+    unusable = LMBillingError | LMUnsupportedModelError | LMConfigurationError | LMUnsupportedFeatureError
+    return "cannot be used as configured" if isinstance(error, unusable) or error.status == 404 else ""

@@ -15,19 +15,15 @@ _FOLDER = "TIKTOKEN_CACHE_DIR"
 _SHARED_FILES = {"o200k_harmony": "o200k_base"}
 
 
+@cache
 def counter(model: str) -> Callable[[str], int]:
     """What counts tokens for a model, whose name begins with its providers': openai/gpt-5."""
-    return _counter(model.rpartition("/")[2])
-
-
-@cache
-def _counter(name: str) -> Callable[[str], int]:
     if importlib.util.find_spec("tiktoken") is None:
         return estimate
     import tiktoken
 
     try:
-        encoding = tiktoken.encoding_name_for_model(name)
+        encoding = tiktoken.encoding_name_for_model(model.rpartition("/")[2])
     except KeyError:
         return estimate
     if not (folder := _holding(encoding)):

@@ -1,6 +1,6 @@
 """A kernel as what differs from another one that the reader has before them, in few tokens."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -40,28 +40,22 @@ def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:
     pairs = {main: (before, text)} | {
         name: (others.get(name, ""), files.get(name, "")) for name in {**files, **others} if name not in (main, other)
     }
-    return "\n".join(_titled(name, *pair, alone=len(pairs) == 1) for name, pair in pairs.items() if pair[0] != pair[1])
-
-
-def _titled(name: str, before: str, after: str, alone: bool) -> str:
-    return _hunks(before, after) if alone else f"===== {name} =====\n{_hunks(before, after)}"
+    titles = {name: f"===== {name} =====\n" if len(pairs) > 1 else "" for name in pairs}
+    return "\n".join(titles[name] + _hunks(*pair) for name, pair in pairs.items() if pair[0] != pair[1])
 
 
 @lru_cache(64)
 def _hunks(before: str, after: str) -> str:
-    old, new = before.split("\n"), after.split("\n")
-    return "\n".join(_lines(old, new))
-
-
-def _lines(old: list[str], new: list[str]) -> Iterator[str]:
+    old, new, lines = before.split("\n"), after.split("\n"), list[str]()
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT):
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
-        yield f"@@ -{a + 1},{b - a} +{c + 1},{d - c} @@"
+        lines.append(f"@@ -{a + 1},{b - a} +{c + 1},{d - c} @@")
         for kind, i, j, k, m in group:
             if kind == "equal":
-                yield from (f" {line}" for line in old[i:j])
+                lines += [f" {line}" for line in old[i:j]]
                 continue
-            yield from (f"-{line}" for line in old[i:j][: _GONE if j - i > _GONE + 1 else None])
+            lines += [f"-{line}" for line in old[i:j][: _GONE if j - i > _GONE + 1 else None]]
             if j - i > _GONE + 1:
-                yield f"-... ({j - i - _GONE} lines more, as far as line {j})"
-            yield from (f"+{line}" for line in new[k:m])
+                lines.append(f"-... ({j - i - _GONE} lines more, as far as line {j})")
+            lines += [f"+{line}" for line in new[k:m]]
+    return "\n".join(lines)

@@ -38,9 +38,13 @@ def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, proble
         if row.finding
     ]
     if evidence.profile and (page := evidence.profile.page):
-        cut = page if len(page) <= _PAGE else f"{page[:_PAGE].rpartition(chr(10))[0]}\n..."
-        lines += ["Counters, of one shape:", cut]
+        lines += ["Counters, of one shape:", whole_lines(page, _PAGE)]
     return lines
+
+
+def whole_lines(text: str, room: int) -> str:
+    """The first whole lines that fit in so many characters."""
+    return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."
 
 
 def near(evaluation: Evaluation | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ksflow.errors import short
 from ksflow.prompts.brief import count
 from ksflow.prompts.failures import told
-from ksflow.prompts.hardware import hardware
+from ksflow.prompts.hardware import hardware, whole_lines
 from ksflow.prompts.render import outcome, sentences, times
 from ksflow.records import Population, Problem, Trial
 
@@ -36,15 +36,10 @@ def _details(trial: Trial, population: Population, problem: Problem) -> Iterator
     if trial.experiment:
         yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
     if trial.evaluation is None or not trial.evaluation.accepted:
-        yield _cut(told(trial), _REASON)
+        yield whole_lines(told(trial), _REASON)
         return
     yield times(trial, population.step(trial))
     if found := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
-        yield _cut(found, _HARDWARE)
+        yield whole_lines(found, _HARDWARE)
     if trial.kernel and trial.kernel.report:
         yield f"Its writer's report: {short(trial.kernel.report, _DESCRIPTION)}"
-
-
-def _cut(text: str, room: int) -> str:
-    """The first whole lines that fit."""
-    return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."

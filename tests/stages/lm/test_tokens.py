@@ -21,7 +21,7 @@ TEXTS += [(PACKAGE.parent / "README.md").read_text(), "0.123456 " * 300, "x\n" *
 
 @pytest.fixture
 def no_tokenizer_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer._counter.cache_clear()
+    tokenizer.counter.cache_clear()
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
 
 
@@ -44,4 +44,4 @@ def test_an_estimate_is_never_short_and_not_far_off(model: str) -> None:
 def test_nothing_is_fetched(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert tokenizer.counter(model) is estimate
-    tokenizer._counter.cache_clear()
+    tokenizer.counter.cache_clear()
