@@ -11,6 +11,7 @@ from ksflow.protocols import (
     WriteFunction,
     Writer,
     as_writer,
+    call_context,
     call_stage,
 )
 from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Origin, Problem, Review, Trial
@@ -49,5 +50,7 @@ class Verified(Composite, Writer):
             with boundary("writer"):
                 return expect_type(Kernel, call_stage(self.llm, *asked, draft, context=context))
         except KsflowError as error:
-            structlog.get_logger("ksflow.writer").info("judged as it was first written", reason=str(error))
+            structlog.get_logger("ksflow.writer").info(
+                "judged as it was first written", trial=call_context().about, reason=str(error)
+            )
             return kernel
