@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast, get_args, get_origin
 
@@ -116,7 +116,7 @@ def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None
     """
     if OmegaConf.is_missing(node, name):
         return
-    whole = get_origin(annotation) in (*_LISTS, *_MAPS)
+    whole = get_origin(annotation) in (*_LISTS, *_MAPS, Callable)
     kinds, value = {annotation} if whole else set(get_args(annotation) or (annotation,)), node[name]
     for kind in kinds if not isinstance(value, DictConfig | None) else ():
         if get_origin(kind) in _MAPS and len(kinds - {type(None)}) == 1:

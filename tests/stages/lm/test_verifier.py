@@ -71,7 +71,8 @@ def test_a_sound_kernel_stays_and_so_does_one_whose_writer_knows_better(problem,
         payload = "code" if writer is Rewrite else "edits"
         keeps = f"[[ ## report ## ]]\nThe last tile is masked.\n[[ ## {payload} ## ]]\nKEEP"
         kernel = Verified(writer(says(first, keeps)), LlmVerifier(says(review(WRONG))))(problem, choice, TRY, ())
-        assert (kernel.main, kernel.report) == (FIRST, "The last tile is masked.")
+        assert kernel.main.removesuffix("// unrolled\n") == FIRST
+        assert kernel.report == "The last tile is masked."
 
 
 def test_a_repair_tells_the_writer_of_both(problem, choice, population, calls):
