@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -327,7 +328,7 @@ class _Tools:
             facts = run_facts(lineage, self._run.problem)
         finally:
             lineage.close()
-        text = as_markdown(facts)
+        text = as_markdown({**facts, "held_out": ""})  # no model is to read of those shapes
         if not html:
             return text
         file = self._folder / "reports" / self._run.problem.name / f"{self._lineage.run}.html"
@@ -363,7 +364,9 @@ class _Tools:
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         said = claimed.claim if claimed else ""
-        written = write_best(place, self._run.problem, self._target, best, commit, said)
+        assert best.evaluation is not None
+        shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
+        written = write_best(place, self._run.problem, self._target, shown, commit, said)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
 
 

@@ -8,13 +8,13 @@ from ksflow import report
 from ksflow.cli.task import opened
 from ksflow.config import compose
 from ksflow.errors import ConfigError
-from ksflow.records import Origin
+from ksflow.records import Origin, Trial
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import grid, us
 
-_DISPENSABLE = ("cost", "winner", "trials", "beside", "touched")
+_DISPENSABLE = ("cost", "held out", "winner", "trials", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
-_WORDS = ("run", "winner", "beside", "touched", "state")
+_WORDS = ("run", "winner", "held out", "beside", "touched", "state")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -59,12 +59,19 @@ def _row(cfg: Any, problem: str, run: str) -> _Row:
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
         "best µs": us(best.score_us) if best and best.score_us else "-",
         "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
+        "held out": _held_out(best),
         "beside": claimed.claim if claimed and claimed.row else "",
         "cost": total.dollars() if total.calls else "",
         "touched": _ago(time.time() - when),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
     return _Row(cells, when)
+
+
+def _held_out(best: Trial | None) -> str:
+    """On how many shapes that models are not shown the winner is right."""
+    held = best.evaluation.evidence.heldout if best and best.evaluation else None
+    return f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else ""
 
 
 def _ago(seconds: float) -> str:

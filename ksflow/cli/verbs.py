@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -200,7 +201,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
         briefing.show_problem(console, found, machine_rates.measured(compose.build(cfg.target)))
         return 0
     evaluate = compose.evaluator(cfg)
-    rows = evaluate.admit(found)
+    rows = evaluate.admit(replace(found, tests=(*found.tests, *found.heldout)))
     if rows is None:
         raise ConfigError("this evaluator cannot check a problem; use evaluator=local")
     return briefing.show_checks(console, found, rows)
@@ -221,7 +222,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
             case []:
                 claimed = headline(tree.known, report.known_baselines(tree.known, found.seeds))
                 report.show_tree(console, trials.values(), claimed, tree.approvals())
-                said = (str(claimed), claimed.start) if claimed else ()
+                said = (str(claimed), claimed.start, claimed.held_out) if claimed else ()
                 console.print("\n".join(filter(None, (*said, _held(tree.known)))), markup=False, soft_wrap=True)
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)

@@ -7,7 +7,7 @@ from ksflow.loop.events import Began, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
 from ksflow.loop.trial_state import advanced
-from ksflow.records import Comparison, Evaluation, Trial, Verdict
+from ksflow.records import Comparison, Evaluation, HeldOut, Trial, Verdict
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
@@ -17,7 +17,8 @@ def confirm(run: Run) -> None:
     """Judge the leader again, and whoever leads then, until the leader is one that was judged again.
 
     A leader that loses its place is the rival of the one that takes it: where the two then disagree about which is
-    faster, they are a tie.
+    faster, they are a tie. A leader that is wrong on a held-out shape is followed by the next that is faster than every
+    baseline, until one is right there.
     """
     moment = 1 + max((row.moment for t in run.known.trials for row in _rows(t)), default=0)
     before: Trial | None = None
@@ -25,6 +26,8 @@ def confirm(run: Run) -> None:
     for _ in range(_RETIMINGS):
         known, others = run.known, run.baselines
         best = known.best
+        if best and best.id in again and (found := _held_out(best)) and found.wrong:
+            best = next((trial for trial in known.ranked if trial.id not in again), None)
         if best is None or best in others or best.id in again or run.interrupted:
             break
         rivals = [trial for trial in known.ranked if trial is not best and trial not in others]
@@ -32,6 +35,10 @@ def confirm(run: Run) -> None:
         again.add(best.id)
         before = best
         _judge_again(run, best, tuple(rivals[:1]), others, moment)
+
+
+def _held_out(trial: Trial) -> HeldOut | None:
+    return trial.evaluation.evidence.heldout if trial.evaluation else None
 
 
 def _rows(trial: Trial) -> tuple[Comparison, ...]:
@@ -55,7 +62,8 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     if now.accepted and now.unranked:
         ids = {trial.id for trial in baselines}
         rows = before.evidence.joined(row for row in now.evidence.against if row.id in ids)
-        label, now = "unconfirmed", before.with_evidence(unconfirmed=now.unranked, against=rows)
+        kept = {"unconfirmed": now.unranked, "against": rows, "heldout": now.evidence.heldout}
+        label, now = "unconfirmed", before.with_evidence(**kept)
     elif now.accepted:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
     run.lineage.evaluate(advanced(best, evaluation=now), label)
@@ -74,11 +82,12 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     """
     groups = [group for group in (rivals, baselines) if group] or [()]
     said: dict[int, Evaluation] = {}
+    hidden = _judge_held_out(run, best, baselines[:1])
 
     def judge(number: int) -> None:
-        found = _judged(run, best, groups[number])
+        found = _judged(run, best, groups[number], hidden)
         # the machine was busy for a moment
-        said[number] = found if found.lasting else _judged(run, best, groups[number])
+        said[number] = found if found.lasting else _judged(run, best, groups[number], hidden)
 
     if run.device.places > 1:
         map_parallel(judge, range(len(groups)))
@@ -96,10 +105,39 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     return now.with_evidence(against=(*now.evidence.against, *rows))
 
 
-def _judged(run: Run, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
-    """The judge's word, which is kept before it is acted on."""
+def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: HeldOut | None) -> Evaluation:
+    """The judge's word, which is kept before it is acted on, with what is known of held-out shapes."""
     assert trial.kernel is not None
     with run.device.place():
         evaluation = judging.verdict(run.problem, run.stages.evaluate, trial.kernel, against)
+    if evaluation.accepted and hidden:
+        evaluation = evaluation.with_evidence(heldout=hidden)
     run.lineage.record_verdict(trial, evaluation)
     return evaluation
+
+
+def _judge_held_out(run: Run, trial: Trial, baseline: tuple[Trial, ...]) -> HeldOut | None:
+    """Whether it is right on the shapes that no model is shown, and how fast. A recorded verdict says so by itself.
+
+    All of them at once; where one is wrong it is left out, and the others are judged again.
+    """
+    assert trial.kernel is not None
+    left, wrong = run.problem.heldout, dict[str, str]()
+    while left and not run.stages.evaluate.recorded:
+        problem = replace(run.problem, tests=left, benchmarks=left)
+        for _ in range(2):  # the machine was busy for a moment
+            with run.device.place():
+                found = judging.verdict(problem, run.stages.evaluate, trial.kernel, baseline)
+            if found.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT):
+                break
+        if found.accepted:
+            times = {row.case: row.us for row in found.timings}
+            return HeldOut(right=times, wrong=wrong, over=next(iter(found.evidence.against), None))
+        if found.verdict is Verdict.HARNESS:
+            run.tell(Notice(f"held-out shapes are not judged: {found.reason}"))
+            return None
+        name = found.evidence.failed.get("case", found.evidence.at)
+        at = [case for case in left if case.name == name] or left
+        wrong |= {case.name: f"{found.verdict}: {found.reason}" for case in at}
+        left = tuple(case for case in left if case not in at)
+    return HeldOut(wrong=wrong) if wrong else None

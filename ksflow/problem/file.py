@@ -47,6 +47,7 @@ class _Case(_Part):
 class _CaseSet(_Part):
     tests: list[_Case] = []
     benchmarks: list[_Case] = []
+    heldout: list[_Case] = []
 
 
 _Cases = Annotated[

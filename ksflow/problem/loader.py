@@ -70,7 +70,8 @@ def load(
     if home != root:
         extra = spec = problem_file.read_variant(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
-    tests, benchmarks = _cases(spec, cases, params, target, root)
+    tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
+    spec = {**spec, "cases": _without_held_out(spec["cases"])}
     reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = languages_of(spec["languages"], target)
@@ -81,7 +82,7 @@ def load(
         small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
     work = {str(key): str(value) for key, value in spec["work"].items()}
     try:
-        cost_model.check(work, (*tests, *benchmarks))
+        cost_model.check(work, (*tests, *benchmarks, *heldout))
     except ValueError as error:
         raise ConfigError(f"{root}/problem.yaml: {error}") from error
     folder = _seed_folder(root, home)
@@ -99,6 +100,7 @@ def load(
         dims=tuple(spec["dims"]),
         tests=tests,
         benchmarks=benchmarks,
+        heldout=heldout,
         small=tuple(small),
         seeds=_seeds(root, folder, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
         variant=chosen,
@@ -177,22 +179,36 @@ def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
 
 def _cases(
     spec: Mapping[str, Any], wanted: str, params: Mapping[str, Scalar], target: Target | None, root: Path
-) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    sets = spec["cases"]
+) -> tuple[tuple[Case, ...], tuple[Case, ...], tuple[Case, ...]]:
+    """The tests, the benchmarks, and the shapes that are held out."""
+    sets = _without_held_out(spec["cases"])
     if wanted == "auto":
         small = "cpu" in sets and not (target and target.kind == "gpu")
         wanted = "cpu" if small else "leaderboard" if "leaderboard" in sets else "tests"
     if wanted not in sets:
         raise ConfigError(f"{root.name} has no case set {wanted!r}; {suggest(wanted, ['auto', *sets])}")
-    picked = sets[wanted]
+    picked = spec["cases"][wanted]
     if isinstance(picked, dict):
-        tests, benchmarks = picked.get("tests", []), picked.get("benchmarks", [])
+        tests, benchmarks, held = (picked.get(kind, []) for kind in ("tests", "benchmarks", "heldout"))
     else:
-        tests, benchmarks = sets.get("tests", picked), picked
+        tests, benchmarks, held = sets.get("tests", picked), picked, spec["cases"].get("heldout", [])
     if not benchmarks:
         raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
-    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks)]
-    return made[0], made[1]
+    if not isinstance(held, list):
+        raise ConfigError(f"{root}/problem.yaml: cases.heldout is a list of cases, without tests and benchmarks")
+    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
+    if shown := {case.name for case in made[2]} & {case.name for cases in made[:2] for case in cases}:
+        raise ConfigError(f"{root}/problem.yaml: {min(shown)} is held out and shown; take another shape for heldout")
+    return made[0], made[1], made[2]
+
+
+def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """The case sets that a verdict and a time depend on."""
+
+    def shown(mapping: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in mapping.items() if name != "heldout"}
+
+    return {name: shown(picked) if isinstance(picked, dict) else picked for name, picked in shown(sets).items()}
 
 
 def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:

@@ -16,6 +16,7 @@ from ksflow.records.evidence import (
     CompiledKernel,
     EarlierVerdict,
     Evidence,
+    HeldOut,
     ProfilePage,
     Ratio,
     Repeat,

@@ -272,6 +272,25 @@ class Cached(EvidenceRecord):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut(EvidenceRecord):
+    """How a leader did on the cases that no model is shown. For people: no prompt says any of it."""
+
+    right: Mapping[str, float] = field(default_factory=dict)
+    """Case -> its time in µs."""
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    """Case -> the verdict there, and why."""
+    over: Comparison | None = None
+    """Beside the fastest baseline, on the cases where it is right."""
+
+    def __str__(self) -> str:
+        cases = len(self.right) + len(self.wrong)
+        shapes = f"of {cases} held-out shape{'s' * (cases > 1)}"
+        if self.wrong:
+            return f"wrong on {len(self.wrong)} {shapes}: {', '.join(self.wrong)}"
+        return f"right on {cases} {shapes}{f', there {self.over}' if self.over else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence(EvidenceRecord):
     """All that a verdict rests on. What does not apply to a kernel or a machine is empty."""
 
@@ -283,6 +302,8 @@ class Evidence(EvidenceRecord):
     """Why its times rank nothing."""
     unconfirmed: str = ""
     """Why it could not be ranked when it was judged again at the end of a run."""
+    heldout: HeldOut | None = None
+    """Of one that led at the end of a run, where its problem holds cases back."""
     renewed: EarlierVerdict | None = None
     """What was said of it before something changed, and it was judged again."""
     repeat: Repeat | None = None

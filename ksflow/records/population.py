@@ -9,7 +9,7 @@ from itertools import accumulate, islice
 from typing import Any
 
 from ksflow.records.evaluations import Verdict
-from ksflow.records.evidence import Claim, Ratio
+from ksflow.records.evidence import Claim, HeldOut, Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
 from ksflow.records.trials import Choice, PlannedRound, Step, Trial
@@ -49,8 +49,11 @@ class Population:
         """The incumbent: it beat the one before it by more than noise, as the rest did not beat it.
 
         Where the newest comparison of it with another trial, whichever of the two was judged then, shows that one to be
-        faster for sure, that one is the best. It may have been judged long before, beside others.
+        faster for sure, that one is the best. It may have been judged long before, beside others. Once a kernel is
+        known to be right on held-out shapes, those that are wrong there are none of them.
         """
+        if len({*map(_wrong, self.held_out)}) > 1:
+            return replace(self, trials=tuple(trial for trial in self.trials if not _wrong(trial))).best
         found = self.best_so_far[-1] if self.trials else None
         seen: set[str] = set()
         while found and found.id not in seen:
@@ -59,11 +62,17 @@ class Population:
         return found
 
     @cached_property
+    def held_out(self) -> tuple[Trial, ...]:
+        """Those that were judged on held-out shapes."""
+        return tuple(filter(_held_out, self.trials))
+
+    @cached_property
     def tied(self) -> tuple[Trial, ...]:
         """Those that the best one was beside in a confirmation and is not ahead of."""
         best = self.best
         rows = {one.id: duel(one, best).row for one in self._near(best)} if best else {}
-        return tuple(self.by_id[id] for id, row in rows.items() if row and row.moment and (row.tie or not row.ranked))
+        tied = (self.by_id[id] for id, row in rows.items() if row and row.moment and (row.tie or not row.ranked))
+        return tuple(trial for trial in tied if not _wrong(trial))
 
     def _refuting(self, incumbent: Trial) -> Trial | None:
         """A trial that was last seen to be faster than the incumbent, the one with the best score of several."""
@@ -93,6 +102,7 @@ class Population:
             ranked = (*ranked[:place], trial, *ranked[place:])
         incumbents = _incumbents(self.best_so_far[at - 1] if at else None, later)
         known = {"by_id": {**self.by_id, trial.id: trial}, "ranked": ranked}
+        known |= {"held_out": (*self.held_out, *filter(_held_out, [trial]))}
         grown.__dict__.update(known, best_so_far=(*self.best_so_far[:at], *incumbents))
         return grown
 
@@ -109,7 +119,7 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {"by_id", "ranked", "best_so_far"} & self.__dict__.keys()
+        known = {"by_id", "ranked", "best_so_far", "held_out"} & self.__dict__.keys()
         made.__dict__.update({name: self.__dict__[name] for name in known})
         return made
 
@@ -137,6 +147,16 @@ class Population:
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
         return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
+
+
+def _held_out(trial: Trial) -> HeldOut | None:
+    return trial.evaluation.evidence.heldout if trial.evaluation else None
+
+
+def _wrong(trial: Trial) -> bool:
+    """Whether it is known to be wrong on a held-out shape."""
+    found = _held_out(trial)
+    return bool(found and found.wrong)
 
 
 def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:

@@ -103,6 +103,8 @@ class Problem:
     benchmarks: tuple[Case, ...]
     """Timed; the score is over these."""
     seeds: tuple[Seed, ...]
+    heldout: tuple[Case, ...] = ()
+    """On these a leader is judged once a run ends. No model is shown them, or what came of them."""
     small: tuple[Case, ...] = ()
     """Small enough for an emulator."""
     variant: str = ""

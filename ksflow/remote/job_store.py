@@ -70,7 +70,7 @@ class Job:
 
 def job(judge: str, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], target: Target) -> Job:
     """A question, without what no verdict depends on."""
-    bare = replace(problem, title="", description="", statement="", listing="", called="", origin={})
+    bare = replace(problem, title="", description="", statement="", listing="", called="", origin={}, heldout=())
     bare = replace(bare, root="", seeds=(), good=(), bad=())
     rivals = tuple(Opponent(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
     return Job(judge, bare, replace(kernel, report=""), rivals, target)

@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -69,13 +69,14 @@ def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details
     evidence = evaluation.evidence
     tables = [_timed(evaluation), [compiler_report.cells(row) for row in evidence.compiler]]
     checks = _checks(evaluation) if details else _checked(evaluation)
+    beside = [*_ratios(evaluation, names or {}), *_held_out(evaluation, names or {})]
     found = plain(evidence) if details else {}
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Told(
         _head(evaluation),
         [rows for rows in tables if rows],
-        [*_ratios(evaluation, names or {}), *checks, *_device(evaluation), *_circumstances(evaluation, details)],
+        [*beside, *checks, *_device(evaluation), *_circumstances(evaluation, details)],
         {name: text[-_LONG:] for name, text in texts.items() if text},
         [f"{name}: {_words(found[name])}" for name in (*_OTHERS, *evidence.more) if name in found],
     )
@@ -161,6 +162,16 @@ def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
         first = f" (before that {claim.first})" if claim.first else ""
         rows.append(f"claim: {says} {names.get(claim.id, claim.id)}, {claim}{first}{control}")
     return rows
+
+
+def _held_out(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
+    """Of the cases that no model is shown: all in a line, then each."""
+    held = evaluation.evidence.heldout
+    if held is None:
+        return []
+    beside = f"; where it is right: {over(held.over, names.get(held.over.id, held.over.id))}" if held.over else ""
+    rows = {**{case: f"{us(time)} µs" for case, time in held.right.items()}, **held.wrong}
+    return [f"{replace(held, over=None)}{beside}", *(f"held out {case}: {said}" for case, said in rows.items())]
 
 
 def over(row: Ratio, name: str) -> str:

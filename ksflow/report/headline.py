@@ -54,7 +54,7 @@ class Headline:
     """How many times as fast as that one it is."""
 
     def __str__(self) -> str:
-        """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it."""
+        """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it. Models may read it."""
         if self.over is self.best:
             return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
         who = f"winner {self.best.id}: "
@@ -99,6 +99,13 @@ class Headline:
         if not (start and found and self.speedup):
             return ""
         return f"x{self.speedup / found.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
+
+    @property
+    def held_out(self) -> str:
+        """How the winner did on held-out shapes, which is for people; empty where it was not judged there."""
+        held = self.best.evaluation.evidence.heldout if self.best.evaluation else None
+        over = self.known.by_id.get(held.over.id) if held and held.over and not held.wrong else None
+        return f"{held}{f' over {called(over)}' if over else ''}" if held else ""
 
     @cached_property
     def ratios(self) -> dict[str, Speedup]:

@@ -47,6 +47,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "over": called(claimed.over) if claimed and claimed.over else "",
         "tied": [trial.id for trial in outcome.population.tied],
         "headline": str(claimed),
+        "held_out": claimed.held_out if claimed else "",
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
@@ -93,9 +94,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     where, typed = lineage.store.path, typed or f"problem={problem.name}"
     name = lineage.branch_of(best.id)
     console.print(str(claimed), style="bold", markup=False, soft_wrap=True)
-    if claimed.start:
-        console.print(f"  {claimed.start}", markup=False, soft_wrap=True)
-    for line in _learnt(best, outcome.population):
+    for line in filter(None, (claimed.start, claimed.held_out, *_learnt(best, outcome.population))):
         console.print(f"  {line}", markup=False, soft_wrap=True)
     console.print(f"  branch {name}\n  commit {lineage.commit_of(best.id)}", soft_wrap=True, markup=False)
     console.print(
@@ -243,8 +242,10 @@ def _scores(
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     """What a table says below a kernel's name."""
-    unranked = trial.evaluation.unranked if trial.evaluation else ""
-    return [*([str(approval)] if approval else []), *(["not ranked"] if unranked else [])]
+    found = trial.evaluation
+    held = found.evidence.heldout if found else None
+    wrong = str(held) if held and held.wrong else ""
+    return list(filter(None, (str(approval or ""), "not ranked" if found and found.unranked else "", wrong)))
 
 
 def _confirmed(best: Trial, known: Population) -> Iterator[str]:
@@ -273,6 +274,9 @@ def _not_the_fastest(best: Trial, population: Population) -> str:
 
 def _doubt(first: Trial, best: Trial) -> str:
     """What keeps the one with the lower score from being the winner."""
+    held = first.evaluation.evidence.heldout if first.evaluation else None
+    if held and held.wrong:
+        return f"is {held}"
     found = duel(first, best)
     if found.row and not found.row.ranked:
         return f"that could not be told side by side ({found.row.why})"

@@ -55,6 +55,7 @@ class RunFacts:
             "run": lineage.run,
             "headline": str(claimed) if claimed else "no kernel was accepted",
             "start": claimed.start if claimed else "",
+            "held_out": claimed.held_out if claimed else "",
             "winner": best.id if best else "",
             "winner_commit": lineage.commit_of(best.id) if best else "",
             "repository": str(lineage.store.path),

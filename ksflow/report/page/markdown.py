@@ -10,6 +10,8 @@ def as_markdown(run: Json) -> str:
     """One run's facts as Markdown. Text that models wrote is quoted, so that it formats nothing."""
     trust, rows = run["trust"], {row["id"]: row for row in run["trials"]}
     lines = [f"## {_plain(run['headline'])}", ""]
+    if run["held_out"]:
+        lines += [f"The winner is {_plain(run['held_out'])}.", ""]
     if trust:
         lines += [
             f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judged on "

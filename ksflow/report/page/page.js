@@ -271,7 +271,7 @@ function page() {
   const run = RUNS[shown], trust = run.trust;
   at("problem").textContent = `${run.problem} · ${run.run}`;
   at("headline").textContent = run.headline;
-  const words = [trust.machine, trust.date, run.start, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
+  const words = [trust.machine, trust.date, run.start, run.held_out, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
     trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && !run.headline.includes(trust.unranked) && `unranked: ${trust.unranked}`];
   at("trust").textContent = words.filter(Boolean).join(" · ");
   at("where").textContent = `${run.repository}, commit ${run.winner_commit}; machine ${trust.target ?? "unknown"}`;

@@ -1,0 +1,120 @@
+"""Shapes that are held out: a leader is judged on them, people read how it did, and no model is shown any of it."""
+
+from pathlib import Path
+
+import pytest
+from test_cli import ksflow
+
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.problem.loader import load
+
+PROBLEM = """
+title: Twice every element
+languages: [python, cpp]
+args:
+  - {name: x, dtype: float32, role: in, shape: n}
+  - {name: y, dtype: float32, role: out, shape: n}
+dims: [n]
+baselines: [00_torch.py]
+cases:
+  tests: [{n: 64, seed: 1}]
+  cpu:
+    tests: [{n: 64, seed: 1}]
+    benchmarks: [{n: 16384, seed: 2}]
+    heldout: [{n: 16385, seed: 3}, {n: 32768, seed: 4}]
+"""
+REFERENCE = """
+import torch
+from ksflow.judge import bounds
+
+def generate_input(n, seed):
+    x = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    return x, torch.zeros(n)
+
+def ref_kernel(data):
+    return torch.mul(data[0], 2, out=data[1])
+
+def oracle(data):
+    return bounds.elementwise(2 * data[0].double())
+"""
+BASELINE = """
+def custom_kernel(data):
+    x, y = data
+    for _ in range(60):
+        y.copy_(x * 2)
+    return y
+"""
+LOOP = """#include <cstdint>
+extern "C" void custom_kernel(const float *x, float *y, int64_t n, const int64_t *strides) {{
+    for (int turn = 0; turn < {turns}; turn++)
+        for (int64_t i = 0; i < {end}; i++) {{
+            float twice = 2 * x[i];
+            asm volatile("" : "+x"(twice));
+            y[i] = twice;
+        }}
+}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A problem with a kernel that forgets the rest of odd sizes, and a slower one that is right."""
+    place = tmp_path / "twice"
+    (place / "seeds/cpu").mkdir(parents=True)
+    (place / "problem.yaml").write_text(PROBLEM)
+    (place / "reference.py").write_text(REFERENCE)
+    (place / "statement.md").write_text("Twice every element.\n")
+    (place / "seeds/00_torch.py").write_text(BASELINE)
+    (place / "seeds/cpu/01_forgets.cpp").write_text(LOOP.format(turns=1, end="n / 2 * 2"))
+    (place / "seeds/cpu/02_right.cpp").write_text(LOOP.format(turns=4, end="n"))
+    return place
+
+
+def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> None:
+    words = ["problem=./twice", "loop.evaluations=0", "run=one"]
+    done = ksflow(folder.parent, *words)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "winner 00003: x" in said
+    assert "right on 2 of 2 held-out shapes, there x" in said
+    assert "00002 has a lower score than the winner 00003, but is wrong on 1 of 2 held-out shapes: 16385" in said
+    shown = ksflow(folder.parent, "lineage", "show", "2", "problem=./twice", "run=one").stdout
+    assert "held out 16385: reject-incorrect: " in shown
+    assert "held out 32768: " in shown
+    runs = ksflow(folder.parent, "runs").stdout
+    assert "right on 2 of 2" in runs
+    page = folder.parent / "page.html"
+    ksflow(folder.parent, "report", "problem=./twice", "run=one", f"out={page}")
+    assert "right on 2 of 2 held-out shapes" in page.read_text()
+
+    # another session, whose models are told of all that is on record
+    later = ksflow(folder.parent, "problem=./twice", "run=one", "llm=dummy", "loop.evaluations=1")
+    assert later.returncode == 0, later.stderr
+    lineage = Lineage(folder.parent / "runs/lineage.git", "twice", "one", create=False)
+    store = lineage.store
+    asked = list(store.history("refs/ksflow/twice/one/calls"))
+    calls = [store.read(f"{name}:call.json").decode() for name in asked if "call.json" in store.entries(name)]
+    lineage.close()
+    assert any("16384" in call for call in calls)
+    for secret in ("16385", "32768", "held-out", "heldout"):
+        assert not any(secret in call for call in calls)
+
+
+def test_one_that_wins_though_it_is_wrong_there_is_told_as_such(folder: Path) -> None:
+    (folder / "seeds/cpu/02_right.cpp").unlink()
+    done = ksflow(folder.parent, "problem=./twice", "loop.evaluations=0", "run=one")
+    said = " ".join(done.stderr.split())
+    assert "over PyTorch wrong on 1 of 2 held-out shapes: 16385" in said
+
+
+def test_a_shape_is_shown_or_held_out(folder: Path) -> None:
+    (folder / "problem.yaml").write_text(PROBLEM.replace("n: 32768", "n: 64"))
+    with pytest.raises(ConfigError, match="64 is held out and shown"):
+        load(str(folder))
+    (folder / "problem.yaml").write_text(PROBLEM)
+    known = load(str(folder)).digest
+    (folder / "problem.yaml").write_text(PROBLEM.replace("n: 32768", "n: 100"))
+    assert load(str(folder)).digest == known, "what was judged stays judged when other shapes are held out"
+    for name in ("softmax", "depthwise_conv3d"):
+        assert all(load(name, cases).heldout for cases in ("cpu", "leaderboard"))
