@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import torch
+from kernels import get_local_kernel
 from test_cli import ksflow
 
 from ksflow.errors import ConfigError
@@ -87,6 +89,13 @@ def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> Non
     page = folder.parent / "page.html"
     ksflow(folder.parent, "report", "problem=./twice", "run=one", f"out={page}")
     assert "right on 2 of 2 held-out shapes" in page.read_text()
+
+    # the winner as a kernel of the Hub's, at any size
+    hub = folder.parent / "runs/best/twice/one/handover/hub"
+    x = torch.randn(77)
+    assert torch.equal(get_local_kernel(hub, backend="cpu").custom_kernel((x, torch.zeros(77))), 2 * x)
+    assert "It is right on 2 of 2 held-out shapes" in (hub / "README.md").read_text()
+    assert "| 32768 (held out) |" in (hub / "README.md").read_text()
 
     # another session, whose models are told of all that is on record
     later = ksflow(folder.parent, "problem=./twice", "run=one", "llm=dummy", "loop.evaluations=1")

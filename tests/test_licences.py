@@ -9,11 +9,11 @@ from conftest import accepted, draft, kernel, plant
 from test_dataset import card, faster, grow, rows
 
 from ksflow.dataset import dataset
-from ksflow.dataset.licences import joined, named, of_problem, on_the_hub
 from ksflow.dataset.verb import _splits
 from ksflow.formats.checkout import path_in_checkout, provenance
 from ksflow.formats.kernelbench.importer import load as load_kernelbench
 from ksflow.lineage import Lineage
+from ksflow.problem.licences import joined, named, of_problem, on_the_hub
 from ksflow.problem.loader import load
 from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, family
 

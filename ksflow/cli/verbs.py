@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried, boolean
 from ksflow.handover import hand_over
+from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
@@ -28,6 +30,7 @@ from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Outcome
 from ksflow.loop.search import search as search_by_itself
 from ksflow.loop.startup import no_other, place
+from ksflow.problem import licences
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Population, Problem, Seed, Trial
@@ -181,7 +184,22 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> No
     handed_over = hand_over(
         folder / "handover", problem, target, outcome.best, run.stages.evaluate, reference, said.claim if said else ""
     )
-    for line in (*map(str, handed_over.files), *handed_over.said):
+    lines = [*map(str, handed_over.files), *handed_over.said]
+    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+        best, judged = outcome.best, lineage.judged_at([outcome.best.id])[outcome.best.id]
+        licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+        standing = Standing(
+            said.claim if said else "",
+            said.held_out if said else "",
+            time.strftime("%Y-%m-%d", time.gmtime(judged)),
+            licence,
+            licences.on_the_hub([licence]),
+        )
+        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+        modules = [*any_size, *handed_over.files]
+        hub = folder / "handover" / "hub"
+        lines.append(write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+    for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 

@@ -14,8 +14,8 @@ from typing import IO, Any
 import yaml
 
 from ksflow import home
-from ksflow.dataset.licences import on_the_hub
 from ksflow.dataset.rows import COLUMNS, Row
+from ksflow.problem.licences import on_the_hub
 
 MARK = "ksflow-lineage"
 """In the card's tags: a folder with it may be replaced by another data set."""

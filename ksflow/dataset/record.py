@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from ksflow.dataset.licences import joined, named
 from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
+from ksflow.problem.licences import joined, named
 from ksflow.records import Call, Evidence, Key, Origin, Timing, Trial, base_of, digest, schema
 
 Clean = Callable[[str], str]

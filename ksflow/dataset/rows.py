@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.dataset.licences import UNKNOWN, joined
 from ksflow.dataset.record import IndexReader, RecordedCall, RunIndex
 from ksflow.dataset.reward import Worth, beside_incumbent, comparable, holds, key, worth
+from ksflow.problem.licences import UNKNOWN, joined
 from ksflow.records import Origin, Problem, Trial, Verdict
 
 Row = dict[str, Any]

@@ -24,13 +24,13 @@ from rich.progress import Progress
 from ksflow import report
 from ksflow.config import compose, keys
 from ksflow.dataset.card import MARK, SEE_CARD, Files
-from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
 from ksflow.errors import ConfigError, counted, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.store import Store
+from ksflow.problem.licences import UNKNOWN, of_problem
 from ksflow.records import Problem, family
 from ksflow.redaction import redact
 

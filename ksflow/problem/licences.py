@@ -1,14 +1,14 @@
-"""Licences of what a row holds: what kernels' texts and checkouts name, and what that comes to together.
+"""Licences of kernels and problems: what kernels' texts and checkouts name, and what that comes to together.
 
 What a kernel was made from does not lose its licence on the way: a kernel has its own and those of all that it was made
 from, the reference that its writer read included. Nothing here is legal advice; it says what the texts say.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ksflow.home import shipped
-from ksflow.records import Problem
+from ksflow.records import Problem, Trial
 
 UNKNOWN = ""
 """Of a text that names no licence."""
@@ -54,6 +54,20 @@ def of_problem(problem: Problem) -> str:
         return "Apache-2.0"
     line = str(problem.origin.get("licence", "")).strip()
     return _FIRST_LINES.get(line.lower(), UNKNOWN)
+
+
+def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
+    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where one of them is.
+
+    A kernel that comes from nowhere and names none has its problem's.
+    """
+    found, left = {of_problem(problem)}, [name]
+    for one in left:  # grows on the way
+        trial = trials[one]
+        own = {named(text) for text in trial.kernel.files.values()} - {UNKNOWN} if trial.kernel else set()
+        found |= own or ({of_problem(problem)} if not trial.parents else set())
+        left += [parent for parent in trial.parents if parent in trials and parent not in left]
+    return UNKNOWN if UNKNOWN in found else joined(found)
 
 
 def joined(names: Iterable[str]) -> str:
