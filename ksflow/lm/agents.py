@@ -32,9 +32,11 @@ from ksflow.prompts.failures import told, without_paths
 from ksflow.prompts.render import analysis
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
+from ksflow.records.kernels import FILE_NAME
 from ksflow.sandbox import agent as keeping
 from ksflow.sandbox import landlock
 from ksflow.sandbox.confine import PREFIX
+from ksflow.source.answer import MOST_FILES, as_text, ended, needed
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -274,10 +276,15 @@ class _Run:
         if self.work is None:
             return words
         try:
-            code = self._read(next(iter(self.work.kernel.files)))
+            files = self._files(self.work.kernel)
         except StageError as error:
             return "\n\n".join([error.reason, words, *self.said])
-        sections = {"report": words, "checks": checks, "code": code}
+        gone = "".join(f"===== {name} ===== removed\n" for name in self.work.kernel.files if name not in files)
+        sections = {
+            "report": words,
+            "checks": checks,
+            "code": f"{ended(as_text(files))}{gone}" if gone else as_text(files),
+        }
         plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
         return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
 
@@ -311,10 +318,8 @@ class _Run:
             return "There is no judge to ask here."
         if len(self.said) >= self.agent.checks:
             return f"The judge was asked {self.agent.checks} times, which is all: end with the kernel as it is."
-        main, *others = self.work.kernel.files
         try:
-            files = {main: self._read(main), **{name: self.work.kernel.files[name] for name in others}}
-            found = self.work.check(Kernel(self.work.kernel.language, files))
+            found = self.work.check(Kernel(self.work.kernel.language, self._files(self.work.kernel)))
         except (StageError, ValueError) as error:
             return f"This cannot be judged: {error}"
         text = found if isinstance(found, str) else _verdict(found)
@@ -324,10 +329,25 @@ class _Run:
     def _changed(self) -> bool:
         if self.work is None:
             return False
-        main = next(iter(self.work.kernel.files))
         with contextlib.suppress(StageError):
-            return self._read(main) != self.work.kernel.main
+            return self._files(self.work.kernel) != self.work.kernel.files
         return False
+
+    def _files(self, kernel: Kernel) -> dict[str, str]:
+        """The kernel's files as they are in the folder: the main one, those of the others that are still there, and
+        what one of them includes or imports. StageError where the main one is none, or they are too many.
+        """
+        main, *others = kernel.files
+        files = {main: self._read(main)}
+        wanted = [*others, *needed(files[main])]
+        for name in wanted:  # grows on the way
+            if name not in files and FILE_NAME.fullmatch(name):
+                with contextlib.suppress(StageError):
+                    files[name] = self._read(name)
+                    wanted += needed(files[name])
+            if len(files) > MOST_FILES:
+                raise StageError(call_context().stage, f"the agent left more than {MOST_FILES} files")
+        return files
 
     def _read(self, name: str) -> str:
         """A file that the agent may have replaced by anything. StageError unless it is a plain one of bounded size."""

@@ -10,6 +10,7 @@ Nothing in the folder is run here: `reference.py` is read as text, and only the 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,10 +37,17 @@ from ksflow.records import (
     Target,
     language,
 )
-from ksflow.source.tunables import unreadable
+from ksflow.source.answer import MOST_FILES
+from ksflow.source.tunables import has_launches, unreadable
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
+_DEFINED = re.compile(
+    r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
+)
+_HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl")
+_MOST_BYTES = 1 << 20
+"""Of a folder's files."""
 _GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
 """Language -> a target that takes it."""
 
@@ -114,8 +122,10 @@ def load(
 
 
 def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "triton")) -> Kernel:
-    """A kernel from a user's own file; the ending tells the language. Raises ConfigError."""
-    file = Path(path).expanduser()
+    """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
+    given = Path(path).expanduser()
+    files = _in_folder(given) if given.is_dir() else [given]
+    file = files[0]
     if file.suffix not in LANGUAGES:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
     text = read_text(file)
@@ -124,11 +134,29 @@ def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "tri
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
     if wrong := unreadable(text):
         number, line = wrong
-        raise ConfigError(f"{path}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
+        raise ConfigError(f"{file}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
     try:
-        return Kernel(found, {file.name: text}, f"given as {file.name}")
+        return Kernel(found, {one.name: read_text(one) for one in files}, f"given as {given.name}")
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """A kernel's files: the one that defines `custom_kernel` first, then the others that may belong to its language."""
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "__pycache__")))
+    if inner := next((file for file in files if file.is_dir()), None):
+        raise ConfigError(f"{inner}: the files of a kernel lie in one folder; move them up, or name their file alone")
+    sources = [file for file in files if file.suffix in LANGUAGES]
+    main = [file for file in sources if _DEFINED.search(text := read_text(file)) or has_launches(text)]
+    if len(main) != 1:
+        those = f"{' and '.join(file.name for file in main)} do" if main else "none does"
+        raise ConfigError(f"{folder}: one file of a kernel defines custom_kernel; here {those}")
+    kind = LANGUAGES[main[0].suffix]
+    fit = [one for one in files if LANGUAGES.get(one.suffix) == kind or (one.suffix in _HEADERS and kind != "python")]
+    beside = [file for file in fit if file != main[0]]
+    if len(beside) >= MOST_FILES or sum(file.stat().st_size for file in fit) > _MOST_BYTES:
+        raise ConfigError(f"{folder}: a kernel has at most {MOST_FILES} files of {_MOST_BYTES >> 10} KiB in all")
+    return [*main, *beside]
 
 
 def for_gpus(kind: str) -> str:

@@ -1,14 +1,24 @@
-"""A kernel's files with another main file, and what a new main file must be."""
+"""A kernel's files as one text and back, with others in their place, and what a new main file must be."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from ksflow.records import DEVICE_LANGUAGES, Kernel, language
 from ksflow.source.tunables import has_launches
 
 _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
-
+_PART = re.compile(r"^===== (\S+) =====( removed)?[ \t]*\n?", re.MULTILINE)
+_REPLACED = re.compile(r"^>{7,}.*$", re.MULTILINE)
+"""The end of a block with edits, which may quote the line above a file."""
+_NEEDED = re.compile(r'^\s*(?:#\s*include\s*"([^"\n]+)"|(?:from|import)\s+(\w+))', re.MULTILINE)
+MORE_FILES = (
+    "A line `===== NAME =====` after the main file begins another one (header, source, module), whole; a line "
+    "`===== NAME ===== removed` takes one away; the others stay."
+)
+"""How a model writes more than the main file."""
+MOST_FILES = 64
+"""Files that a kernel has at most."""
 
 _NO_TOKENS = re.compile(
     r'"""(?:.|\n)*?"""|\'\'\'(?:.|\n)*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
@@ -43,6 +53,26 @@ def as_code(text: str) -> str:
     raise ValueError("code: it is an answer with fenced blocks in it, not one file; write the file alone")
 
 
+def as_files(text: str) -> str:
+    """The same for a main file with others below it as `MORE_FILES` says, each of which may have Markdown around it."""
+    main, *rest = _PART.split(text)
+    if not rest:
+        return ended(as_code(text))
+    try:
+        return ended(as_code(text))
+    except ValueError:
+        parts = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+        below = (f"===== {name} ====={removed or ''}\n{body and ended(as_code(body))}" for name, removed, body in parts)
+        return (main and ended(as_code(main))) + "".join(below)
+
+
+def divided(edits: str) -> tuple[str, str]:
+    """Edits, and the files that are named below them as `MORE_FILES` says."""
+    last = max((found.end() for found in _REPLACED.finditer(edits)), default=0)
+    first = _PART.search(edits, last)
+    return (edits[: first.start()], edits[first.start() :]) if first else (edits, "")
+
+
 def ended(text: str) -> str:
     """A file's text, ended by a line break as files are."""
     return text if text.endswith("\n") else f"{text}\n"
@@ -53,13 +83,28 @@ def with_main(kernel: Kernel, text: str) -> dict[str, str]:
     return {**kernel.files, next(iter(kernel.files)): text}
 
 
+def as_text(files: Mapping[str, str]) -> str:
+    """A kernel's files as one text: the main one, then each other one as `MORE_FILES` says; of one file that itself."""
+    main, *others = files
+    return (
+        ended(files[main]) + "".join(f"===== {name} =====\n{files[name]}" for name in others) if others else files[main]
+    )
+
+
+def needed(text: str) -> list[str]:
+    """The names of files beside it that a source may include or import."""
+    return [included or f"{module}.py" for included, module in _NEEDED.findall(text)]
+
+
 def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
-    """The kernel with another main file, under the name that its first line may give: `// file: gemm.cu`.
+    """The kernel with another main file, under the name that its first line may give: `// file: gemm.cu`, and with the
+    changes of other files that may follow as `MORE_FILES` says.
 
     The name's ending and the text tell the language; the other files stay where the ending does. ValueError where it is
     none of `languages`.
     """
     main, *others = kernel.files
+    text, *rest = _PART.split(text)
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
     found = language(name, text)
@@ -68,13 +113,23 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     kept = others if PurePath(name).suffix == PurePath(main).suffix else []
     if name in kept:
         raise ValueError(f"code: {name} is the name of another file of the kernel")
-    return Kernel(found, {name: text, **{other: kernel.files[other] for other in kept}}, report)
+    files = {name: text, **{other: kernel.files[other] for other in kept}}
+    for other, removed, body in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        if other == name or (removed and (other not in files or body.strip())):
+            raise ValueError(f"code: `===== {other} ====={removed or ''}` is of no other file of the kernel's")
+        if removed:
+            del files[other]
+        else:
+            files[other] = ended(body)
+    if len(files) > MOST_FILES:
+        raise ValueError(f"code: {len(files)} files are more than {MOST_FILES}")
+    return Kernel(found, files, report)
 
 
 def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:
-    """ValueError if its main file is too long, lacks `entry`, or is that of a known kernel with other blanks."""
+    """ValueError if its files are too long, its main one lacks `entry`, or they are a known one's with other blanks."""
     code = new.main
-    if (size := len(code.encode("utf-8"))) > max_kb * 1000:
+    if (size := len("".join(new.files.values()).encode("utf-8"))) > max_kb * 1000:
         raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
     bare = _NO_TOKENS.sub("", code)
     if _DIFF.search(bare):
@@ -85,6 +140,11 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
     if entry not in code and not (on_device and has_launches(code)):
         strong = " and has no `launch:` line" if on_device else f" ({new.language})"
         raise ValueError(f"code: it does not define {entry}{strong}")
-    words = code.split()
-    if any(words == kernel.main.split() for kernel in known):
+    if any(_words(new) == _words(kernel) for kernel in known):
         raise ValueError("code: it is the code that was given, unchanged")
+
+
+def _words(kernel: Kernel) -> tuple[list[str], dict[str, list[str]]]:
+    """Its texts whatever blanks they have; the main one whatever its name."""
+    _, *others = kernel.files
+    return kernel.main.split(), {name: kernel.files[name].split() for name in others}

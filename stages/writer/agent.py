@@ -21,7 +21,10 @@ from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 _IN_PLACE = 60  # tokens of what is told in TASK.md itself
 _EXPERIMENT = 700  # of the experiment
 _ALL_NOTES = 1_000_000
-_OWN_FILES = {"base_code": "base/", "other_files": "", "failed_code": "", "more_findings": ""}
+_OTHERS = (
+    "beside it, to be changed or removed; what one of the kernel's files includes or imports by name is the kernel's"
+)
+_OWN_FILES = {"base_code": "base/", "other_files": _OTHERS, "failed_code": "", "more_findings": ""}
 """What lies in the folder as it is, or in another file: what stands in its place."""
 
 
@@ -35,7 +38,7 @@ class Work(Given):
     {CRAFT}"""
 
     checks: str = dspy.OutputField(desc="what the judge said when it was asked")
-    code: str = dspy.OutputField(desc="the kernel's file as it was left")
+    code: str = dspy.OutputField(desc="the kernel's files as they were left")
 
 
 class TaskAdapter(KernelAdapter):
@@ -54,7 +57,7 @@ class TaskAdapter(KernelAdapter):
 
 
 class AgentWriter(ModelWriter):
-    """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's main file is the answer.
+    """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's files are the answer.
 
     TASK.md has the experiment and names the files that have the rest: `given/` what other writers' prompts hold, with
     all notes; `base/` and `reference/` the two kernels.
@@ -107,7 +110,7 @@ class AgentWriter(ModelWriter):
         return _in_short(super().question(problem, choice, experiment, notes, failed))
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The file as the agent left it, ended by a line break as files are."""
+        """The files as the agent left them, ended by a line break as files are."""
         return ended(str(answer["code"]))
 
 

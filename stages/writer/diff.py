@@ -1,4 +1,4 @@
-"""A model edits the base's main file, or the failed attempt's; an edit is applied where it can mean one place alone."""
+"""A model edits the base's files, or the failed attempt's; an edit is applied where it can mean one place alone."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
-from ksflow.source.answer import as_code, ended
+from ksflow.source.answer import as_files, as_text, divided, ended
 from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -71,7 +71,7 @@ class Edit(Given):
 
 
 class Diff(ModelWriter):
-    """Edits of the base's main file, or of the failed attempt's; its other files stay."""
+    """Edits of the base's files, or of the failed attempt's."""
 
     def __init__(  # noqa: PLR0913 - each is a key of the configuration
         self,
@@ -95,12 +95,13 @@ class Diff(ModelWriter):
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
-        edits = answer["edits"]
+        edits, below = divided(answer["edits"])
         if asked := _SHOW.fullmatch(edits):
             raise ValueError(excerpt.lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
-            return ended(as_code(edits))
-        return apply(start.main, edits)
+            return as_files(answer["edits"])
+        edited = _edited(start, edits) if edits.strip() or not below else start.main
+        return f"{ended(edited)}{as_files(below)}" if below else edited
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
         """The main file; of a long one what bears on `about`."""
@@ -108,10 +109,21 @@ class Diff(ModelWriter):
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
         """What else of a long file bears on the work, how to write the edits, and what they apply to."""
+        also = "\n\nEdits may quote lines of other_files, too." if len(start.files) > 1 else ""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
         more = (lambda room: excerpt.more(start.main, room, work) or "(none)") if left_out and not repairs else "(none)"
         return [
             Section("more_code", VOLATILE, more, self.more),
-            Section("edit_format", VOLATILE, STYLES[self.style] + left_out),
+            Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),
             Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]
+
+
+def _edited(start: Kernel, edits: str) -> str:
+    """The main file with the edits; with all others below it, where they do not apply to it alone."""
+    try:
+        return apply(start.main, edits)
+    except ValueError:
+        if len(start.files) == 1:
+            raise
+        return apply(as_text(start.files), edits)

@@ -14,7 +14,7 @@ from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
 from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Problem, Target, Trial
-from ksflow.source.answer import check, rewritten
+from ksflow.source.answer import MORE_FILES, check, rewritten
 
 CRAFT = """
     The findings are the source of truth about the hardware: instructions, sizes, layouts and limits come from them and
@@ -39,7 +39,9 @@ _REFERENCE = 3_000  # tokens of the kernel to learn from, where it is told as wh
 _WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 3_000  # tokens
-_MOST_KB = 200  # of the new file
+_MOST_KB = 200  # of the new files
+ONE_FILE = ("gpumode", "popcorn")
+"""Formats whose service takes one file."""
 REPORT = (
     "three to ten sentences for the next engineer: the techniques used, with the sizes chosen, how each point of the "
     "rubric is met, where you deviate from the experiment and why, and what is uncertain"
@@ -57,7 +59,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
         desc="what is known about the hardware and the techniques, with how far to trust it"
     )
     base_code: str = dspy.InputField(desc="the main file of the kernel to change; it works")
-    other_files: str = dspy.InputField(desc="the kernel's other files; they stay as they are")
+    other_files: str = dspy.InputField(desc="the kernel's other files, and how to change them")
     base_analysis: str = dspy.InputField(desc="how the base came about, and its times per shape")
     reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base; it works")
     reference_analysis: str = dspy.InputField(
@@ -73,7 +75,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
 
 
 class ModelWriter(Writer):
-    """A writer that asks a model. Its `code` makes the new main file of an answer."""
+    """A writer that asks a model. Its `code` makes the new main file of an answer, and others as `MORE_FILES` says."""
 
     def __init__(self, program: Program, findings: int, target: Target | None, room: int = _WHOLE) -> None:
         """`findings`: how many tokens of notes the prompt has at most; `room`: of the file to change. `target`: what
@@ -128,6 +130,7 @@ class ModelWriter(Writer):
             check(kernel, [base, *([attempt] if attempt and not isinstance(failed, Draft) else [])], _MOST_KB, entry)
             return kernel
 
+        more = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         told = failure(failed, problem)
         about = render.about(problem, base)
         tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
@@ -140,7 +143,7 @@ class ModelWriter(Writer):
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
-            Section("other_files", SLOW, render.others(start)),
+            Section("other_files", SLOW, f"{render.others(start)}\n{more}".rstrip()),
             Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
             Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
@@ -173,7 +176,9 @@ class ModelWriter(Writer):
         return 0
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The new main file; `start` is the kernel whose language and files it has. ValueError says what is wrong."""
+        """The new main file, and other new ones below it; `start` is the kernel whose language and files it has.
+        ValueError says what is wrong.
+        """
         raise NotImplementedError
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:

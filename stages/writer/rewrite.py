@@ -11,7 +11,7 @@ from ksflow.lm.program import Program
 from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
-from ksflow.source.answer import as_code, ended
+from ksflow.source.answer import as_files
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 _GROWTH = 1.25
@@ -34,7 +34,7 @@ class Write(Given):
 
 
 class Rewrite(ModelWriter):
-    """The answer replaces the base's main file; its other files stay."""
+    """The answer replaces the base's main file, and such others as it names."""
 
     def __init__(
         self,
@@ -59,4 +59,4 @@ class Rewrite(ModelWriter):
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""
-        return ended(as_code(str(answer["code"])))
+        return as_files(str(answer["code"]))

@@ -2,6 +2,9 @@
 
     problem=kernel problem.kernel=my.cpp problem.reference=my_ref.py problem.cases='[{m: 64}, {m: 512}]'
 
+A kernel of several files is a folder: problem.kernel=my_kernel, with the file that defines `custom_kernel` and its
+headers, sources or modules.
+
 The reference has `generate_input(**case, seed)` and `ref_kernel(data)`; it may have `check_implementation(data,
 output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed to start from; the baseline
 is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it.
@@ -141,7 +144,10 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
     nodes = [*ast.walk(generate)]
     words = {node.arg for node in nodes if isinstance(node, ast.arg)}
     words |= {str(node.value).partition(":")[0] for node in nodes if isinstance(node, ast.Constant)}
-    if file.suffix in (".cu", ".hip") and not {"device", "cuda"} & words:
+    kernel = kernel_file(str(file))
+    if beside.parent == file and beside.name in kernel.files:
+        raise ConfigError(f"{beside} is in the kernel's folder, where a kernel could call it: put it elsewhere")
+    if kernel.language in ("cuda", "hip") and not {"device", "cuda"} & words:
         inferred.append(
             "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
         )
@@ -159,7 +165,7 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
         origin={"format": "kernel", "path": str(file), "reference": str(beside), **provenance(file.parent),
                 "inferred": inferred, "dropped": []},
-        seeds=(Seed(file.name, kernel_file(str(file))),),
+        seeds=(Seed(file.name, kernel),),
         arg_names=_returned(generate),
     )  # fmt: skip
 
