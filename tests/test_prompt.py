@@ -12,7 +12,9 @@ from ksflow.cli.prompt import STAGES, prompt
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.lineage import Lineage
+from ksflow.lm.tokenizer import counter
 from ksflow.records import Plan, Trial
+from ksflow.source.tokens import estimate
 
 
 def _planned(folder: Path) -> Trial:
@@ -94,9 +96,14 @@ def test_the_prompts_of_a_round_begin_alike(tmp_path: Path) -> None:
     spec.loader.exec_module(prompts)
     bundle = PACKAGE.parent / "results" / "fp8_gemm_h200_columns" / "lineage.bundle"
     words = ["problem=fp8_gemm", "target=h200", "problem.seeds=[01_naive.cu,03_mma.cu]"]
+    words += ["model.provider=openai", "model.name=gpt-5"]  # by whose tokens sections are filled
     found = prompts.round_prompts(bundle, "h200_columns", words, tmp_path)
     assert len(found["writer"]) == 3
     assert prompts.shared(found["writer"]) >= 0.8
+    tokens = counter("openai/gpt-5")  # o200k, where that lies here: they were 64,541 and 108,447 tokens
+    for stage, most in (("designer", 30_000), ("writer", 35_000)):
+        sizes = [sum(tokens(str(message["content"])) for message in each.messages) for each in found[stage]]
+        assert max(sizes) <= most * (1.3 if tokens is estimate else 1)
     for stage in ("selector", "designer", "writer"):
         kinds = [kind for _, kind, _ in found[stage][-1].sections]
         assert kinds == sorted(kinds, key=["stable", "slow", "volatile"].index)

@@ -35,14 +35,22 @@ _SENTENCE = re.compile(r"[.!?]\)?(?=\s|$)")
 
 def task(problem: Problem) -> str:
     """What is to be made fast, on what, and how it is scored."""
-    shapes = "\n".join(f"- {case.name}: {_params(case.params)}" for case in problem.benchmarks)
-    tests = "; ".join(_params(case.params) for case in problem.tests)
+    params = [case.params for case in (*problem.tests, *problem.benchmarks)]
+    alike = {name: value for name, value in params[0].items() if all(each.get(name) == value for each in params[1:])}
+    own = [{name: value for name, value in each.items() if params[1:] and name not in alike} for each in params]
+    sizes = ["x".join(map(str, each.values())) for each in own]
+    tests, names = len(problem.tests), [case.name for case in problem.benchmarks]
+    plain = names == sizes[tests:]
+    checked = "; ".join(sizes[i] if plain and [*own[i]] == [*own[-1]] else _params(own[i]) for i in range(tests))
+    shapes = f"{' x '.join(own[-1])}: {', '.join(names)}"
+    if not plain:
+        shapes = "\n".join(f"- {name}: {_params(each)}" for name, each in zip(names, own[tests:], strict=True))
     return (
         f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
         f"Languages that a kernel may be in: {', '.join(problem.languages)}.\n"
-        f"Correctness is checked first on: {tests}\n"
+        f"Correctness is checked first on: {checked}\n"
         f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
-        f"better:\n{shapes}"
+        f"better:\n{shapes}{f'{chr(10)}All of them: {_params(alike)}' if alike else ''}"
     )
 
 
@@ -109,8 +117,11 @@ def experiment(tried: Experiment) -> str:
     return "\n".join(lines)
 
 
-def analysis(trial: Trial, step: Step, problem: Problem | None = None) -> str:
-    """The one-step analysis: what was tried to get this kernel, what that did per shape, and where it can gain most."""
+def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: bool = False) -> str:
+    """The one-step analysis: what was tried to get this kernel, what that did per shape, and where it can gain most.
+
+    second: of a kernel beside one whose analysis says what the rates allow.
+    """
     head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
     if step.experiment is None:
         head += ["A seed: it is not the outcome of an experiment."] if trial.origin is Origin.SEED else []
@@ -120,7 +131,7 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None) -> str:
         head.append(f"Its writer's report: {step.report[:_REPORT]}")
     if trial.evaluation:
         head += [*_standing(trial.evaluation), *hardware(trial.evaluation, trial.kernel, problem)]
-    return "\n".join([*head, times(trial, step), *room_left(trial, problem)])
+    return "\n".join([*head, times(trial, step, second), *([] if second else room_left(trial, problem))])
 
 
 def reference(problem: Problem, choice: Choice) -> str:
@@ -128,7 +139,7 @@ def reference(problem: Problem, choice: Choice) -> str:
     why = f"Why these two were chosen: {choice.rationale}" if choice.rationale else ""
     if choice.reference.id == choice.base.id:
         return "\n".join(filter(None, [why, "(the base itself)"]))
-    return "\n".join(filter(None, [why, analysis(choice.reference, choice.reference_step, problem)]))
+    return "\n".join(filter(None, [why, analysis(choice.reference, choice.reference_step, problem, second=True)]))
 
 
 def topics(problem: Problem, choice: Choice) -> str:
@@ -187,27 +198,31 @@ def sentences(text: str, room: int) -> str:
     return text[:whole].rstrip() if whole else short(text, room)
 
 
-def times(trial: Trial, step: Step) -> str:
-    """A row for each shape: the parent's time, this one's with its interval, the gain, the roofline and its share."""
+def times(trial: Trial, step: Step, second: bool = False) -> str:
+    """A row for each shape: the parent's time, this one's with its interval, the gain, the roofline and its share.
+
+    second: beside another table, which has the roofline, and says what the columns mean.
+    """
     evidence = trial.evaluation.evidence if trial.evaluation else Evidence()
-    found, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline}
+    found, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline if not second}
     lines = []
     for case, now in step.after_us.items():
         row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
         gain = "" if before is None else percent(before / now)
-        lines.append([case, us(before), f"{us(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
+        was = "-" if before is None else figure(before)
+        lines.append([case, was, f"{figure(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
     titles = [
         "shape",
-        f"parent {step.parent}".strip(),
-        f"this {trial.id}",
+        " ".join(filter(None, ["parent", step.parent, "us"])),
+        f"this {trial.id} us",
         "gain",
-        "roofline",
+        "roofline us",
         "of roofline",
         "bound",
     ]
     filled = [index for index in range(len(titles)) if index < 4 or any(line[index] for line in lines)]
     notes = []
-    if any("[" in line[2] for line in lines):
+    if any("[" in line[2] for line in lines) and not second:
         notes.append("In brackets: the 95 % interval. A difference inside the intervals is noise.")
     if 5 in filled:
         notes.append(
@@ -239,7 +254,7 @@ def _interval(row: TimedCase) -> str:
 def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
     if row is None or not row.bound_us:
         return "", "", ""
-    return us(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
+    return figure(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
 
 
 def about(problem: Problem, kernel: Kernel | None) -> str:

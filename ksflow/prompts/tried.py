@@ -120,9 +120,10 @@ def _group(trials: Iterable[Trial], population: Population, length: int) -> list
     lines: list[str] = []
     for kind, rows in groupby(ordered, key=lambda row: row[0]):
         lines.append(f"{_KINDS[kind]}:")
-        above = ""
+        above = reason = ""
         for _, what, trial in rows:
-            lines.append(_line(trial, population, length, _folded(what, above)))
+            same, reason = reason, _failure(trial)
+            lines.append(_line(trial, population, length, _folded(what, above), same))
             above = what
     return lines
 
@@ -152,11 +153,15 @@ def _what(trial: Trial) -> str:
     return " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
 
 
-def _line(trial: Trial, population: Population, length: int, what: str = "") -> str:
+def _failure(trial: Trial) -> str:
+    reason = trial.evaluation.reason if trial.evaluation else trial.failure
+    return "" if trial.score_us is not None else f"{trial.verdict} {short(reason, _REASON)}".rstrip()
+
+
+def _line(trial: Trial, population: Population, length: int, what: str = "", failed_above: str = "") -> str:
     what = sentences(what or _what(trial), length)
-    if trial.score_us is None:
-        reason = trial.evaluation.reason if trial.evaluation else trial.failure
-        return f"- {trial.id}: {what} -> {trial.verdict} {short(reason, _REASON)}".rstrip()
+    if failed := _failure(trial):
+        return f"- {trial.id}: {what} -> {'the same' if failed == failed_above else failed}"
     found = _gain(trial, population)
     came = [us(trial.score_us), percent(found.ratio) if found else "", _shapes(trial, population, found)]
     return f"- {trial.id}: {what} -> {', '.join(filter(None, came))}"

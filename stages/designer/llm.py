@@ -16,7 +16,7 @@ from ksflow.prompts.tried import tried
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, Target, portfolio
 from ksflow.source.tunables import assign
 
-_REFERENCE = 1_600  # tokens of what differs from it in the kernel to learn from
+_REFERENCE = 1_150  # tokens of what differs from it in the kernel to learn from
 _FINDINGS = 6_500  # tokens of notes: who writes the kernel has more of them
 CODE = 10_500
 """Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""

@@ -156,7 +156,7 @@ def test_the_newest_outcomes_are_told_by_shape_with_counters_and_reasons_and_the
     known = Population((seed, better, failed))
     digest(problem, saying(), Material((), known))
     shown = calls[-1].messages[-1]["content"]
-    assert "| shape | parent 00001 | this 00002 | gain |" in shown
+    assert "| shape | parent 00001 us | this 00002 us | gain |" in shown
     assert "bound by DRAM: 71 %" in shown
     assert f"Attempt 00003 at this experiment: {failed.verdict}" in shown
     many = Population((*known.trials, *(replace(better, id=f"0{n:04}") for n in range(4, 40))))

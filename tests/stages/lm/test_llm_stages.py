@@ -106,7 +106,7 @@ def test_the_designer_sees_the_code_its_analysis_and_what_was_tried(problem, pop
     LlmDesigner(dummy())(problem, population, choice, (NOTE,))
     prompt = calls[0].messages[1]["content"]
     assert choice.base.kernel.main in prompt
-    assert "| large | 100 us | 50 us | +100.0 % |" in prompt
+    assert "| large | 100 | 50 | +100.0 % |" in prompt
     assert "Predicted gain: 0 to 20 percent" in prompt
     assert "Eight floats." in prompt
     assert "manual, 3.1" in prompt
