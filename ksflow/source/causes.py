@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations
 from operator import and_
 
 ENOUGH = 3
@@ -22,6 +23,7 @@ _DEEP = 3  # values of a set, as long as there are sets of so few
 _SHOWN = 24  # suspects of a failure, those with the most of the blame
 _ONE_MORE = 0.3  # how much less a set is suspected for each further value
 _CONTEXT = 0.2  # the chance that a value which all failures of a suspect have belongs to the cause
+_CLASH = 0.5  # how much of what failed is expected of pairs of values that are new to each other
 _SURE = 0.99  # that a cause strikes again
 
 Item = tuple[str, str]
@@ -90,15 +92,19 @@ class Failures:
         for point in self._failed:
             for values, share in self._shares(point, suspects[_without_figures(point.reason)]):
                 self._blamed[values][point.id] = share
+        clashes = len({point.stated for point in self._failed if point.stated in self._lessons}) + len(self.causes())
+        self._clash = _CLASH * clashes / (clashes + self._accepted.pairs()) if clashes else 0.0
+        """The share of pairs of values that do not go together, among those that were met."""
         named = {point.id: frozenset(point.values.items()) for point in self._failed}
         self._context = {
             values: frozenset.intersection(*(named[name] for name in shares)) for values, shares in self._blamed.items()
         }
 
     def risk(self, config: Mapping[str, str]) -> float:
-        """The chance that `config` fails of what made others fail."""
+        """The chance that `config` fails of what made others fail, or of two values that are new to each other."""
         alike = self._alike(config, _CONTEXT)
-        return max((share * self._sure.get(name, _SURE) for name, share in alike.items()), default=0.0)
+        known = max((share * self._sure.get(name, _SURE) for name, share in alike.items()), default=0.0)
+        return 1 - (1 - known) * (1 - self._clash) ** self._accepted.new_pairs(config)
 
     def bars(self, config: Mapping[str, str]) -> bool:
         """Whether so many failures probably had a cause which `config` has, too, that it is not tried again."""
@@ -181,6 +187,14 @@ class _Having:
 
     def __call__(self, values: Iterable[Item]) -> int:
         return reduce(and_, (self._with.get(item, 0) for item in values), self._all)
+
+    def pairs(self) -> int:
+        """How many pairs of values somebody has."""
+        return sum(bool(one & two) for one, two in combinations(self._with.values(), 2))
+
+    def new_pairs(self, config: Mapping[str, str]) -> int:
+        """How many pairs of the values of `config` nobody has."""
+        return sum(not one & two for one, two in combinations([self._with.get(item, 0) for item in config.items()], 2))
 
     def least_without(self, values: Sequence[Item]) -> Iterator[frozenset[Item]]:
         """The least sets of these values that nobody has: all small ones, else a large one."""
