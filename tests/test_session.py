@@ -217,17 +217,17 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     assert "00001" in beaten  # the baseline
 
 
-def test_a_winner_is_sent_out_beside_its_rival_and_the_baselines_at_once(lineage: Lineage) -> None:
+def test_a_winner_is_sent_out_beside_its_rival_the_baselines_and_on_held_out_shapes_at_once(lineage: Lineage) -> None:
     """Whoever carries the jobs to a machine and back goes once."""
 
     class Away:
-        devices = 2
-        both_out = threading.Barrier(2)
+        devices = 3
+        all_out = threading.Barrier(3)
         judged: list[str] = []  # noqa: RUF012
 
         def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
             if kernel.main in self.judged:
-                self.both_out.wait(300)
+                self.all_out.wait(300)
             self.judged.append(kernel.main)
             true = {t.id: len(kernel.main) / len(t.kernel.main) for t in against if t.kernel}
             return replace(accepted(1000.0 / len(kernel.main)), evidence=beside(true))
@@ -237,6 +237,7 @@ def test_a_winner_is_sent_out_beside_its_rival_and_the_baselines_at_once(lineage
     rows = {row.id for row in outcome.best.evaluation.evidence.against}
     assert "00001" in rows  # the baseline
     assert rows - {"00001"}  # the rival
+    assert outcome.best.evaluation.evidence.heldout
 
 
 def test_a_winner_that_the_last_timing_refutes_is_none(lineage: Lineage) -> None:

@@ -1,5 +1,7 @@
 """The winner once more: luck does not win. In fresh processes, beside the runner-up and each baseline."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 from ksflow.loop import judging
@@ -78,19 +80,29 @@ def _at(now: Evaluation, moment: int) -> Evaluation:
 def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
     """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines.
 
-    Where several kernels may be out at a time, both at once: the machine that judges may be a trip away.
+    Where several kernels may be out at a time, all at once, on held-out shapes, too: the machine that judges may be a
+    trip away.
     """
     groups = [group for group in (rivals, baselines) if group] or [()]
     said: dict[int, Evaluation] = {}
-    hidden = _judge_held_out(run, best, baselines[:1])
+    lock, known = threading.Lock(), list[HeldOut | None]()
+
+    def hidden() -> HeldOut | None:
+        with lock:
+            if not known:
+                known.append(_judge_held_out(run, best, baselines[:1]))
+            return known[0]
 
     def judge(number: int) -> None:
+        if number == len(groups):
+            hidden()
+            return
         found = _judged(run, best, groups[number], hidden)
         # the machine was busy for a moment
         said[number] = found if found.lasting else _judged(run, best, groups[number], hidden)
 
     if run.device.places > 1:
-        map_parallel(judge, range(len(groups)))
+        map_parallel(judge, range(len(groups) + 1))
     else:
         judge(0)
         if len(groups) > 1 and said[0].accepted:
@@ -105,13 +117,13 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     return now.with_evidence(against=(*now.evidence.against, *rows))
 
 
-def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: HeldOut | None) -> Evaluation:
-    """The judge's word, which is kept before it is acted on, with what is known of held-out shapes."""
+def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: Callable[[], HeldOut | None]) -> Evaluation:
+    """The judge's word, which is kept before it is acted on, with that on held-out shapes where it accepts."""
     assert trial.kernel is not None
     with run.device.place():
         evaluation = judging.verdict(run.problem, run.stages.evaluate, trial.kernel, against)
-    if evaluation.accepted and hidden:
-        evaluation = evaluation.with_evidence(heldout=hidden)
+    if evaluation.accepted and (found := hidden()):
+        evaluation = evaluation.with_evidence(heldout=found)
     run.lineage.record_verdict(trial, evaluation)
     return evaluation
 
