@@ -24,13 +24,18 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(autouse=True)
-def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches go where nobody else's are; what is compiled and measured there is shared by pytest-xdist's workers."""
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where nobody else's cache is; what is compiled and measured there is shared by pytest-xdist's workers."""
     folder = tmp_path_factory.getbasetemp()
-    monkeypatch.setenv("DSPY_CACHEDIR", str(folder / "dspy"))
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    monkeypatch.setenv("KSFLOW_CACHE", str(shared / "cache"))
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache"
+
+
+@pytest.fixture(autouse=True)
+def own_folders(cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches go where nobody else's are."""
+    monkeypatch.setenv("DSPY_CACHEDIR", str(tmp_path_factory.getbasetemp() / "dspy"))
+    monkeypatch.setenv("KSFLOW_CACHE", str(cache))
 
 
 @pytest.fixture(scope="session")

@@ -83,8 +83,12 @@ def test_a_seed_is_judged_by_its_name_and_known_the_second_time(tmp_path: Path) 
         (["evaluate"], "python -m ksflow evaluate KERNEL"),
         (["evaluate", "absent.cpp", *FAKE], "no file absent.cpp, and no such seed of softmax; its seeds: 00_numpy.py"),
         (["evaluate", "notes.txt", *FAKE], "a kernel's file ends in one of .py"),
-        pytest.param(["evaluate", ".", *FAKE], "a kernel's file ends in one of .py", marks=pytest.mark.slow),
-        pytest.param(["evaluate", "folder.cpp", *FAKE], "cannot read folder.cpp", marks=pytest.mark.slow),
+        pytest.param(["evaluate", ".", *FAKE], "the files of a kernel lie in one folder", marks=pytest.mark.slow),
+        pytest.param(
+            ["evaluate", "folder.cpp", *FAKE],
+            "one file of a kernel defines custom_kernel; here none does",
+            marks=pytest.mark.slow,
+        ),
         (["evaluate", "k.cpp", *FAKE, "out=/proc/nowhere/x.json"], "out=/proc/nowhere/x.json cannot be written"),
         pytest.param(
             ["evaluate", "k.cpp", *FAKE, "cache=perhaps"], "cache=perhaps; valid: true, false", marks=pytest.mark.slow

@@ -110,7 +110,8 @@ def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: P
     assert not (tmp_path / "best.py").exists()
 
 
-EXPORTED = """import sys
+EXPORTED = """import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ksflow.handover.winner import hand_over
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict

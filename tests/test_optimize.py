@@ -52,12 +52,11 @@ SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     """A folder with a run of twelve rounds, made by the dummy model."""
     folder = tmp_path_factory.mktemp("recorded")
     words = ("llm=dummy", "digester=none", "loop.evaluations=36", "loop.confirm=false", "loop.repeats=judge")
-    cache = str(tmp_path_factory.getbasetemp() / "cache")  # where the tests' own processes find this machine's rates
-    made = ksflow(folder, *DRY, *words, KSFLOW_CACHE=cache)
+    made = ksflow(folder, *DRY, *words, KSFLOW_CACHE=str(cache))  # the machine's rates that the tests find, too
     assert made.returncode == 0, made.stderr
     return folder
 
