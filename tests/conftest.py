@@ -25,17 +25,17 @@ if (
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where nobody else's cache is; what is compiled and measured there is shared by pytest-xdist's workers."""
     folder = tmp_path_factory.getbasetemp()
     return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache"
 
 
 @pytest.fixture(autouse=True)
-def own_folders(cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches go where nobody else's are."""
     monkeypatch.setenv("DSPY_CACHEDIR", str(tmp_path_factory.getbasetemp() / "dspy"))
-    monkeypatch.setenv("KSFLOW_CACHE", str(cache))
+    monkeypatch.setenv("KSFLOW_CACHE", str(shared_cache))
 
 
 @pytest.fixture(scope="session")

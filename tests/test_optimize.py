@@ -52,11 +52,11 @@ SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+def recorded(tmp_path_factory: pytest.TempPathFactory, shared_cache: Path) -> Path:
     """A folder with a run of twelve rounds, made by the dummy model."""
     folder = tmp_path_factory.mktemp("recorded")
     words = ("llm=dummy", "digester=none", "loop.evaluations=36", "loop.confirm=false", "loop.repeats=judge")
-    made = ksflow(folder, *DRY, *words, KSFLOW_CACHE=str(cache))  # the machine's rates that the tests find, too
+    made = ksflow(folder, *DRY, *words, KSFLOW_CACHE=str(shared_cache))  # the machine's rates that the tests find, too
     assert made.returncode == 0, made.stderr
     return folder
 
