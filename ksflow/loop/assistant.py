@@ -254,8 +254,8 @@ class Assistant:
             raise ConfigError(self._spent)
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
-        ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
         with self._lock:
+            ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
             self._tickets[ticket.name] = ticket
 
         def run() -> None:
