@@ -33,6 +33,8 @@ from ksflow.records import (
 )
 
 T = TypeVar("T")
+MODEL_STAGES = ("selector", "designer", "writer", "verifier", "digester")
+"""Those of a run that may ask a model, in the order of a round."""
 Check = Callable[[Kernel], Trial | str]
 """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
 

@@ -8,11 +8,12 @@ import pytest
 from conftest import accepted, draft, kernel, plant
 from test_cli import ksflow
 
-from ksflow.cli.prompt import STAGES, prompt
+from ksflow.cli.prompt import prompt
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.lineage import Lineage
 from ksflow.lm.tokenizer import counter
+from ksflow.protocols import MODEL_STAGES
 from ksflow.records import Plan, Trial
 from ksflow.source.tokens import estimate
 
@@ -39,7 +40,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     shown = {}
-    for stage in STAGES:
+    for stage in MODEL_STAGES:
         assert prompt([stage], ["problem=softmax", "llm=anthropic", "writer=verified"]) == 0
         shown[stage] = capsys.readouterr().out
         rows = shown[stage].rpartition("section")[2].splitlines()

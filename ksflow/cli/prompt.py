@@ -19,15 +19,13 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
-from ksflow.protocols import NO_CONTEXT, Selector, call_stage
+from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Selector, call_stage
 from ksflow.records import Choice, Material, Note, Population, Problem, Trial
-
-STAGES = ("selector", "designer", "writer", "verifier", "digester")
 
 
 def prompt(words: list[str], overrides: list[str]) -> int:
     """`prompt STAGE [ID] [--sections]`: 0. ConfigError for a stage that asks no model, or a trial that is not there."""
-    usage.expect_word("prompt", words, STAGES)
+    usage.expect_word("prompt", words, MODEL_STAGES)
     if not 1 <= len(words) <= 2 or (words[1:] and words[0] in ("selector", "digester")):
         raise ConfigError(
             "the command is: prompt selector|digester, or prompt designer|writer|verifier [ID], for a trial"

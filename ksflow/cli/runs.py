@@ -70,7 +70,7 @@ def _row(cfg: Any, problem: str, run: str) -> _Row:
 
 def _held_out(best: Trial | None) -> str:
     """On how many shapes that models are not shown the winner is right."""
-    held = best.evaluation.evidence.heldout if best and best.evaluation else None
+    held = best.held_out if best else None
     return f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else ""
 
 

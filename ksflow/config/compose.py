@@ -31,7 +31,7 @@ from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
-from ksflow.protocols import Evaluator, as_evaluator
+from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
 from ksflow.records import Problem
 from ksflow.redaction import passwords
 from ksflow.report import scores
@@ -226,8 +226,7 @@ def _swept() -> list[str]:
 
 def models(cfg: DictConfig) -> list[Any]:
     """The models that the stages take in, each once."""
-    stages = ("selector", "designer", "writer", "verifier", "digester")
-    nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in stages and "lm" in node]
+    nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in MODEL_STAGES and "lm" in node]
     told = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
     return [build(node) for node in told.values()]
 

@@ -13,11 +13,12 @@ import json
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ksflow import home
 from ksflow.handover.loader import TEXTS
+from ksflow.handover.winner import checked
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Kernel, Problem, Target, Trial, Verdict
 
@@ -63,7 +64,9 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     for module in modules:
         text = module.read_text(encoding="utf-8")
         sized = "_ROWS = {" in text  # it takes the judged sizes alone
-        found = evaluate.measure(_checked(problem, sized), Kernel("python", {"kernel.py": text}, ""))
+        found = evaluate.measure(
+            checked(problem, () if sized else problem.heldout), Kernel("python", {"kernel.py": text}, "")
+        )
         said = "" if found is None or found.verdict in (Verdict.UNTIMED, Verdict.HARNESS) else found.reason
         if not said:
             break
@@ -111,13 +114,6 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     )
     home.write(folder / "README.md", card)
     return f'{folder}: kernels.get_local_kernel(Path("{folder}"), backend="{backend}")'
-
-
-def _checked(problem: Problem, sized: bool) -> Problem:
-    """The problem whose cases a module is tried on."""
-    others = (*problem.tests, *(() if sized else problem.heldout))
-    tests = (*problem.benchmarks, *(case for case in others if case not in problem.benchmarks))
-    return replace(problem, languages=("python",), tests=tests, benchmarks=())
 
 
 def _archs(language: str, target: Target) -> dict[str, list[str]]:

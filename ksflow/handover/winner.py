@@ -10,7 +10,7 @@ import io
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
@@ -19,7 +19,7 @@ from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
 from ksflow.protocols import Evaluator
-from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import DEVICE_LANGUAGES, Case, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
@@ -145,11 +145,15 @@ def _importing(text: str, names: Mapping[str, str]) -> str:
     return b"".join(lines).decode()
 
 
+def checked(problem: Problem, more: Iterable[Case] = ()) -> Problem:
+    """The problem whose tests a module is tried on: the benchmarks first, then the other tests, then `more`."""
+    others = (case for case in (*problem.tests, *more) if case not in problem.benchmarks)
+    return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
+
+
 def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
     """What the judge says of the file: (in words, of each benchmark the errors)."""
-    others = tuple(case for case in problem.tests if case not in problem.benchmarks)
-    checked = replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
-    found = evaluate.measure(checked, Kernel("python", {file.name: text}, "")) if evaluate else None
+    found = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
     if found is None:
         return [f"{file.name}: not tried: this evaluator runs no file here"], []
     if found.verdict is Verdict.HARNESS:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage.transcript import Transcript
+from ksflow.protocols import MODEL_STAGES
 from ksflow.records import Cost, Question, Reservation
 
-STAGES = ("selector", "designer", "writer", "verifier", "digester", "evaluator")
+STAGES = (*MODEL_STAGES, "evaluator")
 KINDS = ("usd", "tokens", "calls", "minutes")
 _NOT_OF_MODELS = ("evaluations", "rounds", "minutes", "stages.evaluator.minutes")
 _LOOK_S = 0.2

@@ -28,7 +28,7 @@ def confirm(run: Run) -> None:
     for _ in range(_RETIMINGS):
         known, others = run.known, run.baselines
         best = known.best
-        if best and best.id in again and (found := _held_out(best)) and found.wrong:
+        if best and best.id in again and best.held_out and best.held_out.wrong:
             best = next((trial for trial in known.ranked if trial.id not in again), None)
         if best is None or best in others or best.id in again or run.interrupted:
             break
@@ -37,10 +37,6 @@ def confirm(run: Run) -> None:
         again.add(best.id)
         before = best
         _judge_again(run, best, tuple(rivals[:1]), others, moment)
-
-
-def _held_out(trial: Trial) -> HeldOut | None:
-    return trial.evaluation.evidence.heldout if trial.evaluation else None
 
 
 def _rows(trial: Trial) -> tuple[Comparison, ...]:

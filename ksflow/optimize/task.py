@@ -20,10 +20,9 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.optimize.examples import Parts, Source, gather
 from ksflow.optimize.metrics import Judge
-from ksflow.protocols import Asks, calling
+from ksflow.protocols import MODEL_STAGES, Asks, calling
 from ksflow.records import Problem
 
-STAGES = ("selector", "designer", "writer", "verifier", "digester")
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
 """Words of the command line for budgets that are kept here."""
 
@@ -102,7 +101,7 @@ def prepare(words: Sequence[str]) -> Task:
             "and has at most optimize.evaluations kernels judged"
         )
     cfg = compose.compose(overrides, "optimize")
-    for key, valid in (("stage", STAGES), ("optimizer", [*cfg.optimizers])):
+    for key, valid in (("stage", MODEL_STAGES), ("optimizer", [*cfg.optimizers])):
         if cfg[key] not in valid:
             raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
     settings: Settings = compose.build(cfg.optimize)

@@ -124,8 +124,7 @@ def load(
 def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "triton")) -> Kernel:
     """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
     given = Path(path).expanduser()
-    files = _in_folder(given) if given.is_dir() else [given]
-    file = files[0]
+    file, *beside = _in_folder(given) if given.is_dir() else [given]
     if file.suffix not in LANGUAGES:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
     text = read_text(file)
@@ -136,7 +135,9 @@ def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "tri
         number, line = wrong
         raise ConfigError(f"{file}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
     try:
-        return Kernel(found, {one.name: read_text(one) for one in files}, f"given as {given.name}")
+        return Kernel(
+            found, {file.name: text, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
+        )
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
 
@@ -209,13 +210,13 @@ def _cases(
     spec: Mapping[str, Any], wanted: str, params: Mapping[str, Scalar], target: Target | None, root: Path
 ) -> tuple[tuple[Case, ...], tuple[Case, ...], tuple[Case, ...]]:
     """The tests, the benchmarks, and the shapes that are held out."""
-    sets = _without_held_out(spec["cases"])
+    sets = {name: picked for name, picked in spec["cases"].items() if name != "heldout"}
     if wanted == "auto":
         small = "cpu" in sets and not (target and target.kind == "gpu")
         wanted = "cpu" if small else "leaderboard" if "leaderboard" in sets else "tests"
     if wanted not in sets:
         raise ConfigError(f"{root.name} has no case set {wanted!r}; {suggest(wanted, ['auto', *sets])}")
-    picked = spec["cases"][wanted]
+    picked = sets[wanted]
     if isinstance(picked, dict):
         tests, benchmarks, held = (picked.get(kind, []) for kind in ("tests", "benchmarks", "heldout"))
     else:

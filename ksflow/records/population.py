@@ -9,7 +9,7 @@ from itertools import accumulate, islice
 from typing import Any
 
 from ksflow.records.evaluations import Verdict
-from ksflow.records.evidence import Claim, HeldOut, Ratio
+from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
 from ksflow.records.trials import Choice, PlannedRound, Step, Trial
@@ -64,7 +64,7 @@ class Population:
     @cached_property
     def held_out(self) -> tuple[Trial, ...]:
         """Those that were judged on held-out shapes."""
-        return tuple(filter(_held_out, self.trials))
+        return tuple(trial for trial in self.trials if trial.held_out)
 
     @cached_property
     def tied(self) -> tuple[Trial, ...]:
@@ -102,7 +102,7 @@ class Population:
             ranked = (*ranked[:place], trial, *ranked[place:])
         incumbents = _incumbents(self.best_so_far[at - 1] if at else None, later)
         known = {"by_id": {**self.by_id, trial.id: trial}, "ranked": ranked}
-        known |= {"held_out": (*self.held_out, *filter(_held_out, [trial]))}
+        known |= {"held_out": (*self.held_out, trial) if trial.held_out else self.held_out}
         grown.__dict__.update(known, best_so_far=(*self.best_so_far[:at], *incumbents))
         return grown
 
@@ -149,14 +149,9 @@ class Population:
         return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
 
 
-def _held_out(trial: Trial) -> HeldOut | None:
-    return trial.evaluation.evidence.heldout if trial.evaluation else None
-
-
 def _wrong(trial: Trial) -> bool:
     """Whether it is known to be wrong on a held-out shape."""
-    found = _held_out(trial)
-    return bool(found and found.wrong)
+    return bool(trial.held_out and trial.held_out.wrong)
 
 
 def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:

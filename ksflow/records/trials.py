@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from ksflow.records.base import Record
 from ksflow.records.evaluations import Evaluation
+from ksflow.records.evidence import HeldOut
 from ksflow.records.kernels import Kernel
 
 
@@ -183,6 +184,11 @@ class Trial(Record):
         """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
         repeat = self.evaluation.evidence.repeat if self.evaluation else None
         return repeat.of if repeat else ""
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """How it did on held-out shapes; None where it was not judged there."""
+        return self.evaluation.evidence.heldout if self.evaluation else None
 
     @property
     def verdict(self) -> str:

@@ -103,7 +103,7 @@ class Headline:
     @property
     def held_out(self) -> str:
         """How the winner did on held-out shapes, which is for people; empty where it was not judged there."""
-        held = self.best.evaluation.evidence.heldout if self.best.evaluation else None
+        held = self.best.held_out
         over = self.known.by_id.get(held.over.id) if held and held.over and not held.wrong else None
         return f"{held}{f' over {called(over)}' if over else ''}" if held else ""
 

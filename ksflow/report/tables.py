@@ -242,8 +242,7 @@ def _scores(
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     """What a table says below a kernel's name."""
-    found = trial.evaluation
-    held = found.evidence.heldout if found else None
+    found, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
     return list(filter(None, (str(approval or ""), "not ranked" if found and found.unranked else "", wrong)))
 
@@ -274,8 +273,7 @@ def _not_the_fastest(best: Trial, population: Population) -> str:
 
 def _doubt(first: Trial, best: Trial) -> str:
     """What keeps the one with the lower score from being the winner."""
-    held = first.evaluation.evidence.heldout if first.evaluation else None
-    if held and held.wrong:
+    if (held := first.held_out) and held.wrong:
         return f"is {held}"
     found = duel(first, best)
     if found.row and not found.row.ranked:

@@ -75,7 +75,7 @@ def _verdict(trial: Trial, claimed: Headline | None) -> Text:
         label.append(f"{ratio or f'{us(found.score_us)} µs'} ")
     if claimed and (place := claimed.place(trial)):
         label.append(f"{place} ", "bold green")
-    if found and (held := found.evidence.heldout) and held.wrong:
+    if (held := trial.held_out) and held.wrong:
         label.append(f"{held} ", "red")
     if found and trial.stale:
         label.append(f"(another {trial.stale}: {found.judge or 'unknown judge'} on {found.target}) ", "dim")

@@ -55,12 +55,12 @@ def as_code(text: str) -> str:
 
 def as_files(text: str) -> str:
     """The same for a main file with others below it as `MORE_FILES` says, each of which may have Markdown around it."""
-    main, *rest = _PART.split(text)
-    if not rest:
-        return ended(as_code(text))
     try:
         return ended(as_code(text))
     except ValueError:
+        main, *rest = _PART.split(text)
+        if not rest:
+            raise
         parts = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
         below = (f"===== {name} ====={removed or ''}\n{body and ended(as_code(body))}" for name, removed, body in parts)
         return (main and ended(as_code(main))) + "".join(below)
