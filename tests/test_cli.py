@@ -86,8 +86,8 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
-    words = ("loop.evaluations=4", "designer=rules,random", "selector=fastest,tournament")
-    done = ksflow(tmp_path, "-m", *DRY, *words, COLUMNS="250")
+    words = ("loop.evaluations=8", "designer=rules,random", "selector=fastest,tournament")
+    done = ksflow(tmp_path, "-m", *DRY, *words)
     assert done.returncode == 0, done.stderr
     table = done.stdout[done.stdout.index("sweep") :]
     for name in ("designer=rules,selector=fastest", "designer=random,selector=tournament"):

@@ -154,6 +154,7 @@ def test_a_figure_above_the_data_sheet_is_flagged():
 
 
 def test_a_claim_is_settled_by_a_probe_that_measures_its_figure(bench, tmp_path, monkeypatch):
+    bench(probe().problem, probe().kernel)  # has measured the machine, with the shipped probes
     monkeypatch.setattr(probes, "ready", lambda: (probe(),))
     claim = "The addition latency is 1 ms."
     doubted = Note("Additions", claim, ("a book",), challenge="really?")
