@@ -20,9 +20,9 @@ SHOWS = {
         r"written to runs/best/column_sums/main/",
     ],
     "own_stage": [
-        r"\n4 experiments in ",
-        r'"by": "designer=one_at_a_time"',
         r"\n2 experiments in ",
+        r'"by": "designer=one_at_a_time"',
+        r"\n1 experiments? in ",
         r"\w{7} writer=rewrite: openai/my-model\n",
     ],
     "sweep": [
@@ -63,7 +63,7 @@ def test_an_example_does_what_its_page_says(name: str, tmp_path: Path) -> None:
         start_new_session=True,
     ) as typed:
         try:
-            said, _ = typed.communicate(timeout=400)
+            said, _ = typed.communicate(timeout=590)
         except subprocess.TimeoutExpired:
             os.killpg(typed.pid, signal.SIGKILL)
             raise

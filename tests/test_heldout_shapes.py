@@ -1,5 +1,7 @@
 """Shapes that are held out: a leader is judged on them, people read how it did, and no model is shown any of it."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,6 @@ from kernels import get_local_kernel
 from test_cli import ksflow
 
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage
 from ksflow.problem.loader import load
 
 PROBLEM = """
@@ -74,10 +75,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> None:
-    words = ["problem=./twice", "loop.evaluations=0", "run=one"]
-    done = ksflow(folder.parent, *words)
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stderr.split())
+    for _ in range(3):  # so busy a machine that a kernel cannot be ranked is told as such
+        done = ksflow(folder.parent, "problem=./twice", "loop.evaluations=0", "run=one")
+        assert done.returncode == 0, done.stderr
+        said = " ".join(done.stderr.split())
+        if "not ranked" not in said:
+            break
+        shutil.rmtree(folder.parent / "runs")
     assert "winner 00003: x" in said
     assert "right on 2 of 2 held-out shapes, there x" in said
     assert "00002 has a lower score than the winner 00003, but is wrong on 1 of 2 held-out shapes: 16385" in said
@@ -97,17 +101,12 @@ def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> Non
     assert "It is right on 2 of 2 held-out shapes" in (hub / "README.md").read_text()
     assert "| 32768 (held out) |" in (hub / "README.md").read_text()
 
-    # another session, whose models are told of all that is on record
-    later = ksflow(folder.parent, "problem=./twice", "run=one", "llm=dummy", "loop.evaluations=1")
-    assert later.returncode == 0, later.stderr
-    lineage = Lineage(folder.parent / "runs/lineage.git", "twice", "one", create=False)
-    store = lineage.store
-    asked = list(store.history("refs/ksflow/twice/one/calls"))
-    calls = [store.read(f"{name}:call.json").decode() for name in asked if "call.json" in store.entries(name)]
-    lineage.close()
-    assert any("16384" in call for call in calls)
-    for secret in ("16385", "32768", "held-out", "heldout"):
-        assert not any(secret in call for call in calls)
+    # what a model would be told now
+    for stage in ("selector", "designer"):
+        asked = ksflow(folder.parent, "prompt", stage, "problem=./twice", "run=one", "llm=dummy")
+        assert asked.returncode == 0, asked.stderr
+        assert "16384" in asked.stdout
+        assert not re.search("16385|32768|held-out|heldout", asked.stdout)
 
 
 def test_one_that_wins_though_it_is_wrong_there_is_told_as_such(folder: Path) -> None:
