@@ -186,7 +186,7 @@ def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, again
 def _code(evaluation: Evaluation) -> int:
     """What is judged without being timed, as by evaluator=static, has nothing against it."""
     fine = evaluation.accepted or evaluation.verdict is Verdict.UNTIMED
-    return 3 if evaluation.verdict is Verdict.HARNESS else 0 if fine else 1
+    return 3 if evaluation.verdict in (Verdict.HARNESS, Verdict.DISPUTED) else 0 if fine else 1
 
 
 @contextmanager

@@ -54,6 +54,7 @@ class Host:
         native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
+        told = kernel.get("interpret", {})
         return SandboxSpec(
             zygote=self.light if native and not mode.endswith("torch") else self.torch,
             language=kernel["language"],
@@ -64,7 +65,7 @@ class Host:
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.sandbox_core,
             level=self.level,
-            extra={**kernel.get("interpret", {}), "extra": list(self.device.get("folders", ()))},
+            extra={**told, "extra": [*self.device.get("folders", ()), *told.get("extra", ())]},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
         )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ksflow.errors import one_line
-from ksflow.records import Experiment, Population, Trial, Verdict, base_of, first_attempt, speedup
+from ksflow.records import Experiment, Population, Trial, base_of, first_attempt, speedup
 
 FEW = 8
 """With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
@@ -86,7 +86,7 @@ def _prediction(first: Trial, last: Trial, population: Population) -> Prediction
     evaluation, experiment = last.evaluation, first.experiment
     assert experiment is not None
     if evaluation is None or not evaluation.accepted:
-        judged = evaluation is not None and evaluation.verdict not in (Verdict.HARNESS, Verdict.UNTIMED)
+        judged = evaluation is not None and not evaluation.verdict.blameless
         return Prediction(first.id, first.by, experiment, None) if last.failure or judged else None
     base = base_of(first, population.by_id)
     found = speedup(last, base) if base and not evaluation.unranked else None

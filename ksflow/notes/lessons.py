@@ -141,7 +141,7 @@ class _History:
 
 def _wrong(evaluation: Evaluation) -> bool:
     """Whether it was rejected by its own fault."""
-    return not evaluation.accepted and evaluation.verdict not in (Verdict.UNTIMED, Verdict.HARNESS, Verdict.TIMEOUT)
+    return not (evaluation.accepted or evaluation.verdict.blameless or evaluation.verdict is Verdict.TIMEOUT)
 
 
 def _from_row(row: Ratio | None) -> tuple[float, int] | None:

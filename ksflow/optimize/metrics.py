@@ -50,8 +50,9 @@ _NEUTRAL = 0.5
 _BRIEF, _LONG = 60, 300  # words of a note
 
 
-UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5 + reward.SLOWEST}
-"""Rewards by verdicts that training leaves out: one may be the machine's fault, the other lacks a time."""
+NO_TIME = (Verdict.UNTIMED, Verdict.DISPUTED)
+UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], **dict.fromkeys(NO_TIME, 0.5 + reward.SLOWEST)}
+"""Rewards by verdicts that training leaves out: one may be the machine's fault, others lack a time."""
 
 
 def graded(found: Evaluation, gain_percent: float | None) -> float:
@@ -265,7 +266,7 @@ def _verdict(found: Evaluation) -> str:
 
 def verifier(found: Evaluation) -> Grader:
     """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
-    refused_by_judge = not found.accepted and found.verdict is not Verdict.UNTIMED
+    refused_by_judge = not found.accepted and found.verdict not in NO_TIME
 
     def grade(review: Review | None, refused: str) -> Grade:
         if review is None:

@@ -92,7 +92,7 @@ def has_failed(trial: Trial) -> bool:
 
 def untimed(trial: Trial) -> bool:
     """Nothing is wrong with it, but there was no device to time it on."""
-    return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
+    return trial.evaluation is not None and trial.evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED)
 
 
 def _fitting(

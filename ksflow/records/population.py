@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import accumulate, islice
 from typing import Any
 
-from ksflow.records.evaluations import Verdict
 from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
@@ -16,8 +15,6 @@ from ksflow.records.trials import Choice, PlannedRound, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """So many failures are told to a writer, of so many of the newest trials."""
-_BLAMELESS = (Verdict.HARNESS, Verdict.UNTIMED)
-"""Nothing is wrong with the kernel."""
 _NEAR = 8
 """Kernels of the best scores, whose own records are asked whether they are faster than the incumbent."""
 
@@ -187,9 +184,7 @@ def duel(trial: Trial, incumbent: Trial) -> Duel:
 
 def _has_failed(trial: Trial) -> bool:
     evaluation = trial.evaluation
-    return (
-        bool(trial.failure) if evaluation is None else not evaluation.accepted and evaluation.verdict not in _BLAMELESS
-    )
+    return bool(trial.failure) if evaluation is None else not (evaluation.accepted or evaluation.verdict.blameless)
 
 
 def _rank(trial: Trial) -> tuple[float, str]:

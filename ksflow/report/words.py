@@ -19,7 +19,14 @@ from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
 from ksflow.source.tunables import values
 
-STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
+STYLE = {
+    "accept": "green",
+    "failed": "red",
+    "compile-error": "yellow",
+    "untimed": "cyan",
+    "disputed": "magenta",
+    "stale": "dim",
+}
 _BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
 _HANG = 2
 """Columns by which the rest of a long line is indented."""

@@ -1,8 +1,8 @@
 """`StaticEvaluator`: compile for a GPU that is not here, and say what the compiler says. Nothing is timed.
 
 Covered: compile errors, launch lines that do not hold, registers, spills, shared memory, occupancy, matrix
-instructions; where an emulator knows the language, whether the kernel is right. NOT covered: speed, and all that only a
-device shows.
+instructions; where an emulator knows the language, whether the kernel is right, of AMD's chips by a second one that
+runs the machine code (rocjitsu, where it is installed). NOT covered: speed, and all that only a device shows.
 """
 
 import re
@@ -50,7 +50,9 @@ class StaticEvaluator(Evaluator):
     def fingerprint(self) -> str:
         """The target, and every compiler that was found for it."""
         found = compilers.versions(self.target)
-        return "-".join([self.target.fingerprint, *(name or f"no-{language}" for language, name in found.items())])
+        second = self._emulator.rocjitsu.version if self.target.march.startswith("gfx") else ""
+        names = [name or f"no-{language}" for language, name in found.items()]
+        return "-".join(filter(None, [self.target.fingerprint, *names, second]))
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
@@ -62,23 +64,42 @@ class StaticEvaluator(Evaluator):
             return self._verdict(verdict, made.reason, Evidence(log=made.log))
         compiled = parse(tuple[CompiledKernel, ...], list(made.resources))
         evidence = Evidence(made=made.mode, compiler=compiled, log=made.log)
-        try:
-            found = self._emulator(problem, kernel, self.target.march)
-        except ValueError as error:
-            evidence = replace(evidence, emulated=f"not emulated: {error}")
-            return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}; nothing was timed", evidence)
-        if found.verdict is not Verdict.UNTIMED:
-            # what the emulator said last before it gave up stands in place of the signal that it gave up with
-            said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
-            reason = found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason
-            why = f"emulated on the CPU: {reason}"
-            log = made.log or found.evidence.log
-            found = found.with_evidence(made=made.mode, compiler=compiled, log=log)
-            return self._verdict(found.verdict, why, found.evidence)
-        evidence = replace(evidence, emulated="right on the CPU at small shapes", checked=found.evidence.checked)
-        return self._verdict(
-            Verdict.UNTIMED, f"{self._summary(made, compiled)}; right where emulated; nothing was timed", evidence
+        found, why = self._emulated(problem, kernel)
+        second, why_no_second = self._second_word(problem, kernel)
+        words = [_word(found, "right on the CPU at small shapes") or f"not emulated: {why}"]
+        words += (
+            [f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}"] if second or why_no_second else []
         )
+        evidence = replace(evidence, emulated="; ".join(words))
+        given = [one for one in (found, second) if one]
+        wrong = [one for one in given if one.verdict is not Verdict.UNTIMED]
+        if wrong and len(wrong) < len(given):
+            return self._verdict(Verdict.DISPUTED, f"emulators disagree: {'; '.join(words)}", evidence)
+        if wrong:
+            by = "emulated on the CPU" if found else "in rocjitsu"
+            kept = wrong[0].with_evidence(made=made.mode, compiler=compiled, log=made.log or wrong[0].evidence.log)
+            kept = kept.with_evidence(emulated=evidence.emulated) if second else kept
+            return self._verdict(wrong[0].verdict, f"{by}: {_reason(wrong[0])}", kept.evidence)
+        right = "; right where emulated" if found else ""
+        right += "; right in rocjitsu, instruction by instruction" if second else ""
+        evidence = replace(evidence, checked=given[0].evidence.checked if given else ())
+        return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}{right}; nothing was timed", evidence)
+
+    def _emulated(self, problem: Problem, kernel: Kernel) -> tuple[Evaluation | None, str]:
+        """What the emulator of sources says, or why it says nothing."""
+        try:
+            return self._emulator(problem, kernel, self.target.march), ""
+        except ValueError as error:
+            return None, str(error)
+
+    def _second_word(self, problem: Problem, kernel: Kernel) -> tuple[Evaluation | None, str]:
+        """What rocjitsu says of the machine code, or why it says nothing; nothing at all where it is not installed."""
+        if kernel.language not in ("hip", "triton") or not self._emulator.rocjitsu.version:
+            return None, ""
+        try:
+            return self._emulator.rocjitsu(problem, kernel, self.target), ""
+        except ValueError as error:
+            return None, str(error)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
@@ -111,3 +132,16 @@ class StaticEvaluator(Evaluator):
 
     def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
         return Evaluation(verdict, reason, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
+
+
+def _word(found: Evaluation | None, right: str) -> str:
+    """An emulator's, in words; empty where it has none."""
+    if found is None:
+        return ""
+    return right if found.verdict is Verdict.UNTIMED else f"{found.verdict}, {_reason(found)}"
+
+
+def _reason(found: Evaluation) -> str:
+    """What the emulator said last before it gave up stands in place of the signal that it gave up with."""
+    said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
+    return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason

@@ -8,6 +8,7 @@ arguments where all of them declare their shape. NOT covered: kernels in host mo
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from ksflow.compilers.emulator import source
 from ksflow.compilers.emulator.source import DEVICE_HEADERS
@@ -15,7 +16,10 @@ from ksflow.hardware.cost_model import extents
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Scalar
 from ksflow.source.launches import CasePlan, parse, plan_cases
 
-__all__ = ["DEVICE_HEADERS", "emulated"]
+__all__ = ["DEVICE_HEADERS", "SELFTEST", "emulated"]
+
+SELFTEST = Path(__file__).with_name("selftest")
+"""What another emulator of machine code has to get right before it is asked."""
 
 _FNUZ = ("gfx940", "gfx941", "gfx942")
 """Chips whose 8-bit floats are the fnuz ones."""

@@ -1,0 +1,85 @@
+"""AMD machine code on a CPU, in AMD's instruction-set emulator rocjitsu: for checking results, never for times.
+
+Each call is a process of its own: `kfd.py` under rocjitsu, its race detector on. Standard library only.
+"""
+
+import json
+import mmap
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
+
+CODE, CONFIG, PROGRAM = "kernel.json", "config.json", "kfd.py"
+"""The files that a kernel comes with here: its device container, rocjitsu's configuration, what launches it."""
+_RACE = re.compile(r"^(?:Race on|RACE ).*|^ *==>.*", re.MULTILINE)
+_TOLD = 3
+_LONGEST = 4000
+
+
+class Rocjitsu:
+    """A Runner. `rocjitsu` in the order: the program; `deadline_s`: of a call."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self._command = [order["rocjitsu"], "--config", CONFIG, "--", sys.executable, "-I", PROGRAM]
+        self._deadline_s = order["deadline_s"]
+        with open(CODE, encoding="utf-8") as file:
+            self._plans = json.load(file)["plans"]
+
+    def stage(self, case: Json, inputs: mmap.mmap, outputs: mmap.mmap) -> list[Call]:
+        """One ready call per slot."""
+        plan = self._plans[case["name"]]
+        order = {
+            "launches": plan["launches"],
+            "workspaces": plan["workspaces"],
+            "tensors": [piece["bytes"] for piece in case["pieces"]],
+            "deadline_s": self._deadline_s,
+        }
+
+        def ready(slot: int) -> Callable[[], None]:
+            regions = [
+                memoryview((inputs, outputs)[piece["out"]])[start : start + piece["bytes"]]
+                for piece in case["pieces"]
+                for start in [slot * case["pitch"][piece["out"]] + piece["offset"]]
+            ]
+            return partial(self._run, order, regions)
+
+        return [ready(slot) for slot in range(case["slots"])]
+
+    def _run(self, order: Json, regions: list[memoryview]) -> None:
+        """WrongResult for a race. RuntimeError where the kernel did not come to its end, whoever is to blame."""
+        with open("order.json", "w", encoding="utf-8") as file:
+            json.dump(order, file)
+        with open("memory.bin", "wb") as memory:
+            memory.writelines(regions)
+        if os.path.exists("done"):
+            os.remove("done")
+        environment = {**os.environ, "RJ_RACE": "1"}
+        try:
+            ended = subprocess.run(
+                self._command,
+                env=environment,
+                timeout=self._deadline_s + 10,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"rocjitsu does not end in {self._deadline_s:g} s") from None
+        text = ended.stdout.decode("utf-8", "replace")
+        if found := _RACE.findall(text):
+            lines = [" ".join(line.split()) for line in found if not line.startswith("RACE ")] or found
+            raise WrongResult(f"race: {'; '.join(lines[:_TOLD])}")
+        if not os.path.exists("done"):
+            last = (text.strip().splitlines() or ["it said nothing: an instruction that it does not know?"])[-1]
+            print(text[-_LONGEST:])  # noqa: T201 - the sandbox's log
+            raise RuntimeError(f"rocjitsu ended with status {ended.returncode} before the kernel did; {last[:300]}")
+        with open("memory.bin", "rb") as memory:
+            for region in regions:
+                region[:] = memory.read(len(region))
