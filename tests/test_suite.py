@@ -21,8 +21,12 @@ from ksflow.cli import verbs
 from ksflow.cli.suite import Session, suite
 from ksflow.config.members import Suite, members, of_multirun
 from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.problem.loader import load
+from ksflow.prompts import render
 from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import results, scores
+from ksflow.source.answer import rewritten
 
 SCALE = """import torch
 
@@ -451,3 +455,74 @@ def test_what_would_fail_every_member_is_said_once(
     with pytest.raises(ConfigError, match="go to a folder you can write to"):
         suite([], ["problem=softmax"])
     assert capsys.readouterr().out == ""
+
+
+PYTHON = """import numpy as np
+
+BLOCK = 16  # tune: 8 16 32 64
+UNROLL = 1  # tune: 1 2 4
+
+
+def custom_kernel(data):
+    x, y = (tensor.numpy() for tensor in data)
+    for row in range(0, len(x), BLOCK):
+        e = np.exp(x[row : row + BLOCK] - x[row : row + BLOCK].max(1, keepdims=True))
+        y[row : row + BLOCK] = e / e.sum(1, keepdims=True)
+    return data[1]
+"""
+
+
+@pytest.mark.slow
+def test_languages_side_by_side_then_the_fastest_for_as_much_again(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(PYTHON)
+    words = ["suite=bakeoff", "recipe=dry_run", "problem=softmax", "language=cpp,python,hip", "suite.finalists=1"]
+    more = ["seed_kernels=rows.py", "loop.evaluations=6", "loop.confirm=false", "digester=none", "suite.minutes=30"]
+    command = [sys.executable, "-m", "ksflow", "suite", *words, *more]
+    environment = {**os.environ, "COLUMNS": "160"}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+
+    done = run()
+    assert done.returncode == 1, done.stderr  # one lane has no compiler here, which stops no other
+    assert "language=hip: failed: language=hip: softmax takes here: python, cpp" in done.stderr
+    report = json.loads((tmp_path / "runs/suites/bakeoff/report.json").read_text())
+    first, second, failed = report["rows"]
+    assert failed["state"] == "failed"
+    assert first["final"]
+    assert f"{first['member']} goes on for as much again" in done.stderr
+    assert (first["trials"], second["trials"]) == (12, 6)
+    assert first["figures"]["us"] < second["figures"]["us"]
+    assert sum(first["verdicts"].values()) == 12
+    for row in (first, second):
+        language = row["member"].removeprefix("language=")
+        assert [*row["figures"]["baselines"]] == ["00_numpy.py", "00_torch.py"]
+        with contextlib.closing(Lineage(tmp_path / "runs/lineage.git", "softmax", row["run"])) as lineage:
+            new = [t.kernel.language for t in lineage.all_trials() if t.origin is not Origin.SEED and t.kernel]
+        assert {*new} == {language}
+    assert "bakeoff" in done.stdout
+    again = run()
+    assert "goes on for as much again" not in again.stderr
+    assert [
+        row.get("trials") for row in json.loads((tmp_path / "runs/suites/bakeoff/report.json").read_text())["rows"]
+    ][:2] == [12, 6]
+
+
+def test_a_model_is_asked_for_the_lanes_language_whatever_the_base_is_in() -> None:
+    lane = load("softmax").keeping_to("cpp")
+    assert [seed.name for seed in lane.seeds] == ["00_numpy.py", "00_torch.py", "01_naive.cpp", "02_rows.cpp"]
+    assert "Languages that a kernel may be in: cpp." in render.task(lane)
+    base = lane.seeds[0].kernel
+    text = render.interface(lane, base)
+    assert "The answer is in cpp, whatever the base is in: the first line of the file then gives its name" in text
+    assert "`// file: kernel.cpp`" in text
+    with pytest.raises(ValueError, match=r"is python; the task takes: cpp"):
+        rewritten(base, PYTHON, lane.writable, "")
+    assert rewritten(base, "// file: kernel.cpp\nvoid custom_kernel() {}", lane.writable, "").language == "cpp"
+
+
+def test_a_bakeoff_wants_variants() -> None:
+    with pytest.raises(
+        ConfigError, match="suite=bakeoff compares variants: name some, such as language=cuda,triton,python"
+    ):
+        suite([], ["suite=bakeoff", "problem=softmax"])

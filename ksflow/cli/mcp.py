@@ -36,7 +36,7 @@ from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
 from ksflow.protocols import Evaluator
-from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
+from ksflow.records import Experiment, Kernel, Origin, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
@@ -106,7 +106,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
         yield
 
     cfg = compose.compose(overrides)
-    problem: Problem = compose.build(cfg.problem)
+    problem = compose.problem(cfg)
     evaluate = compose.evaluator(cfg)
     opened: Callable[..., Lineage] = partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
     lineage = opened()

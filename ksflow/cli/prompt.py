@@ -33,7 +33,7 @@ def prompt(words: list[str], overrides: list[str]) -> int:
     given = ["sections=true" if word == "--sections" else word for word in overrides]
     own, rest = keys.own_options(given, "sections")
     cfg = compose.without_keys(compose.compose(rest))
-    problem: Problem = compose.build(cfg.problem)
+    problem = compose.problem(cfg)
     with opened(cfg, problem.name) as lineage:
         lineage.expect_as_recorded()
         if not lineage.population().ranked:

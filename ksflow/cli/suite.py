@@ -11,6 +11,7 @@ finished is kept below `runs/suites/NAME`, and the same command goes on with the
 
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
@@ -52,6 +53,8 @@ def suite(words: list[str], overrides: list[str]) -> int:
     cfg = compose.compose([*parts, *own], "suite")
     plan: Suite = compose.build(cfg.suite)
     made = members(plan, [*parts, *(word for word in given if word not in own)])
+    if plan.finalists and len({member.variant for member in made}) < 2:
+        raise ConfigError(f"suite={plan.name} compares variants: name some, such as language=cuda,triton,python")
     _possible(plan, made)
     with _alone(plan) as folder:
         return Session(plan, made, folder, report.console(stderr=True)).run()
@@ -96,6 +99,7 @@ class Session:
         self._stopped = False
         for member in made:
             member.row = self._read(member)
+            member.final = member.row.get("final", False)
             if member.row.get("state") == "begun":
                 member.row["usd"] = _paid(member)
                 member.row["wall_s"] = round(member.row.get("wall_s", 0.0) + self._lasted(member), 1)
@@ -103,7 +107,7 @@ class Session:
     def run(self) -> int:
         """Until all are through, the budget is spent or the user has had enough."""
         self._say_what()
-        waiting = [member for member in self.members if not member.settled]
+        waiting = [member for member in self.members if not member.settled] or self._finalists()
         running: list[Member] = []
         columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
         with (
@@ -116,6 +120,8 @@ class Session:
                 done = sum(member.settled for member in self.members)
                 keys = ", ".join(member.key for member in running)
                 bar.update(task, completed=done, description=f"{done} of {len(self.members)}, now {keys}")
+                if not (running or waiting or self._stopped):
+                    waiting += self._finalists()
         return self._end(waiting)
 
     def _say_what(self) -> None:
@@ -125,6 +131,21 @@ class Session:
         whole = f"{' and '.join(caps)} for all together" if caps else "no budget for all together"
         head = f"suite of {len(self.members)}: {whole}"
         self.console.print(f"{head}; kept in {self.folder}, the same command goes on", soft_wrap=True, markup=False)
+
+    def _finalists(self) -> list[Member]:
+        """The fastest variants of each problem, of those with a new kernel; none where some have gone on already."""
+        groups: dict[str, list[Member]] = {}
+        for member in self.members if self.plan.finalists else ():
+            if member.row.get("figures", {}).get("right"):
+                groups.setdefault(member.row["problem"], []).append(member)
+        found = []
+        for group in groups.values():
+            if not any(member.final for member in group):
+                found += sorted(group, key=lambda member: float(member.row["figures"]["us"]))[: self.plan.finalists]
+        for member in found:
+            member.final = True
+            self.console.print(f"{member.key} goes on for as much again", markup=False, soft_wrap=True)
+        return found
 
     def _turn(self, waiting: list[Member], running: list[Member]) -> None:
         while waiting and len(running) < self.plan.at_once and self._go_on():
@@ -182,17 +203,22 @@ class Session:
         return max(self.plan.minutes - (time.monotonic() - self.started) / 60, 0.0)
 
     def _shares(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> list[str]:
-        """An even share for each that has not begun, no more than its own words allow."""
-        loop = compose.build(compose.compose(list(member.words)).loop)
+        """An even share for each that has not begun, no more than its own words allow; of the half of the budget that
+        variants have before the finals, and finalists there, the same for all."""
+        loop, plan = compose.build(compose.compose(list(member.words)).loop), self.plan
+        alike = sum(one.final or not member.final for one in self.members)
         found = []
-        if (usd := self._usd()) is not None:
-            member.usd = min(usd / len(waiting), loop.caps.get("usd", usd))
+        if (usd := self._usd()) is not None and plan.usd is not None:
+            even = plan.usd / 2 / alike if plan.finalists else usd
+            member.usd = min(usd / len(waiting), even, loop.caps.get("usd", usd))
             found.append(f"loop.usd={member.usd:.6f}")
-        if (minutes := self._minutes()) is not None:
-            turns = -(-(len(waiting) + len(running)) // self.plan.at_once)
-            found.append(f"loop.minutes={min(minutes / turns, loop.caps.get('minutes', minutes)):.4f}")
+        if (minutes := self._minutes()) is not None and plan.minutes is not None:
+            turns, all_turns = (-(-count // plan.at_once) for count in (len(waiting) + len(running), alike))
+            even = plan.minutes / 2 / all_turns if plan.finalists else minutes
+            found.append(f"loop.minutes={min(minutes / turns, even, loop.caps.get('minutes', minutes)):.4f}")
         if member.row and "evaluations" in loop.caps:
-            found.append(f"loop.evaluations={max(int(loop.caps['evaluations']) - _judged(member), 0)}")
+            most = int(loop.caps["evaluations"]) * (2 if member.final else 1)
+            found.append(f"loop.evaluations={max(most - _judged(member), 0)}")
         return found
 
     # -- members ---------------------------------------------------------------------------------
@@ -265,8 +291,10 @@ class Session:
             for member in self.members
         ]
         rows = [{**_known(member), **row} for member, row in zip(self.members, rows, strict=True)]
+        if self.plan.finalists:
+            rows.sort(key=lambda row: row.get("figures", {}).get("us") or math.inf)
         file = scores.keep(self.folder, self.plan.name, rows)
-        scores.show(report.console(), rows)
+        scores.show(report.console(), rows, self.plan.name if self.plan.finalists else "suite")
         self.console.print(f"written to {file}", soft_wrap=True, markup=False)
         if self._stopped:
             raise KeyboardInterrupt
@@ -276,7 +304,8 @@ class Session:
 def _known(member: Member) -> Json:
     """What a row says of a member whatever became of it."""
     folder = compose.PLAIN.sub("_", member.variant)
-    return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder}
+    final = {"final": True} if member.final else {}
+    return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder, **final}
 
 
 def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":

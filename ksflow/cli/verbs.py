@@ -70,7 +70,7 @@ def search(cfg: DictConfig) -> Outcome:
     console = report.console(stderr=True)
     evaluate = compose.evaluator(cfg)
     evaluate.start()
-    problem: Problem = compose.build(cfg.problem)
+    problem = compose.problem(cfg)
     tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
     recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
@@ -158,7 +158,7 @@ def _best_folder(lineage: Lineage) -> Path:
 def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
     files = [cfg.seed_kernels] if isinstance(cfg.seed_kernels, str) else list(cfg.seed_kernels or ())
     own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
-    return (*problem.seeds, *own)
+    return (*problem.seeds, *(seed for seed in own if not problem.lane or seed.kernel.language == problem.lane))
 
 
 def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmStart:

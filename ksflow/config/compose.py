@@ -190,6 +190,15 @@ def build(node: DictConfig) -> Any:
         raise _explain(error) from error
 
 
+def problem(cfg: DictConfig) -> Problem:
+    """What is to be made fast, by kernels of one language where `language` says so. ConfigError."""
+    found: Problem = build(cfg.problem)
+    try:
+        return found.keeping_to(cfg.language) if cfg.language else found
+    except ValueError as error:
+        raise ConfigError(f"language={cfg.language}: {error}") from error
+
+
 def evaluator(cfg: DictConfig) -> Evaluator:
     """The configured judge; a plain function will do."""
     return as_evaluator(build(cfg.evaluator))

@@ -34,7 +34,8 @@ class Suite:
     words: what the command line's words are added to. name: of the run and of the folder. usd: what models may cost,
     all calls of the command together; minutes: of one call. A member may spend an even share of what is left. at_once:
     members at the same time, for an evaluator that has several devices or workers. needs: keys of folders that the
-    command line must name.
+    command line must name. finalists: how many variants of each problem, the fastest, go on for as much again once all
+    are through; half of the budget is kept for them.
     """
 
     words: Sequence[str] = ()
@@ -43,6 +44,7 @@ class Suite:
     usd: float | None = None
     minutes: float | None = None
     at_once: int = 1
+    finalists: int = 0
 
     def __post_init__(self) -> None:
         if self.at_once < 1:
@@ -61,6 +63,8 @@ class Member:
     row: Json = field(default_factory=dict)
     usd: float = 0.0
     """What it may spend, while it runs."""
+    final: bool = False
+    """Whether it goes on for as much again."""
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -71,7 +75,8 @@ class Member:
     @property
     def settled(self) -> bool:
         """Whether it has been run to its end."""
-        return self.row.get("state") == "finished" and self.row.get("words") == list(self.words)
+        done = self.row.get("state") == "finished" and self.row.get("words") == list(self.words)
+        return done and self.row.get("final", False) >= self.final
 
 
 def members(plan: Suite, words: Sequence[str]) -> list[Member]:

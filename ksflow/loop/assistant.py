@@ -232,7 +232,7 @@ class Assistant:
         return self._ask(written.id, f"kernel {written.id}", answer)
 
     def _check_language(self, kernel: Kernel) -> None:
-        valid = self.run.problem.languages
+        valid = self.run.problem.writable
         if kernel.language not in valid:
             raise ConfigError(f"language {kernel.language!r} is none of this problem's: {', '.join(valid)}")
 

@@ -87,8 +87,10 @@ def digest(run: Run, begun: Round) -> Notes:
 def select(run: Run, known: Population, begun: Round) -> Choice:
     """Pick base and reference, and keep the choice."""
     run.tell(Began(Step.SELECT))
+    entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
     with boundary("selector"):
-        choice = expect_type(Choice, call_stage(run.stages.select, run.problem, known, context=Context(begun.sample)))
+        made = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
+        choice = expect_type(Choice, made)
     run.lineage.select(choice, begun.name)
     return choice
 

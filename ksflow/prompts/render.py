@@ -47,7 +47,7 @@ def task(problem: Problem) -> str:
         shapes = "\n".join(f"- {name}: {_params(each)}" for name, each in zip(names, own[tests:], strict=True))
     return (
         f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
-        f"Languages that a kernel may be in: {', '.join(problem.languages)}.\n"
+        f"Languages that a kernel may be in: {', '.join(problem.writable)}.\n"
         f"Correctness is checked first on: {checked}\n"
         f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
         f"better:\n{shapes}{f'{chr(10)}All of them: {_params(alike)}' if alike else ''}"
@@ -72,14 +72,20 @@ def interface(problem: Problem, kernel: Kernel) -> str:
     """The language and file the answer is in, what it must define, and in short the same for other languages."""
     name = next(iter(kernel.files))
     text = f"Language: {kernel.language}. File: {name}\n{contract(problem, kernel.language)}"
-    others = [language for language in problem.languages if language != kernel.language]
+    others = [language for language in problem.writable if language != kernel.language]
     if not others:
         return text
     mark = "#" if ENDINGS[others[0]] == ".py" else "//"
+    only = kernel.language not in problem.writable
+    when = (
+        f"The answer is in {others[0]}, whatever the base is in"
+        if only
+        else "Another language, only where the experiment asks for it"
+    )
     return "\n\n".join(
         [
             text,
-            "Another language, only where the experiment asks for it: the first line of the file then gives its name, "
+            f"{when}: the first line of the file then gives its name, "
             f"whose ending tells the language: `{mark} file: kernel{ENDINGS[others[0]]}`; none of the "
             "base's other files is kept. Python that imports Triton is triton.",
             *(short_contract(problem, language) for language in others),

@@ -110,6 +110,12 @@ class Population:
             return self
         return self._with(pruned=pruned)
 
+    def keeping_to(self, language: str) -> "Population":
+        """This population without the accepted kernels of other languages, if there is one of this language."""
+        own = [trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language]
+        kept = tuple(t for t in self.trials if t.score_us is None or t.id in own or t.repeats)
+        return replace(self, trials=kept) if own else self
+
     def planned(self, plans: tuple[PlannedRound, ...]) -> "Population":
         """This population, with what its newest rounds decided; nothing is ranked again."""
         return self._with(plans=plans)

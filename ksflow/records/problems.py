@@ -3,7 +3,7 @@
 import re
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from ksflow.records.base import Json, Record, Scalar, geomean
@@ -130,10 +130,24 @@ class Problem:
     """Kernels that came with it as wrong; `problem check` sees them rejected."""
     origin: Json = field(default_factory=dict)
     """Of an imported problem: `format`, `path`, `commit`, `licence`, and what was `inferred` and `dropped`."""
+    lane: str = ""
+    """The one language that new kernels are written in, where a run keeps to one."""
 
     def __post_init__(self) -> None:
         for name in self.files:
             check_inside(name)
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """The languages that new kernels may be in."""
+        return (self.lane,) if self.lane else self.languages
+
+    def keeping_to(self, language: str) -> "Problem":
+        """The problem for a run in one language: baselines of any, seeds of that one. ValueError says what it takes."""
+        if language not in self.languages:
+            raise ValueError(f"{self.name} takes here: {', '.join(self.languages)}")
+        seeds = tuple(seed for seed in self.seeds if seed.baseline or seed.kernel.language == language)
+        return replace(self, lane=language, seeds=seeds)
 
     @property
     def shown(self) -> str:

@@ -88,7 +88,7 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
 
 def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suite") -> None:
     """A line for each problem and variant, and one for all problems of each variant."""
-    lines, spare = [_line(row) for row in rows], ("wall", "cost", "tokens", "to best", "trials")
+    lines, spare = [_line(row) for row in rows], ("wall", "verdicts", "cost", "tokens", "to best", "trials")
     console.print(grid(console, lines, ("problem",), ("problem",), spare, title=title))
     whole = [{"variant": variant or "all", **_whole(found)} for variant, found in by_variant(rows).items()]
     if len(whole) == 1 or len(whole) < len(rows):
@@ -144,7 +144,7 @@ def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, str]:
-    name = "/".join(filter(None, (str(row.get("problem") or row["member"]), str(row.get("variant", "")))))
+    name = "/".join(filter(None, (row["problem"], row.get("variant", "")))) if row.get("problem") else row["member"]
     found = row.get("figures")
     if not found:
         return {"problem": f"{name}\n{_unfinished(row)}"}
@@ -152,12 +152,13 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
     doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
     over = next((f"x{value:.2f} over {name}" for name, value in found["speedups"].items() if value), "")
     return {
-        "problem": "\n".join([name, *approved, *doubt]),
+        "problem": "\n".join([name, *(["went on"] if row.get("final") else []), *approved, *doubt]),
         "best µs": us(found["us"]) if found["right"] else _lack(row),
         "speed-up": over,
         "trials": str(row["trials"]),
         "to best": str(row.get("trials_to_best") or ""),
         "correct": f"{row['correct']:.0%}" if row.get("correct") is not None else "",
+        "verdicts": "\n".join(f"{count} {verdict}" for verdict, count in row.get("verdicts", {}).items()),
         **_spent(row),
     }
 

@@ -51,6 +51,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
+        "verdicts": dict(Counter(trial.verdict for trial in experiments).most_common()),
         "usd": lineage.spent().usd,
         "tokens": lineage.spent().tokens,
         "improvements": len(spending.improvements(outcome.population)),

@@ -108,7 +108,7 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
     found = language(name, text)
-    if found not in (*languages, kernel.language):
+    if found not in languages:
         raise ValueError(f"code: {name} is {found or 'of no known language'}; the task takes: {', '.join(languages)}")
     kept = others if PurePath(name).suffix == PurePath(main).suffix else []
     if name in kept:

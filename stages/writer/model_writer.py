@@ -125,7 +125,8 @@ class ModelWriter(Writer):
             text = start.main if kept else self.code(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
-            kernel = rewritten(start, text, problem.languages, answer["report"].strip())
+            languages = problem.writable if problem.lane else (*problem.languages, start.language)
+            kernel = rewritten(start, text, languages, answer["report"].strip())
             entry = "" if problem.called else "custom_kernel"
             check(kernel, [base, *([attempt] if attempt and not isinstance(failed, Draft) else [])], _MOST_KB, entry)
             return kernel
