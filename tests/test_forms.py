@@ -37,6 +37,7 @@ def test_layout_and_comments_make_no_difference(language: str, one: str, other: 
         ("cpp", "int x = 1;", "int x = 2;"),
         ("cpp", "int ab;", "int a b;"),
         ("cpp", "// one", "// two"),
+        ("cpp", "// flags: -funroll-loops\nint x;", "// flags: -fno-math-errno\nint x;"),
         ("python", "if a:\n  x = 1\ny = 1\n", "if a:\n  x = 1\n  y = 1\n"),
         ("python", "x = '# a'\n", "x = '# b'\n"),
         ("python", "x = '''\n# a\n'''", "x = '''\n# b\n'''"),

@@ -1,8 +1,8 @@
 """The compiler box: source -> one shared object, found again by what it was made from.
 
-Covered: only the judge's own flags, a scrubbed environment, the layers of a box (`box/`), limits on wall and CPU time,
-memory and disk, a cache that concurrent runs can share. NOT covered: where boxes reach `rlimits` only, a compiler that
-is made to read the user's files (`#include`, `.incbin`) reads them.
+Covered: only the judge's own flags and those that a kernel may ask for, a scrubbed environment, the layers of a box
+(`box/`), limits on wall and CPU time, memory and disk, a cache that concurrent runs can share. NOT covered: where boxes
+reach `rlimits` only, a compiler that is made to read the user's files (`#include`, `.incbin`) reads them.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ from ksflow.records import Json, Kernel, Limits, Problem, Target
 from ksflow.sandbox import runners
 from ksflow.sandbox.levels import probe
 from ksflow.source.contract import defines
+from ksflow.source.flags import compiler_flags
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
 _SOURCES = (".cpp", ".cc", ".c")
@@ -118,7 +119,11 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
     machine = " ".join(cpu.read().flags) if target.march == "native" else ""
-    built = _compiled(compiler, kernel, (f"-march={march}", *defines(problem)), problem.limits, machine)
+    try:
+        asked = [flag for flag in compiler_flags(kernel.main) if _takes(compiler, march, flag)]
+    except ValueError as error:
+        return BuildResult(reason=str(error))
+    built = _compiled(compiler, kernel, (f"-march={march}", *asked, *defines(problem)), problem.limits, machine)
     if compiler.zig and _ZIG_UNKNOWN in built.log:
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
     return built
@@ -282,17 +287,28 @@ SHARED_SERVER = CompileServer()
 @cache
 def _unknown(compiler: Compiler, march: str) -> str:
     """What to write instead of a -march that the compiler does not know; empty where it does."""
-    command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
-    more: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
-    try:
-        done = subprocess.run(command, check=False, timeout=_TRIVIAL_S, **more)
-    except subprocess.TimeoutExpired as error:
-        words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
-        raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
+    done = _asked(compiler, f"-march={march}")
     if done.returncode == 0:
         return ""
     hint = re.search(r"did you mean '([^']+)'", done.stderr)
     return f"did you mean {hint[1]}?" if hint else "native stands for this machine"
+
+
+@cache
+def _takes(compiler: Compiler, march: str, flag: str) -> bool:
+    """Whether the compiler knows a flag; one for another kind of chip or compiler is left out."""
+    return _asked(compiler, f"-march={march}", flag).returncode == 0
+
+
+def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """What came of compiling an empty file. Raises ConfigError where that takes forever."""
+    command = [*compiler.command, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
+    more: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
+    try:
+        return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **more)
+    except subprocess.TimeoutExpired as error:
+        words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
+        raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
 
 
 @cache

@@ -13,6 +13,7 @@ from ksflow.home import sections
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.sandbox.driver import tensor_map_numbers
 from ksflow.source.contract import ENDINGS, defines
+from ksflow.source.flags import compiler_flags
 
 TEXTS = sections(Path(__file__).with_name("templates.txt"))
 """What the files that are written are made of."""
@@ -79,7 +80,8 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
     sources = [name for name in kernel.files if name.endswith(endings)]
     command = compile_command(problem, target, kernel.language, sources)
     if own:
-        constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, *{command!r})"]
+        asked = list(compiler_flags(kernel.main))
+        constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, {asked!r}, *{command!r})"]
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
     modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]

@@ -14,7 +14,9 @@ from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
-from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.records import Kernel, Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.source.flags import with_flags
+from ksflow.source.tunables import tunables
 
 _REASON = 200
 """Letters for each seed that failed."""
@@ -65,6 +67,7 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
         raise NothingTried("interrupted before a seed was judged")
     if not lineage.known.ranked:
         raise ConfigError(no_start(lineage.known))
+    judge_all(_add_seeds(run, _tunable(run)))
 
 
 def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:
@@ -99,6 +102,20 @@ def _add_seeds(run: Run, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
         new = [seed for seed in seeds if seed.kernel.digest not in known]
         planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
         return lineage.add_seeds(planned)
+
+
+def _tunable(run: Run) -> tuple[Seed, ...]:
+    """The fastest C++ kernel with tunables for its compiler, where the writer works by rule and none in C++ has any."""
+    own = (t for t in run.lineage.known.trials if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main))
+    if run.stages.write.repairs or run.problem.origin.get("format") == "command" or any(own):
+        return ()
+    for trial in run.lineage.known.ranked:
+        if trial.kernel and trial.kernel.language == "cpp":
+            (main, text), *others = trial.kernel.files.items()
+            stem, _, ending = (trial.name or main).rpartition(".")
+            told = f"{trial.name or trial.id} with tunables for the compiler"
+            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, told)),)
+    return ()
 
 
 def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:

@@ -19,7 +19,7 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
     """
     text = base.kernel.main if base.kernel else ""
     if not declared(text):
-        way = "select a kernel that does (selector=fastest)"
+        way = "select one that does and has values left to try, as selector=fastest does while there is one"
         if not families(population):
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"

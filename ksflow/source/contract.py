@@ -10,6 +10,7 @@ from pathlib import Path
 from ksflow.home import sections
 from ksflow.records import DEVICE_LANGUAGES, Problem
 from ksflow.source.expressions import numbers
+from ksflow.source.flags import ALLOWED
 
 ENDINGS = {"python": ".py", "cpp": ".cpp", "triton": ".py", "cuda": ".cu", "hip": ".hip"}
 """How the name of a kernel's main file ends."""
@@ -49,6 +50,7 @@ def contract(problem: Problem, language: str) -> str:
     compiled = [f"Compiled with {shown}."] if shown else []
     if language == "cpp":
         lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
+        lines.append(_TEXTS["FLAGS"].format(flags=" ".join(ALLOWED)))
     elif language == "triton":
         lines = [
             f"Host mode: {_python(problem)}",

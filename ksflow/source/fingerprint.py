@@ -8,6 +8,7 @@ import hashlib
 import re
 
 from ksflow.records import Kernel
+from ksflow.source.flags import flag_lines
 from ksflow.source.tunables import launch_lines
 
 # What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
@@ -28,12 +29,13 @@ _PYTHON = re.compile(
 def source_fingerprint(kernel: Kernel) -> str:
     """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
 
-    The lines of a launch plan are comments that count.
+    The lines of a launch plan, and those with flags for the compiler, are comments that count.
     """
     bare = _python if kernel.language in ("python", "triton") else _c_like
     parts = [kernel.language]
     for name, body in kernel.files.items():
         parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in launch_lines(body))]
+        parts += flag_lines(body) if kernel.language == "cpp" else ()
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 

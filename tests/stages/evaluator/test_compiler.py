@@ -12,9 +12,11 @@ import pytest
 from ksflow import home
 from ksflow.compilers import client
 from ksflow.errors import ConfigError
+from ksflow.handover.loader import host_code
 from ksflow.hardware import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.sandbox.levels import probe
+from ksflow.source.tunables import assign
 
 from . import toy
 from .conftest import Judge
@@ -45,6 +47,22 @@ def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path
     kernel = toy.cpp("#if N != 2\n#error no N\n#endif\n#ifdef __AVX512F__\n#error too much\n#endif\n" + toy.LOOP)
     assert build(replace(problem, defines={"N": 2}), kernel, "x86-64-v3").artefact
     assert "no N" in build(problem, kernel, "x86-64-v3").reason
+
+
+def test_a_kernel_gets_the_flags_that_it_may_ask_for_and_no_others(
+    judge: Judge, problem: Problem, own_cache: Path
+) -> None:
+    text = "constexpr int ERRNO = 1;  // tune: 0 1\n// flags: -fno-math-errno if not ERRNO\n"
+    asking = toy.cpp(f"{text}#ifndef __NO_MATH_ERRNO__\n#error it is set\n#endif\n{toy.LOOP}")
+    assert "it is set" in build(problem, asking).reason
+    quiet = Kernel("cpp", {"kernel.cpp": assign(asking.main, {"ERRNO": "0"})})
+    assert build(problem, quiet).artefact
+    assert "['-fno-math-errno']" in host_code(problem, target.detect(), quiet)
+    for flag in ("-ffast-math", "-Wl,-rpath=/tmp", "@/etc/passwd", "-fplugin=x.so", "-mprefer-vector-width=1"):
+        result = judge(toy.cpp(f"// flags: -funroll-loops {flag}\n{toy.LOOP}"))
+        assert result.verdict is Verdict.COMPILE
+        assert f"{flag} is not among those a kernel may ask for: -funroll-loops" in result.reason
+    assert "cannot be computed" in build(problem, toy.cpp(f"// flags: -funroll-loops if 1 / 0\n{toy.LOOP}")).reason
 
 
 def test_error_is_trimmed_to_what_matters(judge: Judge, own_cache: Path) -> None:
