@@ -77,16 +77,19 @@ def test_children_of_a_pushed_branch_stand_below_it() -> None:
     assert depth["00003"] == depth["00005"] == depth["00001"] < depth["turned"]
 
 
-def test_a_sweep_sets_ratios_over_one_baseline_side_by_side(tmp_path: Path) -> None:
+def test_a_sweep_s_rows_have_their_headline_and_the_other_baselines(tmp_path: Path) -> None:
     common = {"problem": "p", "trials": 3, "trials_to_best": 1, "correct": 1.0, "tokens": 0, "usd": 0.0, "wall_s": 1.0}
     for run, us, over in (("one", 426.0, {"NumPy": 9.0, "PyTorch": 2.03}), ("two", 277.8, {"NumPy": 13.8})):
-        figures = {"compiled": True, "right": True, "us": us, "speedups": over, "sure": over}
+        said = [f"x{value:.3g} over {name}" for name, value in sorted(over.items(), key=lambda pair: pair[1])]
+        figures = {"compiled": True, "right": True, "us": us, "speedups": over, "sure": over, "beside": said}
         (tmp_path / run).mkdir()
         summary = {**common, "run": run, "score_us": us, "figures": figures}
         (tmp_path / run / "summary.json").write_text(json.dumps(summary))
     out = io.StringIO()
     scores.show_sweep(Console(file=out, width=120), tmp_path)
-    one, two = (next(line for line in out.getvalue().splitlines() if f"p/{run}" in line) for run in ("one", "two"))
-    assert "x9.00 over NumPy" in one
-    assert "x13.80 over NumPy" in two
+    lines = out.getvalue().splitlines()
+    one, two = (next(at for at, line in enumerate(lines) if f"p/{run}" in line) for run in ("one", "two"))
+    assert "x2.03 over PyTorch" in lines[one]
+    assert "x9 over NumPy" in lines[one + 1]
+    assert "x13.8 over NumPy" in lines[two]
     assert out.getvalue().index("p/two") < out.getvalue().index("p/one")

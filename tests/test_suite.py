@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import accepted, draft, kernel, until
 from rich.console import Console
+from test_cli import DRY, ksflow
 
 from ksflow.cli import verbs
 from ksflow.cli.suite import Session, suite
@@ -172,6 +174,33 @@ def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
     found = scores.figures(Population((seed, tried)), toy)
     assert found["speedups"] == {"00_eager.py": 2.0}
     assert found["sure"] == {"00_eager.py": 0.9}
+    assert found["beside"] == ["x2 [0.9, 2.4] over PyTorch, a tie"]
+
+
+@pytest.mark.slow
+def test_whoever_states_a_run_s_ratio_states_the_same_over_the_same_baseline(tmp_path: Path) -> None:
+    words = [*DRY, "llm=offline", "loop.evaluations=8", "suite.name=one"]
+    done = ksflow(tmp_path, "suite", *words)
+    assert done.returncode == 0, done.stderr
+    row = json.loads((tmp_path / "runs/suites/one/report.json").read_text())["rows"][0]
+    figure = row["headline"].partition(": ")[2]
+    assert re.fullmatch(r"x[\d.]+ \[[\d.]+, [\d.]+\] over PyTorch", figure)
+    assert row["figures"]["beside"][0] == figure
+    assert "over NumPy" in row["figures"]["beside"][1]
+    assert figure in done.stdout
+    sweep = io.StringIO()
+    scores.show_sweep(Console(file=sweep, width=160), tmp_path / "runs/suites/one")
+    assert figure in sweep.getvalue()
+    (folder,) = (tmp_path / "runs/suites/one").glob("*/output.txt")
+    assert f"winner {row['best']}: {figure}" in folder.read_text()
+    (module,) = (tmp_path / "runs/best/softmax").glob("*/best.py")
+    assert figure in module.read_text()
+    run = f"softmax/{row['run']}"
+    for command in (["runs"], ["lineage", run]):
+        assert figure in ksflow(tmp_path, *command).stdout, command
+    for kind in ("html", "md"):
+        assert ksflow(tmp_path, "report", run, f"format={kind}", f"out=page.{kind}").returncode == 0
+        assert figure in (tmp_path / f"page.{kind}").read_text().replace("\\", "")
 
 
 def test_results_as_the_formats_tools_read_them(tmp_path: Path) -> None:
@@ -300,7 +329,7 @@ def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:
     idle = {**row(None), "figures": scores.figures(Population(known.trials[:1]), toy), "trials": 0}
     assert scores.said(idle) == "problem.id=4: none written in 2 s"
     assert scores.said(row(None)) == "problem.id=4: none right in 2 s"
-    assert scores.said(row(5.0)) == "problem.id=4: 5 µs (x2.00 00_eager.py) in 2 s"
+    assert scores.said(row(5.0)) == "problem.id=4: 5 µs in 2 s"  # not timed in turns with anything
 
 
 WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)", "seed=mine.py"]

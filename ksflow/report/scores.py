@@ -16,6 +16,7 @@ from rich.console import Console
 from ksflow import home
 from ksflow.records import Json, Origin, Population, Problem, Speedup, Timing, Trial, Verdict, geomean, speedup
 from ksflow.report import results
+from ksflow.report.headline import Headline, beside, headline, known_baselines
 from ksflow.report.words import grid, us
 
 FAST = (0.0, 1.0, 1.5, 2.0)
@@ -31,6 +32,7 @@ def figures(population: Population, problem: Problem) -> Json:
 
     `us` and `cases` (per benchmark, µs) are None and empty where no new kernel was accepted. `speedups`: baseline ->
     how many times as fast, the first baseline first, None where it was not accepted; `sure`: the same, at least.
+    `beside`: the run's headline, then the same over every other baseline that it was timed in turns with, in words.
     """
     digests = {seed.kernel.digest: seed.name for seed in problem.seeds if seed.baseline}
     known = {digests[t.kernel.digest]: t for t in population.ranked if t.kernel and t.kernel.digest in digests}
@@ -39,6 +41,10 @@ def figures(population: Population, problem: Problem) -> Json:
     best = next((t for t in (population.best, *population.ranked) if t and t.origin is not Origin.SEED), None)
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
     ratios = {name: speedup(best, one) if one else None for name, one in baselines.items()} if best else {}
+    claimed = headline(population, known_baselines(population, problem.seeds))
+    first = [claimed.over] if claimed and claimed.over else []
+    over = [*first, *(one for one in known.values() if one not in first)] if best else []
+    said = [Headline(best, population, one, beside(best, one)).claim for one in over] if best else []
     return {
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
@@ -51,6 +57,7 @@ def figures(population: Population, problem: Problem) -> Json:
         },
         "speedups": {name: over and over.ratio for name, over in ratios.items()},
         "sure": {name: over and _sure(best, over) for name, over in ratios.items() if best},
+        "beside": [text for text in said if text],
     }
 
 
@@ -131,7 +138,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
     found = row["figures"]
     if not found["right"]:
         return ": ".join(filter(None, (_lack(row), row.get("reason"))))
-    over = ", ".join(f"x{value:.2f} {name}" for name, value in found["speedups"].items() if value)
+    over = ", ".join(found.get("beside", ()))
     return f"{us(found['us'])} µs{f' ({over})' if over else ''}"
 
 
@@ -150,11 +157,10 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
         return {"problem": f"{name}\n{_unfinished(row)}"}
     approved = [f"{trial} {said}" for trial, said in row.get("approved", {}).items()]
     doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
-    over = next((f"x{value:.2f} over {name}" for name, value in found["speedups"].items() if value), "")
     return {
         "problem": "\n".join([name, *(["went on"] if row.get("final") else []), *approved, *doubt]),
         "best µs": us(found["us"]) if found["right"] else _lack(row),
-        "speed-up": over,
+        "speed-up": "\n".join(found.get("beside", ())),
         "trials": str(row["trials"]),
         "to best": str(row.get("trials_to_best") or ""),
         "correct": f"{row['correct']:.0%}" if row.get("correct") is not None else "",
