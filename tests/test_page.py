@@ -454,6 +454,23 @@ def test_the_axis_counts_trials_minutes_or_dollars_where_there_are_any(
     assert browser.execute_script(places) != pytest.approx(evenly)
 
 
+@pytest.mark.slow
+def test_runs_side_by_side_are_drawn_each_by_itself_and_a_click_shows_one(
+    run: Lineage, browser: Any, tmp_path: Path
+) -> None:
+    facts = run_facts(run)
+    twice = [row | {"us": row["us"] and row["us"] * 2, "best_us": row["best_us"] * 2} for row in facts["trials"]]
+    opened(browser, as_html([facts, facts | {"run": "other", "trials": twice}]), tmp_path)
+    drawn = "return [...document.querySelectorAll('#multiples .way')].map(path => path.getBBox().y)"
+    fast, slow = browser.execute_script(drawn)
+    assert fast > slow  # to one scale, on which the fastest lies lowest
+    browser.find_elements("css selector", "#multiples button")[1].click()
+    assert browser.execute_script("return RUNS[shown].run") == "other"
+    pressed = [one.get_attribute("aria-pressed") for one in browser.find_elements("css selector", "#multiples button")]
+    assert pressed == ["false", "true"]
+    assert not errors(browser)
+
+
 _SHOWN = """
 const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
 const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => [cell.dataset.name, cell.textContent]));

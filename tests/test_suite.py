@@ -530,6 +530,8 @@ def test_languages_side_by_side_then_the_fastest_for_as_much_again(tmp_path: Pat
             new = [t.kernel.language for t in lineage.all_trials() if t.origin is not Origin.SEED and t.kernel]
         assert {*new} == {language}
     assert "bakeoff" in done.stdout
+    page = (tmp_path / "runs/suites/bakeoff/softmax.html").read_text()
+    assert page.count('"run":"bakeoff,language=') == 2
     again = run()
     assert "goes on for as much again" not in again.stderr
     assert [

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -35,6 +35,7 @@ from ksflow.lineage import Lineage
 from ksflow.processes.child_environment import end_with_this_process
 from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
+from ksflow.report.page import RunFacts, as_html
 
 _LOOK_S = 0.1
 _OUTPUT = "output.txt"
@@ -295,10 +296,23 @@ class Session:
             rows.sort(key=lambda row: row.get("figures", {}).get("us") or math.inf)
         file = scores.keep(self.folder, self.plan.name, rows)
         scores.show(report.console(), rows, self.plan.name if self.plan.finalists else "suite")
-        self.console.print(f"written to {file}", soft_wrap=True, markup=False)
+        for written in (file, *self._pages()):
+            self.console.print(f"written to {written}", soft_wrap=True, markup=False)
         if self._stopped:
             raise KeyboardInterrupt
         return int(any(row["state"] == "failed" for row in rows))
+
+    def _pages(self) -> Iterator[Path]:
+        """Of a suite that compares variants a page for each problem, with the runs side by side."""
+        groups: dict[str, list[Member]] = {}
+        for member in self.members if self.plan.finalists else ():
+            if member.row.get("figures"):
+                groups.setdefault(member.row["problem"], []).append(member)
+        for name, group in groups.items():
+            with ExitStack() as stack:
+                runs = [RunFacts(*stack.enter_context(_opened(member))).read(details=True) for member in group]
+            home.write(self.folder / f"{name}.html", as_html(runs))
+            yield self.folder / f"{name}.html"
 
 
 def _known(member: Member) -> Json:
@@ -327,21 +341,21 @@ def _kept(words: Iterable[Any]) -> list[Any]:
 
 def _judged(member: Member) -> int:
     """Experiments that an earlier call has judged."""
-    with suppress(LineageError), _opened(member) as lineage:
+    with suppress(LineageError), _opened(member) as (lineage, _):
         return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
     return 0
 
 
 def _paid(member: Member) -> float:
     """What models have cost by the calls on record: of a member that left no summary."""
-    with suppress(ConfigError, LineageError), _opened(member) as lineage:
+    with suppress(ConfigError, LineageError), _opened(member) as (lineage, _):
         return lineage.spent().usd
     return 0.0
 
 
 @contextmanager
-def _opened(member: Member) -> Iterator[Lineage]:
+def _opened(member: Member) -> Iterator[tuple[Lineage, Problem]]:
     cfg = compose.compose(list(member.words))
     problem: Problem = compose.build(cfg.problem)
     with opened(cfg, problem.name) as lineage:
-        yield lineage
+        yield lineage, problem

@@ -98,6 +98,24 @@ function markOf(row, way) {
 }
 const MARK = { turn: "h.01", dot: "h.01", seed: "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0", rejected: "m-3-3l6 6m0-6l-6 6", other: "m0-4v8" };
 
+function bestSoFar(one, x, y) {
+  const place = along(one), best = one.trials.map((row, index) => [place(row, index), row.best_us]).filter(pair => pair[1]).sort((a, b) => a[0] - b[0]);
+  if (!best.length) return "";
+  return `M${x(best[0][0]).toFixed(1)} ${y(best[0][1]).toFixed(1)}` + best.slice(1).map(([at, us]) => `H${x(at).toFixed(1)}V${y(us).toFixed(1)}`).join("") + `H${x(most(best.map(pair => pair[0]))).toFixed(1)}`;
+}
+function multiples(low, slow, first, last) {  // every run by itself, all to one scale
+  const x = value => 8 + 204 * (value - first) / (last - first || 1), y = us => 8 + 84 * Math.min(1, Math.max(0, Math.log(slow / us) / Math.log(slow / low)));
+  at("multiples").replaceChildren(...RUNS.map((one, number) => {
+    const found = make("button"), svg = draw(found, "svg", { viewBox: "0 0 220 100", "aria-hidden": "true" }), where = along(one);
+    const right = one.trials.flatMap((row, index) => counts(row) ? [`M${x(where(row, index)).toFixed(1)} ${y(row.us).toFixed(1)}h.01`] : []);
+    draw(svg, "path", { class: "dot", d: right.join("") });
+    draw(svg, "path", { class: "way", d: bestSoFar(one, x, y) });
+    found.append(make("b", one.run), make("span", one.trials.at(-1)?.best_us ? `${figure(one.trials.at(-1).best_us)} µs` : "nothing right yet"));
+    found.setAttribute("aria-pressed", String(number === shown));
+    found.addEventListener("click", () => choose(number));
+    return found;
+  }));
+}
 function chart() {
   const run = RUNS[shown], place = at("chart"), svg = place.firstElementChild, wide = place.clientWidth, high = wide < 600 ? 320 : 400;
   const left = 60, right = wide - 14, top = 36, bottom = high - 42;
@@ -128,10 +146,8 @@ function chart() {
     if (taken.every(other => Math.abs(other - level) > 13)) draw(svg, "text", { x: right, y: level - 4, "text-anchor": "end" }, name);
     taken.push(level);
   }
-  RUNS.forEach((one, number) => {
-    const place = along(one), best = one.trials.map((row, index) => [place(row, index), row.best_us]).filter(pair => pair[1]).sort((a, b) => a[0] - b[0]);
-    if (best.length) draw(svg, "path", { class: number === shown ? "best" : "rest", d: `M${dot([x(best[0][0]), y(best[0][1])])}` + best.slice(1).map(([at, us]) => `H${x(at).toFixed(1)}V${y(us).toFixed(1)}`).join("") + `H${x(most(best.map(pair => pair[0])))}` });
-  });
+  RUNS.forEach((one, number) => draw(svg, "path", { class: number === shown ? "best" : "rest", d: bestSoFar(one, x, y) }));
+  if (RUNS.length > 1 && shownBest.length) multiples(least(shownBest) / 1.06, most(shownBest) * 1.06, first, last);
   const marks = { dot: [], other: [], rejected: [], seed: [], turn: [] };
   run.trials.forEach((row, index) => { const kind = markOf(row, way); marks[kind].push(`M${dot(POINTS[index])}${MARK[kind]}`); });
   const turns = run.story.map(step => POINTS[PLACE.get(step.id)]);

@@ -104,6 +104,13 @@ def test_what_it_does_not_know_and_what_it_gets_wrong_itself_is_no_word(
 
 
 @pytest.mark.slow
+def test_tritons_machine_code_runs_in_it_too(evaluator: StaticEvaluator, problem: Problem) -> None:
+    found = evaluator(problem, gpu_toy.triton(), ())
+    assert found.verdict is Verdict.UNTIMED, found
+    assert found.evidence.emulated == "right on the CPU at small shapes; rocjitsu: right"
+
+
+@pytest.mark.slow
 def test_a_version_with_broken_atomics_fails_its_self_test(
     evaluator: StaticEvaluator, problem: Problem, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
