@@ -1,8 +1,8 @@
 "use strict";
 // Texts come from models, compilers and people: they are set as text, never as markup.
 const at = id => document.getElementById(id);
-const PACKED = JSON.parse(at("packed").textContent), ROWS = 100;
-let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, STAMP = "", shown = 0, axis = "trials";
+const ROWS = 100, WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, PACKED = null, STAMP = "", shown = 0, axis = "trials";
 
 function make(tag, text, kind) {
   const found = document.createElement(tag);
@@ -10,7 +10,7 @@ function make(tag, text, kind) {
   if (kind) found.className = kind;
   return found;
 }
-const figure = value => value == null ? "" : value >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(4));
+const figure = value => value == null ? "" : value >= 1000 ? WHOLE.format(value) : String(+value.toPrecision(4));
 const percent = value => value == null ? "" : (value > 0 ? "+" : "") + figure(value) + " %";
 const times = value => "x" + +value.toPrecision(3);
 const kindOf = row => row.verdict === "accept" ? "accept" : /reject|error|contained|failed|malformed/.test(row.verdict) ? "rejected" : "other";
@@ -18,29 +18,31 @@ const counts = row => row.us && !row.stale;
 const dates = run => run.trials.map(row => row.at).filter(Boolean);
 const least = values => values.reduce((a, b) => Math.min(a, b), Infinity), most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
-function table(place, heads, rows) {
+function table(place, heads, rows, batch = ROWS) {  // batch: rows a frame; all of a long table's at once would hold up the page
   const told = heads.map((_, column) => rows.some(row => row[column] != null && row[column] !== ""));  // the rest says nothing
   place.replaceChildren();
   const head = place.createTHead().insertRow();
   heads.forEach(([name, number], column) => { if (told[column]) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); } });
   const body = place.createTBody();
-  (function fill(from) {  // a part at a time: thousands of rows take the browser seconds
-    for (const row of rows.slice(from, from + ROWS)) {
+  (function fill(from, until) {
+    for (const row of rows.slice(from, from + batch)) {
       const line = body.insertRow();
       row.forEach((value, column) => {
         if (!told[column]) return;
         const cell = line.insertCell();
         cell.dataset.name = heads[column][0];
         if (heads[column][1]) cell.className = "n";
-        if (value instanceof Node) cell.append(value); else cell.textContent = value ?? "";
+        cell.append((typeof value === "function" ? value() : value) ?? "");
       });
     }
-    if (from + ROWS >= rows.length) return;
-    const last = body.insertRow(), cell = last.insertCell(), more = make("button", `${rows.length - from - ROWS} more`, "link");
+    from += batch;
+    if (from >= rows.length) return;
+    if (from < until) return void requestAnimationFrame(() => body.isConnected && fill(from, until));
+    const last = body.insertRow(), cell = last.insertCell(), more = make("button", `${rows.length - from} more`, "link");
     cell.colSpan = heads.length;
     cell.append(more);
-    more.addEventListener("click", () => { last.remove(); fill(from + ROWS); });
-  })(0);
+    more.addEventListener("click", () => { last.remove(); fill(from, from + ROWS); });
+  })(0, ROWS);
   return place;
 }
 function scrolling(heads, rows) {
@@ -58,6 +60,7 @@ async function details(number, id) {  // they come in parts, of which one is unp
   if (DETAILS) return DETAILS[number][id];
   const part = Math.floor(RUNS[number].trials.findIndex(row => row.id === id) / PART);
   UNPACKED[[number, part]] ??= (async () => {
+    PACKED ??= JSON.parse(at("packed").textContent);
     const bytes = Uint8Array.from(atob(PACKED[number][part]), letter => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   })();
@@ -264,11 +267,11 @@ function cards(run) {
     ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
   ];
 }
-function listing() {
+function listing(batch = 10) {
   const run = RUNS[shown];
   table(at("trials"), [["trial"], ["verdict"], ["µs", 1], ["over its base", 1], ["predicted", 1], ["base"], ["idea"], ["reason"]], run.trials.map(row => [
-    link(shown, row.id), make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), figure(row.us), percent(row.gain),
-    row.predicted ? row.predicted.map(figure).join(" to ") + " %" : "", row.parents[0] ? link(shown, row.parents[0]) : "", row.idea, row.why || row.unranked]));
+    () => link(shown, row.id), () => make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), row.us && (() => figure(row.us)), row.gain == null ? "" : () => percent(row.gain),
+    row.predicted && (() => row.predicted.map(figure).join(" to ") + " %"), row.parents[0] && (() => link(shown, row.parents[0])), row.idea, row.why || row.unranked]), batch);
 }
 function told(run, step) {
   const row = run.trials[PLACE.get(step.id)], line = make("li"), beside = step.beside.length;
@@ -349,7 +352,7 @@ at("chart").addEventListener("keydown", event => {
   if (step) { event.preventDefault(); point(pointed < 0 && step < 0 ? rows.length - 1 : (pointed + step + rows.length) % rows.length); }
   if (event.key === "Enter" && pointed >= 0) show(shown, rows[pointed].id);
 });
-addEventListener("beforeprint", listing);
+addEventListener("beforeprint", () => listing(ROWS));
 page();
 let width = innerWidth;
 addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; chart(); } });
