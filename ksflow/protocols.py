@@ -39,6 +39,10 @@ Check = Callable[[Kernel], Trial | str]
 """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
 
 
+def _forget(review: Review) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Context:
     """What surrounds a stage's values."""
@@ -47,6 +51,8 @@ class Context:
     """Which of the rounds that share their knowledge asks: each of them draws anew."""
     check: Check | None = None
     """The judge, for a writer; None where it may not be asked."""
+    reviewed: Callable[[Review], None] = _forget
+    """Takes what was said of a kernel before it is compiled, for the record."""
 
     def seed(self, seed: int, population: Population) -> str:
         """What a stage that draws starts from: the same for the same knowledge, but for the rounds that share it."""

@@ -452,6 +452,16 @@ def test_a_word_that_is_none_is_one_line_with_what_may_be_meant(tmp_path: Path, 
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_verifier_that_init_writes_is_asked_by_the_command_that_it_says(tmp_path: Path) -> None:
+    made = ksflow(tmp_path, "init", "stage", "verifier", "strict")
+    assert "ksflow --config-dir=conf writer=verified llm=dummy verifier=strict problem=softmax" in made.stdout
+    words = ["--config-dir=conf", "writer=verified", "llm=dummy", "verifier=strict", "verifier.risk=7"]
+    done = ksflow(tmp_path, *words, *DRY, "loop.evaluations=1", "loop.confirm=false")
+    assert done.returncode == 0, done.stderr
+    shown = ksflow(tmp_path, "lineage", "show", "00005", "softmax/dry").stdout
+    assert "the risk that the judge refuses it: 7 %" in shown
+
+
 def test_stages_that_init_writes_run_at_once(tmp_path: Path) -> None:
     kinds = ("selector", "designer", "writer", "evaluator", "digester")
     for kind in kinds:

@@ -19,7 +19,7 @@ from ksflow.home import shipped, write
 
 _PROBLEM = ("examples", "own_problem", "column_sums")
 _DESIGNER = ("examples", "own_stage", "parts.py")
-_KINDS = ("selector", "designer", "writer", "evaluator", "digester")
+_KINDS = ("selector", "designer", "writer", "verifier", "evaluator", "digester")
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 _INNER = """inner:
   _target_: ksflow.stages.evaluator.local.LocalEvaluator
@@ -89,7 +89,8 @@ def _stage(console: Console, kind: str, name: str) -> None:
         write(module, text)
         write(options, f"{about}_target_: {name}.{made}\n{inner}")
     _told(console, {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"})
-    _next(console, f"--config-dir=conf {kind}={name} problem=softmax loop.evaluations=4")
+    asks = " writer=verified llm=dummy" if kind == "verifier" else ""
+    _next(console, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
 
 
 def _expect_absent(path: Path) -> None:

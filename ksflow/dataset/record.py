@@ -201,6 +201,8 @@ class IndexReader:
         if stage == "writer":
             result = run.results.get(call.about)
             return bool(result and result.report and _says(call.answer, result.report))
+        if stage == "verifier":  # of several answers the last one
+            return call.about in run.results and run.results[call.about].trial.review is not None
         found = run.rounds.get(call.about.removeprefix("round "))
         if stage == "digester":
             after = next((c.name for c in learnt if c.order[0] == order[0] and c.order > order), "")

@@ -71,6 +71,16 @@ def beside_incumbent(trial: Trial) -> Worth | None:
     return _rated(trial, Worth(of_speedup(claim.speedup), claim.low > 1 and claim.faster) if claim else None)
 
 
+def bet(trial: Trial) -> Worth | None:
+    """Of what a verifier said: the nearer its risk is to what the judge said of the same kernel, the more, at most 1
+    (Brier's score). Good where its findings and the risk are on the judge's side. None where the kernel was mended.
+    """
+    if trial.review is None or trial.review.mended or trial.evaluation is None or not holds(trial):
+        return None
+    risk, refused = trial.review.risk_percent / 100, not trial.evaluation.accepted
+    return Worth(round(1 - (risk - refused) ** 2, 4), refused == bool(trial.review.findings) == (risk > 0.5))
+
+
 def better(one: Trial, other: Trial) -> bool:
     """Whether the judge prefers `one`: right to what is not, and of two that are right the faster beyond noise."""
     if not comparable(one, other) or one.score_us is None:

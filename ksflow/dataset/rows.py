@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksflow.dataset.record import IndexReader, RecordedCall, RunIndex
-from ksflow.dataset.reward import Worth, beside_incumbent, comparable, holds, key, worth
+from ksflow.dataset.reward import Worth, beside_incumbent, bet, comparable, holds, key, worth
 from ksflow.problem.licences import UNKNOWN, joined
 from ksflow.records import Origin, Problem, Trial, Verdict
 
 Row = dict[str, Any]
 Message = dict[str, str]
 
-STAGES = ("writer", "designer", "selector", "digester")
+STAGES = ("writer", "designer", "selector", "verifier", "digester")
 FORMATS = {"chat": ("chat",), "preference": ("preference",), "rl": ("rl", "prompts"), "prompts": ("prompts",)}
 """What is asked for -> the configurations that it makes."""
 _TEXTS = ("stage", "kind", "model", "problem", "run", "about", "target", "judge", "verdict")
@@ -86,7 +86,8 @@ class Source:
         """
         if call.malformed:
             return Worth(0.0, False), None
-        rate = beside_incumbent if call.stage in ("selector", "digester") else self.rate
+        own = {"selector": beside_incumbent, "digester": beside_incumbent, "verifier": bet}
+        rate = own.get(call.stage, self.rate)
         trials = self.run.outcomes(call.about) if call.used else ()
         found = [(worth, trial) for trial in trials if (worth := rate(trial))]
         return max(found, key=lambda pair: pair[0], default=(None, None))

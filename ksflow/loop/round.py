@@ -30,6 +30,7 @@ from ksflow.records import (
     Origin,
     Plan,
     Population,
+    Review,
     Trial,
 )
 from ksflow.source import fingerprint
@@ -114,7 +115,8 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
     run.tell(Began(Step.WRITE, trial))
     notes = run.initial_notes + run.lineage.notes() if notes is None else notes
-    context = Context(check=partial(check, run))
+    reviews: list[Review] = []
+    context = Context(check=partial(check, run), reviewed=reviews.append)
     with run.transcript.about(trial.id) as spent:
         try:
             with boundary("writer"):
@@ -122,7 +124,8 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
                 assert trial.experiment is not None
                 values = (run.problem, choice, trial.experiment, notes, failed)
                 kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
-            trial = advanced(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
+            form, review = fingerprint.source_fingerprint(kernel), reviews[-1] if reviews else None
+            trial = advanced(trial, kernel=kernel, form=form, review=review)
         except StageError as error:
             trial = advanced(trial, failure=str(error))
     return run.lineage.write(replace(trial, cost=trial.cost + spent.cost))

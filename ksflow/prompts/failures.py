@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ksflow.errors import one_line, printable, short
+from ksflow.errors import short
 from ksflow.home import PACKAGE
 from ksflow.prompts.hardware import hardware
 from ksflow.prompts.render import us
@@ -52,9 +52,7 @@ def _reviewed(draft: Draft, problem: Problem | None) -> str:
         "This attempt was written a moment ago, and nobody has compiled it. Another model read it. It takes the risk "
         f"that the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
     ]
-    for number, found in enumerate(draft.review.findings, 1):
-        place = f" (at the line: {one_line(printable(found.quote), 300)})" if found.quote.strip() else ""
-        lines.append(f"{number}. {one_line(printable(found.text), 1000)}{place}")
+    lines += [f"{number}. {found}" for number, found in enumerate(draft.review.findings, 1)]
     lines.append(
         "It may be mistaken: check each point against the code, mend what is wrong, and change nothing else. Where "
         f"nothing is wrong, write the one word {KEEP} in place of code or edits, and say why in the report."

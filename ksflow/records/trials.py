@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
+from ksflow.errors import one_line, printable
 from ksflow.records.base import Record
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import HeldOut
@@ -140,6 +141,40 @@ def portfolio(experiments: tuple[Experiment, ...], risks: Sequence[float] = ()) 
 
 
 @dataclass(frozen=True, slots=True)
+class Finding(Record):
+    """What a verifier takes for a mistake in a kernel."""
+
+    text: str
+    quote: str = ""
+    """The line of the kernel that it is about; empty where it is about none."""
+
+    def __post_init__(self) -> None:
+        if not self.text.strip() or len(self.text) > 1000 or len(self.quote) > 300:
+            raise ValueError("a finding is 1 to 1000 characters of text, and a quote of at most 300")
+
+    def __str__(self) -> str:
+        place = f" (at the line: {one_line(printable(self.quote), 300)})" if self.quote.strip() else ""
+        return f"{one_line(printable(self.text), 1000)}{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Review(Record):
+    """What a verifier says of a kernel that nobody has compiled."""
+
+    findings: tuple[Finding, ...]
+    risk_percent: float
+    """How likely it takes the judge to refuse the kernel as it is."""
+    mended: bool = False
+    """Whether its writer wrote another kernel then: the verdict is on that one."""
+
+    def __post_init__(self) -> None:
+        if len(self.findings) > 8:
+            raise ValueError(f"a review has at most 8 findings, not {len(self.findings)}")
+        if not 0 <= self.risk_percent <= 100:
+            raise ValueError(f"risk_percent is 0 to 100, not {self.risk_percent}")
+
+
+@dataclass(frozen=True, slots=True)
 class Trial(Record):
     """One attempt: a kernel (or the reason there is none), where it came from, and what became of it."""
 
@@ -162,6 +197,8 @@ class Trial(Record):
     """What designed its experiment: `Plan.by`."""
     form: str = ""
     """Names the code without its layout and comments (see `fingerprint`): two trials of one form are repeats."""
+    review: Review | None = None
+    """What a verifier said of its kernel before it was compiled."""
     stale: str = ""
     """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
 
@@ -196,34 +233,6 @@ class Trial(Record):
         if self.evaluation:
             return "stale" if self.stale else self.evaluation.verdict.value
         return "written" if self.kernel else "failed" if self.failure else "planned"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding(Record):
-    """What a verifier takes for a mistake in a kernel."""
-
-    text: str
-    quote: str = ""
-    """The line of the kernel that it is about; empty where it is about none."""
-
-    def __post_init__(self) -> None:
-        if not self.text.strip() or len(self.text) > 1000 or len(self.quote) > 300:
-            raise ValueError("a finding is 1 to 1000 characters of text, and a quote of at most 300")
-
-
-@dataclass(frozen=True, slots=True)
-class Review(Record):
-    """What a verifier says of a kernel that nobody has compiled."""
-
-    findings: tuple[Finding, ...]
-    risk_percent: float
-    """How likely it takes the judge to refuse the kernel as it is."""
-
-    def __post_init__(self) -> None:
-        if len(self.findings) > 8:
-            raise ValueError(f"a review has at most 8 findings, not {len(self.findings)}")
-        if not 0 <= self.risk_percent <= 100:
-            raise ValueError(f"risk_percent is 0 to 100, not {self.risk_percent}")
 
 
 @dataclass(frozen=True, slots=True)

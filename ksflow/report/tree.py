@@ -117,6 +117,9 @@ def show_trial(
             markup=False,
             soft_wrap=True,
         )
+    if trial.review:
+        console.print("\nwhat its verifier said before it was compiled", style="bold", markup=False)
+        console.print("\n".join(f"  {line}" for line in words.review(trial)), markup=False, soft_wrap=True)
     console.print("\nwhat came out", style="bold", markup=False)
     for line in _came_out(trial, trials):
         console.print(line, markup=False, soft_wrap=True)

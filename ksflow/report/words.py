@@ -176,6 +176,15 @@ def why(trial: Trial) -> str:
     return " | ".join(" ".join(part.split()) for part in (reason, not_ranked(found), cached) if part)
 
 
+def review(trial: Trial) -> list[str]:
+    """What a verifier said of a trial's kernel, a line each, and what came of that; none where nobody did."""
+    if not (said := trial.review):
+        return []
+    then = "its writer wrote another kernel then, which was judged" if said.mended else "it was judged as it was"
+    findings = [f"{number}. {found}" for number, found in enumerate(said.findings, 1)] or ["no mistakes found"]
+    return [f"the risk that the judge refuses it: {said.risk_percent:.0f} %", *findings, then]
+
+
 def not_ranked(found: Evaluation | None) -> str:
     """Why a time has no place beside others; empty where it has one."""
     if not found or not found.unranked:

@@ -1,5 +1,7 @@
 """A writer whose kernel is read by a verifier before it is compiled; what that finds goes back to the writer once."""
 
+from dataclasses import replace
+
 import structlog
 
 from ksflow.errors import KsflowError, boundary, expect_type
@@ -44,11 +46,14 @@ class Verified(Composite, Writer):
         try:
             with boundary("verifier"):
                 review = expect_type(Review, self.verifier(*asked, kernel, failed))
+            context.reviewed(review)
             if not review.findings:
                 return kernel
             draft = Draft("draft", Origin.EXPERIMENT, kernel=kernel, review=review, repaired=failed)
             with boundary("writer"):
-                return expect_type(Kernel, call_stage(self.llm, *asked, draft, context=context))
+                second = expect_type(Kernel, call_stage(self.llm, *asked, draft, context=context))
+            context.reviewed(replace(review, mended=second.files != kernel.files))
+            return second
         except KsflowError as error:
             structlog.get_logger("ksflow.writer").info(
                 "judged as it was first written", trial=call_context().about, reason=str(error)

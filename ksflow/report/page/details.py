@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from ksflow.records import Explanation, Json, Trial
-from ksflow.report import evidence, explanation
+from ksflow.report import evidence, explanation, words
 
 _CONTEXT = 3
 """Lines around a change, as difflib has them."""
@@ -22,6 +22,7 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
         "why": why(trial),
         "evidence": asdict(evidence.told(trial.evaluation)) if trial.evaluation else None,
         "explanation": "\n".join(explanation.lines(explained)) if explained else "",
+        "review": "\n".join(words.review(trial)),
         "rubric": trial.experiment.rubric if trial.experiment else "",
         "diff": "".join(_changes(before, after)) if after and before else "",
         "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),

@@ -237,6 +237,7 @@ async function show(number, id) {
   if (found) {
     if (found.left_out) place.append(make("p", `This run is so long that its page leaves out source, changes and evidence: git -C ${run.repository} show ${run.problem}/${run.run}/${id}`, "quiet"));
     if (found.rubric) place.append(make("p", "rubric: " + found.rubric, "quiet"));
+    if (found.review) place.append(make("h4", "what its verifier said before it was compiled"), make("pre", found.review));
     if (found.explanation) place.append(make("h4", "what it does"), make("pre", found.explanation));
     if (found.diff) place.append(make("h4", "what changed from its base"), diffed(found.diff));
     if (found.source) place.append(make("h4", "source"), make("pre", found.source));

@@ -15,6 +15,7 @@ from ksflow.lm import Model
 from ksflow.lm.replay import Replay
 from ksflow.protocols import calling
 from ksflow.records import Experiment, Finding, Review
+from ksflow.report.page import run_facts
 from ksflow.stages.verifier.llm import LlmVerifier
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
@@ -119,6 +120,10 @@ def test_a_verifier_never_costs_a_kernel(problem, choice, verifier):
     assert stage(problem, choice, TRY, ()).main == FIRST
 
 
+def show(folder: Path, trial: str) -> str:
+    return ksflow(folder, "lineage", "show", trial, "softmax/dry").stdout
+
+
 def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
     words = [*DRY, "llm=dummy", "writer=verified", "digester=none", "loop.confirm=false", "loop.rounds_in_flight=1"]
     done = ksflow(tmp_path, *words, "loop.evaluations=3", "loop.stages.verifier.calls=50")
@@ -133,7 +138,7 @@ def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
             return Lineage(tmp_path / "runs/lineage.git", "softmax", run)
 
         lineage = opened()
-        trials = [(trial.id, trial.kernel, trial.cost, trial.verdict) for trial in lineage.all_trials()]
+        trials = [(t.id, t.kernel, t.review, t.cost, t.verdict) for t in lineage.all_trials()]
         lineage.close()
         calls = [call for call in RecordedRun(opened, run).calls() if call.stage == "verifier=llm"]
         return trials, sorted((call.about, call.answer) for call in calls)
@@ -141,4 +146,27 @@ def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
     assert told("replay") == told("dry")
     trials, calls = told("dry")
     assert len(calls) == 3
-    assert {about for about, _ in calls} <= {id for id, *_ in trials}
+    reviews = {id: said for id, _, said, *_ in trials if said}
+    assert {about for about, _ in calls} == reviews.keys()
+    assert {said.mended for said in reviews.values()} == {True, False}
+
+    lineage = Lineage(tmp_path / "runs/lineage.git", "softmax", "dry")
+    page = {id: found["review"].split("\n") for id, found in run_facts(lineage)["details"].items() if found["review"]}
+    lineage.close()
+    assert page.keys() == reviews.keys()
+    for id, said in reviews.items():
+        assert page[id][0] == f"the risk that the judge refuses it: {said.risk_percent:.0f} %"
+        assert page[id][1:-1] == [f"1. {said.findings[0]}" if said.findings else "no mistakes found"]
+        assert ("another kernel" in page[id][-1]) is said.mended
+        shown = "\n".join(f"  {line}" for line in page[id])
+        assert f"\nwhat its verifier said before it was compiled\n{shown}\n" in show(tmp_path, id)
+
+    assert ksflow(tmp_path, "dataset", "run=dry", "stages=verifier", "licence=MIT", "out=rows").returncode == 0
+    rows = [json.loads(line) for line in (tmp_path / "rows/rl/train.jsonl").read_text().splitlines()]
+    verdicts = {id: verdict for id, *_, verdict in trials}
+    sound = {id: said for id, said in reviews.items() if not said.mended}
+    assert {row["about"] for row in rows} == sound.keys()
+    for row in rows:
+        refused = verdicts[row["about"]] != "accept"
+        assert row["reward"] == pytest.approx(1 - (sound[row["about"]].risk_percent / 100 - refused) ** 2, abs=1e-4)
+        assert row["stage"] == "verifier"
