@@ -41,7 +41,10 @@ def main() -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
-        if not _nobody_reads():  # another program's pipe
+        look = select.poll()
+        for number in (1, 2):
+            look.register(number, 0)
+        if not any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0)):  # another program's pipe
             return _fail(str(of_system(error)))
         _let_go_of_closed_pipes()
         return _CLOSED_PIPE
@@ -95,14 +98,6 @@ def _is_word(argument: str) -> bool:
     name = argument.partition("=")[0]
     branch = "/" in name and argument.count("/") == 2 and argument.rpartition("/")[2].isalnum()
     return not argument.startswith(("-", "+", "~")) and (name == argument or branch)
-
-
-def _nobody_reads() -> bool:
-    """Whether what this program writes goes to a pipe whose other end is closed."""
-    look = select.poll()
-    for number in (1, 2):
-        look.register(number, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0))
 
 
 def _open_streams() -> None:

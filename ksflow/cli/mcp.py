@@ -190,7 +190,10 @@ class _Tools:
             @wraps(tool)
             def call(*args: Any, **kwargs: Any) -> str:
                 try:
-                    return _bounded(redact(tool(*args, **kwargs)))
+                    text = redact(tool(*args, **kwargs))
+                    if len(text) <= _ANSWER:
+                        return text
+                    return f"{text[:_ANSWER]}\n({len(text) - _ANSWER} more characters are left out)"
                 except KsflowError as error:
                     raise ToolError(redact(" ".join(str(error).split()))) from error
                 except Exception as error:  # noqa: BLE001 - its words may name files, and are no client's business
@@ -388,9 +391,3 @@ def _row(trial: Trial) -> dict[str, Any]:
     if trial.evaluation and not trial.evaluation.accepted:
         row["why"] = textwrap.shorten(without_paths(without_answers(trial.evaluation).reason), 200)
     return {**row, "what": textwrap.shorten(what, 200), "seed": trial.origin is Origin.SEED}
-
-
-def _bounded(text: str) -> str:
-    if len(text) <= _ANSWER:
-        return text
-    return f"{text[:_ANSWER]}\n({len(text) - _ANSWER} more characters are left out)"

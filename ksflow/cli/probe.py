@@ -64,7 +64,11 @@ def probe(words: list[str], overrides: list[str]) -> int:
     again = any(word.lower() == "again=true" for word in asked_again)
     cfg = compose.compose([word for word in overrides if not word.startswith("again=")])
     target: Target = compose.build(cfg.target)
-    chosen = _chosen(words, target)
+    fit = tuple(one for one in probes.ready() if one.kernel.language == probes.language(target))
+    for name in words:
+        if not any(one.name == name for one in probes.ready()):
+            raise ConfigError(f"no probe {name}; {suggest(name, [one.name for one in fit])}")
+    chosen = tuple(one for one in probes.ready() if one.name in words) if words else fit
     prober: Prober = compose.build(cfg.prober)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
@@ -169,15 +173,6 @@ def _measured(folder: Path) -> dict[str, Note]:
     """The measured notes that are there, by what they rest on."""
     notes = [note for note in knowledge.in_folder(folder) if note.status is Status.MEASURED]
     return {source: note for note in notes for source in note.sources}
-
-
-def _chosen(names: list[str], target: Target) -> tuple[Probe, ...]:
-    """Those named, or all in the target's language. Raises ConfigError."""
-    fit = tuple(one for one in probes.ready() if one.kernel.language == probes.language(target))
-    for name in names:
-        if not any(one.name == name for one in probes.ready()):
-            raise ConfigError(f"no probe {name}; {suggest(name, [one.name for one in fit])}")
-    return tuple(one for one in probes.ready() if one.name in names) if names else fit
 
 
 def _told(console: Console, answer: Answer) -> Answer:

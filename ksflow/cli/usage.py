@@ -17,7 +17,11 @@ RENAMED = {"export": "dataset"}
 def whole(version: str) -> str:
     """The page of all commands, groups and options."""
     lines = "\n".join(page.split("---\n")[0].strip("\n") for page in _PAGES.values())
-    return _WHOLE.format(version=version, lines=lines, groups=_groups())
+    rows = []
+    for folder in sorted(path for path in shipped("conf").iterdir() if path.is_dir()):
+        options = " ".join(sorted(file.stem for file in folder.glob("[!_]*.yaml")))
+        rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
+    return _WHOLE.format(version=version, lines=lines, groups="\n".join(rows))
 
 
 def of(command: str) -> str:
@@ -45,11 +49,3 @@ def trial_id(word: str, trials: Collection[str]) -> str:
         known = f"there are {min(trials)} to {max(trials)}" if trials else "there is none yet"
         raise ConfigError(f"no trial {name}; {known}")
     return name
-
-
-def _groups() -> str:
-    rows = []
-    for folder in sorted(path for path in shipped("conf").iterdir() if path.is_dir()):
-        options = " ".join(sorted(file.stem for file in folder.glob("[!_]*.yaml")))
-        rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
-    return "\n".join(rows)

@@ -114,7 +114,10 @@ class Git(git.Git):
         process: Any = self._get_persistent_cmd(helper, "cat_file", **{_HELPERS[helper]: True}).proc
         with killed_after(process, self.patience_s) as watch:
             try:
-                return _whole(ask(ref))
+                answer = ask(ref)
+                if len(answer) == 4 and len(answer[3]) < answer[2]:
+                    raise BrokenPipeError
+                return answer
             except BrokenPipeError as error:
                 if watch.expired:
                     self._ended(helper)
@@ -136,13 +139,6 @@ class Git(git.Git):
         if not header_line:
             raise BrokenPipeError
         return super()._parse_object_header(header_line)
-
-
-def _whole(answer: Any) -> Any:
-    """An answer whose bytes are all there. BrokenPipeError."""
-    if len(answer) == 4 and len(answer[3]) < answer[2]:
-        raise BrokenPipeError
-    return answer
 
 
 def _overdue(command: str, watch: Watch) -> LineageError:

@@ -238,7 +238,9 @@ class Refs:
                     yield name, known
                     continue
                 try:
-                    mark = _mark(entry.stat())
+                    stat = entry.stat()
+                    age = time.time_ns() - stat.st_mtime_ns
+                    mark = (stat.st_ino, stat.st_mtime_ns, stat.st_size) if age > _RACY_NS else None
                 except FileNotFoundError:  # just packed
                     continue
                 if mark and known and known[0] == mark:
@@ -283,8 +285,3 @@ class Refs:
             pass
         self._packed_mark = mark
         return {row[41:]: row[:40] for row in rows}
-
-
-def _mark(stat: os.stat_result) -> Mark:
-    age = time.time_ns() - stat.st_mtime_ns
-    return (stat.st_ino, stat.st_mtime_ns, stat.st_size) if age > _RACY_NS else None

@@ -150,7 +150,10 @@ def _engine(model: ModelSettings) -> Any:
     key = (model.api_key or "").strip() or ("none" if model.api_base else None)
     connection = {name: value for name, value in (model.options or {}).items() if name in _CONNECTION}
     if model.engine == "litellm":
-        _need_packages(model)
+        for package in _PACKAGES.get(model.model.partition("/")[0], ("litellm",)):
+            top = package.partition(".")[0]
+            if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
+                raise ConfigError(f'{model.model} needs the package {package}: pip install "ksflow[cloud]"')
         own = {"api_key": key, "api_base": model.api_base, "timeout": model.timeout_s, **connection}
         return LiteLLMEngine(**{name: value for name, value in own.items() if value is not None})
     if connection:
@@ -163,13 +166,6 @@ def _engine(model: ModelSettings) -> Any:
         transport=_Transport(**waits),
     )
     return _Native(model.model, config)
-
-
-def _need_packages(model: ModelSettings) -> None:
-    for package in _PACKAGES.get(model.model.partition("/")[0], ("litellm",)):
-        top = package.partition(".")[0]
-        if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
-            raise ConfigError(f'{model.model} needs the package {package}: pip install "ksflow[cloud]"')
 
 
 def _generation(model: ModelSettings) -> dict[str, Any]:

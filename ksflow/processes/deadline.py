@@ -80,13 +80,9 @@ def _look() -> None:
             for watch in _watched:
                 if not watch.expired and time.monotonic() > watch.until:
                     watch.expired = True
-                    _kill(watch.process)
+                    with contextlib.suppress(OSError):
+                        if watch.process.poll() is None and os.getpgid(watch.process.pid) == watch.process.pid:
+                            os.killpg(watch.process.pid, signal.SIGKILL)
+                    watch.process.kill()
             if not _watched:
                 return
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(OSError):
-        if process.poll() is None and os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()

@@ -79,7 +79,14 @@ def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
         why = refusal(ran.output, _REFUSALS) or ("" if summary else f"it gave no summary: {ran.last_words}")
     if why or not summary:
         return SanitizerFinding(tool=tool, refused=why)
-    return SanitizerFinding(tool=tool, errors=int(summary[1]), finding=_first(ran.output))
+    lines: list[str] = []
+    for line in ran.output.splitlines():
+        text = line.removeprefix(_MARK).strip() if line.startswith(_MARK) else ""
+        if lines and not text:
+            break
+        if text and not text.startswith(_HEAD) and not text.startswith(_FRAMES):
+            lines.append(text)
+    return SanitizerFinding(tool=tool, errors=int(summary[1]), finding=" ".join(lines)[:_LONG])
 
 
 def place(finding: str, kernel: Kernel) -> str:
@@ -92,15 +99,3 @@ def place(finding: str, kernel: Kernel) -> str:
     what = f"invalid {access[1]} {access[2]} of {access[3]} bytes"
     beyond = f", {near[1]} bytes {near[2]} the nearest allocation" if near else ""
     return f"{line[1]}, line {number}: {what}{beyond}: {lines[number - 1].strip()[:120]}"
-
-
-def _first(output: str) -> str:
-    """The first finding in a line: what, in which kernel and where, by which thread, at which address."""
-    lines: list[str] = []
-    for line in output.splitlines():
-        text = line.removeprefix(_MARK).strip() if line.startswith(_MARK) else ""
-        if lines and not text:
-            break
-        if text and not text.startswith(_HEAD) and not text.startswith(_FRAMES):
-            lines.append(text)
-    return " ".join(lines)[:_LONG]

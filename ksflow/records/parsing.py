@@ -85,7 +85,14 @@ def _converter(kind: Any) -> Converter:
     if origin is tuple:
         return _tuple(*get_args(kind))
     if origin in (Mapping, dict):
-        return _mapping(get_args(kind)[1])
+        convert_item = _converter(get_args(kind)[1])
+
+        def convert(value: Any, at: str) -> dict[str, Any]:
+            if not isinstance(value, dict):
+                raise TypeError(f"{at} is an object, not {type(value).__name__}")
+            return {name: convert_item(item, at) for name, item in value.items()}
+
+        return convert
     if is_dataclass(kind):
         return _record(kind)
     if issubclass(kind, Enum):
@@ -140,17 +147,6 @@ def _tuple(first: Any, *others: Any) -> Converter:
         if converters:
             return tuple(converter(item, at) for converter, item in zip(converters, value, strict=True))
         return tuple(convert_first(item, at) for item in value)
-
-    return convert
-
-
-def _mapping(kind: Any) -> Converter:
-    convert_item = _converter(kind)
-
-    def convert(value: Any, at: str) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise TypeError(f"{at} is an object, not {type(value).__name__}")
-        return {name: convert_item(item, at) for name, item in value.items()}
 
     return convert
 

@@ -163,7 +163,13 @@ class Submitter:
             self.log.pace()
             if work.mode == "leaderboard":
                 return self.service.post(work.path, submission.name, work.text)
-            return self._streamed(submission.name, work)
+            with contextlib.closing(self.service.streamed(work.path, submission.name, work.text)) as events:
+                for event in events:
+                    if event["event"] == "result":
+                        return results.streamed(event)
+                    if time.monotonic() > work.deadline:
+                        raise Lost("the job still runs")
+            raise Lost("the service ended its answer without a result")
 
         try:
             got = self._patiently(post, work, lost=False)
@@ -171,15 +177,6 @@ class Submitter:
             self._wait(self.pause_s, error, work)
             return replace(submission, known=True), None
         return (submission, got) if isinstance(got, Answer) else (self.log.keep(replace(submission, id=got)), None)
-
-    def _streamed(self, name: str, work: Work) -> Answer:
-        with contextlib.closing(self.service.streamed(work.path, name, work.text)) as events:
-            for event in events:
-                if event["event"] == "result":
-                    return results.streamed(event)
-                if time.monotonic() > work.deadline:
-                    raise Lost("the job still runs")
-        raise Lost("the service ended its answer without a result")
 
     def _polled(self, number: int, work: Work) -> Answer | None:
         """The end of a submission, once it is there. None where the service has lost it or ran nothing of it."""

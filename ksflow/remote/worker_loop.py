@@ -164,7 +164,12 @@ class Worker:
             threading.Thread(target=self._prepare, args=(name,), daemon=True).start()
             evaluation = self._judge(job)
         except ConfigError as error:
-            self._retry_later(name, f"job {name} cannot be judged here: {error}")
+            # what this machine lacks may be there later: then all is looked for anew
+            why = f"job {name} cannot be judged here: {error}"
+            tries = before.tries + 1 if (before := self._refused.get(name)) else 0
+            pause = min(_AGAIN_S * 2**tries, _MOST_S)
+            self._judge.look_again()
+            self._refuse(name, why, _Refusal(f"{why} (tried again every {pause:g} s)", time.monotonic() + pause, tries))
             return False
         took = evaluation.evidence.more["worker"]["judged_s"]
         if not self._open(name):  # taken over while this process was asleep
@@ -195,13 +200,6 @@ class Worker:
         """Whether a job is left alone, for ever or for now."""
         refusal = self._refused.get(name)
         return refusal is not None and time.monotonic() < refusal.until
-
-    def _retry_later(self, name: str, why: str) -> None:
-        """Leave a job alone for a while: what this machine lacks may be there later. Then all is looked for anew."""
-        tries = before.tries + 1 if (before := self._refused.get(name)) else 0
-        pause = min(_AGAIN_S * 2**tries, _MOST_S)
-        self._judge.look_again()
-        self._refuse(name, why, _Refusal(f"{why} (tried again every {pause:g} s)", time.monotonic() + pause, tries))
 
     def _refuse(self, name: str, why: str, refusal: _Refusal | None = None) -> None:
         """Leave a job alone, for ever unless `refusal` says otherwise, and tell: here, and those who wait for it."""

@@ -99,7 +99,12 @@ class Display:
         if not self._headed:
             self._headed = True
             self._console.print(Text(_columns(*_HEADING, wide), "bold"), soft_wrap=True, no_wrap=True)
-        line = _line(trial, wide)
+        base = trial.parents[0] if trial.parents else "seed"
+        # a ratio or a time, never both: two times are of two moments, and their ratio would be another one
+        row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
+        time = f"{words.us(trial.score_us)} µs" if trial.score_us else ""
+        line = Text(_columns(trial.id, trial.verdict, f"x{row.speedup:.2f} over {row.id}" if row else time, base, wide))
+        line.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
         room = self._console.width - line.cell_len if terminal else _PIPED
         line.append(words.tried(trial, run.known.by_id, max(room, _LEAST)))
         if reason := self._reason(trial):
@@ -198,18 +203,3 @@ def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str
     """The cells of a line in front of what was tried; in a narrow window without the base."""
     more = f"{base:5}  " if wide else ""
     return f"{name:5}  {verdict:17.17}  {beside:16}  {more}{'tried' if name == 'trial' else ''}"
-
-
-def _line(trial: Trial, wide: bool) -> Text:
-    base = trial.parents[0] if trial.parents else "seed"
-    text = Text(_columns(trial.id, trial.verdict, _beside(trial), base, wide))
-    text.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
-    return text
-
-
-def _beside(trial: Trial) -> str:
-    """How it did beside the kernel that was the best when it was judged; its time where there was none. Never both: two
-    times are of two moments, and their ratio would be another one."""
-    row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-    time = f"{words.us(trial.score_us)} µs" if trial.score_us else ""
-    return f"x{row.speedup:.2f} over {row.id}" if row else time
