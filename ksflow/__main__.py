@@ -46,7 +46,14 @@ def main() -> int:
             look.register(number, 0)
         if not any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0)):  # another program's pipe
             return _fail(str(of_system(error)))
-        _let_go_of_closed_pipes()
+        # what is still to be written goes nowhere, so that the end of the program says nothing about it
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                with suppress(OSError):
+                    os.dup2(nowhere, stream.fileno())
         return _CLOSED_PIPE
 
 
@@ -111,17 +118,6 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a caller may have put another one there
             stream.reconfigure(errors="backslashreplace")
-
-
-def _let_go_of_closed_pipes() -> None:
-    """Have what is still to be written go nowhere, so that the end of the program says nothing about it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            with suppress(OSError):
-                os.dup2(nowhere, stream.fileno())
 
 
 def _say(text: str) -> int:

@@ -102,7 +102,10 @@ def _run(
     """The job, once or as a member of a sweep; what it is worth."""
     member = sweep.member()
     if member and (summary := member.finished()):
-        _tell_kept(member)
+        if not _going_on.is_set():
+            _going_on.set()
+            told = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
+            report.console(stderr=True).print(told, markup=False, soft_wrap=True)
         return float(summary["score_us"])
     if _interrupted.is_set():
         return math.inf
@@ -116,14 +119,6 @@ def _run(
     if member and not _interrupted.is_set():
         member.finish()
     return results[-1]
-
-
-def _tell_kept(member: sweep.SweepMember) -> None:
-    """Once for a process: this sweep was stopped before."""
-    if not _going_on.is_set():
-        _going_on.set()
-        told = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
-        report.console(stderr=True).print(told, markup=False, soft_wrap=True)
 
 
 def _named(error: KsflowError) -> KsflowError:

@@ -239,7 +239,12 @@ class PairedComparison:
             self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
             if self._settled(number + 1, time.monotonic() - started):
                 break
-        self._conclude()
+        rows = self.outcome.rows = [results.row(self.first) for results in self.outcome.cases]
+        for row in rows:
+            if row["impossible"]:
+                most, least = f"{row['at_most_us']:g} µs at most", f"{row['floor_us']:.3g} µs here: "
+                reason = f"{row['case']}: {most}, but it takes at least {least}"
+                raise Rejected("reject-impossible", reason + row["floor"], {"timed": rows})
         return self.outcome
 
     def _run_replicate(
@@ -316,15 +321,6 @@ class PairedComparison:
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
             return all(row["ranked"] and row["high"] < _FAR_BEHIND for row in rows)
         return (done in _LOOKS and all(map(_clear, rows))) or spent_s * (done + 1) / done > self.effort.spent_s
-
-    def _conclude(self) -> None:
-        """Work out the times. Raises Rejected for one that cannot be."""
-        rows = self.outcome.rows = [results.row(self.first) for results in self.outcome.cases]
-        for row in rows:
-            if row["impossible"]:
-                most, least = f"{row['at_most_us']:g} µs at most", f"{row['floor_us']:.3g} µs here: "
-                reason = f"{row['case']}: {most}, but it takes at least {least}"
-                raise Rejected("reject-impossible", reason + row["floor"], {"timed": rows})
 
 
 def _compared(replicates: list[list[tuple[Samples, Samples]]], clock: str) -> Json:

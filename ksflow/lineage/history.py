@@ -426,11 +426,8 @@ def locate(store: Store, word: str, problem: str, run: str) -> Place:
         )
     if len(found) > 1:
         raise ConfigError(f"{word!r} may be {', '.join(name[:12] for name in found[:4])}; give more of it")
-    return _of_commit(store, found[0], f"{problem}/{run}/")
-
-
-def _of_commit(store: Store, commit: str, here: str) -> Place:
-    """The branch that a commit is about: it ends there, or the commit names it."""
+    commit = found[0]
+    here = f"{problem}/{run}/"
     trial = store.trailer(commit, "Trial")
     branches = [name for name in store.containing(commit) if name.count("/") == 2]
     ends = [name for name in branches if store.ref(f"refs/heads/{name}") == commit]

@@ -29,7 +29,12 @@ def split(answer: str, names: list[str]) -> dict[str, str]:
     except ValueError as error:
         raise ValueError(f"the answer cannot be used: {error}") from None
     lines = _without_thoughts(answer, names).split("\n")
-    end = _end(lines)
+    marks = [index for index, line in enumerate(lines) if line.strip() == COMPLETED]
+    if not marks:
+        raise ValueError(f"the last line must be {COMPLETED}; the answer was cut off or not closed")
+    if any(line.strip() for line in lines[marks[-1] + 1 :]):
+        raise ValueError(f"there is text after {COMPLETED}")
+    end = marks[-1]
     starts: dict[str, int] = {}
     for index, line in enumerate(lines[:end]):
         match = HEADER.fullmatch(line.strip()) if line.lstrip().startswith("[[") else None
@@ -42,16 +47,6 @@ def split(answer: str, names: list[str]) -> dict[str, str]:
     ends = sorted([*starts.values(), end])
     texts = {name: "\n".join(lines[starts[name] + 1 : ends[ends.index(starts[name]) + 1]]) for name in names}
     return {name: _section(name, text, name == names[-1]) for name, text in texts.items()}
-
-
-def _end(lines: list[str]) -> int:
-    """The index of the closing marker, after which there must be nothing."""
-    marks = [index for index, line in enumerate(lines) if line.strip() == COMPLETED]
-    if not marks:
-        raise ValueError(f"the last line must be {COMPLETED}; the answer was cut off or not closed")
-    if any(line.strip() for line in lines[marks[-1] + 1 :]):
-        raise ValueError(f"there is text after {COMPLETED}")
-    return marks[-1]
 
 
 def _section(name: str, text: str, payload: bool) -> str:

@@ -81,9 +81,6 @@ class ModelSettings:
                 f"{self.model}: a key is written in the configuration; put it into an environment "
                 f"variable and write ${{oc.env:{self.key or 'MY_API_KEY'}}}"
             )
-        self._check_settings()
-
-    def _check_settings(self) -> None:
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise ConfigError(f"{self.model}: engine={self.engine} is not one of: {', '.join(ENGINES)}")
         for name in _POSITIVE:

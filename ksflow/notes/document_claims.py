@@ -66,7 +66,12 @@ def validated(note: Note, ground: Grounds) -> Note:
     given = zip(note.sources, note.quotes, strict=True)
     pairs = [_checked_source(number, *pair, ground) for number, pair in enumerate(given, 1)]
     note = replace(note, sources=tuple(pair[0] for pair in pairs), quotes=tuple(pair[1] for pair in pairs))
-    _check_claims(note)
+    for claim in claims(note.text):
+        numbers = [int(number) for group in _MARKERS.findall(claim) for number in group.split(",")]
+        if not numbers:
+            raise ValueError(f"claim without a source marker such as [1]: {short(claim, 80)!r}")
+        if wrong := [number for number in numbers if not 1 <= number <= len(note.sources)]:
+            raise ValueError(f"marker [{wrong[0]}] has no source; there are {len(note.sources)}")
     trials = {id for source in note.sources if (id := ground.trial(source))}
     _check_status(note, trials, ground)
     _check_closes(note, trials, ground)
@@ -107,16 +112,6 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
     if len(re.findall(r"\w+", quote)) < _QUOTE_WORDS and quote.split() != passage.text.split():
         raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {_QUOTE_WORDS} words")
     return ", ".join(filter(None, [document.source, passage.place])), quote.strip()
-
-
-def _check_claims(note: Note) -> None:
-    """Every sentence and bullet has a marker, and every marker a source."""
-    for claim in claims(note.text):
-        numbers = [int(number) for group in _MARKERS.findall(claim) for number in group.split(",")]
-        if not numbers:
-            raise ValueError(f"claim without a source marker such as [1]: {short(claim, 80)!r}")
-        if wrong := [number for number in numbers if not 1 <= number <= len(note.sources)]:
-            raise ValueError(f"marker [{wrong[0]}] has no source; there are {len(note.sources)}")
 
 
 def claims(text: str) -> list[str]:

@@ -165,7 +165,11 @@ def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
     shares = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
     busy_line = busy(shares, means.get(_OCCUPANCY), means.get(_ALLOWED))
     lines = (limit(shares), busy_line, _stalls(means), _memory(means))
-    return KernelSummary(name, len(same), us, _shape(same, means), lines)
+    sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
+    parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
+    more = ((_REGISTERS, 1, ".0f", "registers"), (_SHARED, 1024, ".3g", "KiB shared"), (_WAVES, 1, ".3g", "waves"))
+    parts += [f"{means[name] / unit:{form}} {word}" for name, unit, form, word in more if name in means]
+    return KernelSummary(name, len(same), us, ", ".join(parts), lines)
 
 
 def _means(same: Sequence[Launch]) -> dict[str, float]:
@@ -175,14 +179,6 @@ def _means(same: Sequence[Launch]) -> dict[str, float]:
         for name, value in launch.metrics.items():
             seen[name].append((value, launch.metrics.get(_DURATION, 1.0)))
     return {name: fmean(*zip(*pairs, strict=True)) for name, pairs in seen.items() if any(pair[1] for pair in pairs)}
-
-
-def _shape(same: Sequence[Launch], means: Mapping[str, float]) -> str:
-    sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
-    parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
-    more = ((_REGISTERS, 1, ".0f", "registers"), (_SHARED, 1024, ".3g", "KiB shared"), (_WAVES, 1, ".3g", "waves"))
-    parts += [f"{means[name] / unit:{form}} {word}" for name, unit, form, word in more if name in means]
-    return ", ".join(parts)
 
 
 def _stalls(means: Mapping[str, float]) -> str:

@@ -103,7 +103,14 @@ def read(files: Mapping[str, str]) -> str:
     """
     kernels: dict[str, Kernel] = {}
     for row in _rows(text for name, text in files.items() if name.startswith("0/") and name.endswith(_TRACES)):
-        kernel = kernels.setdefault(row["kernel_name"], Kernel(shape=_shape(row)))
+        parts = []
+        for what, word in (("grid", "grid"), ("workgroup", "block")):
+            if sizes := size([row.get(f"{what}_size_{axis}", "") for axis in "xyz"]):
+                parts.append(f"{word} {sizes}")
+        for column, word in _TAKEN.items():
+            if row.get(column, "0") != "0":
+                parts.append(f"{row[column]} {word}")
+        kernel = kernels.setdefault(row["kernel_name"], Kernel(shape=", ".join(parts)))
         kernel.ns.append(float(row["end_timestamp"]) - float(row["start_timestamp"]))
     for row in _rows(text for name, text in files.items() if name.endswith(_COUNTS)):
         if row["kernel_name"] in kernels:
@@ -124,18 +131,6 @@ def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
             found = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}
             if not found.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
                 yield found
-
-
-def _shape(row: Mapping[str, str]) -> str:
-    """Grid (in work-items, as AMD counts), block, registers and memory of a launch."""
-    parts = []
-    for what, word in (("grid", "grid"), ("workgroup", "block")):
-        if sizes := size([row.get(f"{what}_size_{axis}", "") for axis in "xyz"]):
-            parts.append(f"{word} {sizes}")
-    for column, word in _TAKEN.items():
-        if row.get(column, "0") != "0":
-            parts.append(f"{row[column]} {word}")
-    return ", ".join(parts)
 
 
 def _summary(name: str, kernel: Kernel) -> KernelSummary:

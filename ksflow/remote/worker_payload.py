@@ -20,7 +20,14 @@ _ROOMS = (
 
 def refresh(root: Path) -> None:
     """Have this package's judge in `root`/worker; the manifest is written last, and is how a worker notices."""
-    files = _sources()
+    found = [
+        *PACKAGE.glob("*.py"),
+        *map(PACKAGE.joinpath, _COMMAND),
+        *shipped("conf", "target").glob("*.yaml"),
+        *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
+    ]
+    plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    files = {f"ksflow/{path.relative_to(PACKAGE)}": path.read_bytes() for path in plain}
     folder = root / FOLDER
     listed = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     known = _listed(folder)
@@ -47,15 +54,3 @@ def stamp(root: Path) -> str:
 def _listed(folder: Path) -> dict[str, str]:
     files = (read(folder / _MANIFEST) or {}).get("files")
     return files if isinstance(files, dict) else {}
-
-
-def _sources() -> dict[str, bytes]:
-    """Name in the copy -> what is in the file: the core, the rooms that judge, the known chips."""
-    found = [
-        *PACKAGE.glob("*.py"),
-        *map(PACKAGE.joinpath, _COMMAND),
-        *shipped("conf", "target").glob("*.yaml"),
-        *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
-    ]
-    plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
-    return {f"ksflow/{path.relative_to(PACKAGE)}": path.read_bytes() for path in plain}

@@ -67,7 +67,15 @@ def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details
     names: what to call the trials it was timed beside.
     """
     evidence = evaluation.evidence
-    tables = [_timed(evaluation), [compiler_report.cells(row) for row in evidence.compiler]]
+    timed = {row.case: row for row in evaluation.evidence.timed}
+    near = {row.case: row for row in evaluation.evidence.roofline}
+    tables = [
+        [
+            _row(timing, timed.get(timing.case, TimedCase(case=timing.case)), near.get(timing.case, _NOWHERE))
+            for timing in evaluation.timings
+        ],
+        [compiler_report.cells(row) for row in evidence.compiler],
+    ]
     checks = _checks(evaluation) if details else _checked(evaluation)
     beside = [*_ratios(evaluation, names or {}), *_held_out(evaluation, names or {})]
     found = plain(evidence) if details else {}
@@ -116,16 +124,6 @@ def _head(evaluation: Evaluation) -> list[str]:
     if cached := evidence.cached:
         lines.append(f"not judged now, known from {cached.source} on {cached.date}")
     return lines
-
-
-def _timed(evaluation: Evaluation) -> list[dict[str, str]]:
-    """A row per timed case."""
-    timed = {row.case: row for row in evaluation.evidence.timed}
-    near = {row.case: row for row in evaluation.evidence.roofline}
-    return [
-        _row(timing, timed.get(timing.case, TimedCase(case=timing.case)), near.get(timing.case, _NOWHERE))
-        for timing in evaluation.timings
-    ]
 
 
 def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]:

@@ -49,7 +49,14 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
     leaves, raw, sure = table.best()
     if sure < _MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.judged(leaves):
         return None
-    changes = _changes(leaves, around)
+    order = [t.name for t in around.tunables]
+    common, _ = Counter(leaf.key for leaf in leaves for _ in leaf.cases).most_common(1)[0]
+    differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
+    lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
+    for leaf in leaves:
+        if leaf.key != common:
+            lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing})
+    changes = {**around.changes(dict(zip(order, common, strict=True))), **lines}
     parts = "; ".join(f"{leaf.when or 'all'}: as measured on {len(leaf.cases)} cases" for leaf in leaves)
     gains = (round(100 * math.expm1(sure), 1), round(100 * math.expm1(raw), 1))
     return Experiment(
@@ -236,18 +243,6 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
         return next((when for when in lines if calculate(when, known)), "")
     except ValueError:  # the judge has refused such a kernel
         return ""
-
-
-def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
-    """Assignments and dispatch lines that make the base's source what the leaves say."""
-    order = [t.name for t in around.tunables]
-    common, _ = Counter(leaf.key for leaf in leaves for _ in leaf.cases).most_common(1)[0]
-    differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
-    lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
-    for leaf in leaves:
-        if leaf.key != common:
-            lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing})
-    return {**around.changes(dict(zip(order, common, strict=True))), **lines}
 
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:

@@ -59,7 +59,17 @@ class Landscape:
             scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
             return Answer(Verdict.ACCEPT, tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases))
         if self.recorded:
-            return _nearest(self.recorded, values(kernel.main), cases)
+            wanted = values(kernel.main)
+
+            def distance(one: Recorded) -> tuple[int, int]:
+                shared = wanted.keys() & one.values.keys()
+                return len(wanted.keys() ^ one.values.keys()), sum(wanted[name] != one.values[name] for name in shared)
+
+            found = min(self.recorded, key=distance)
+            if found.verdict is not Verdict.ACCEPT:
+                return Answer(found.verdict, (), "recorded")
+            usual = geomean(found.us.values())
+            return Answer(found.verdict, tuple(found.us.get(case, usual) for case in cases))
         return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
 
     def _synthetic(
@@ -95,20 +105,6 @@ class Landscape:
         """Uniform in [0, 1), the same for the same words."""
         text = "\0".join([str(self.seed), *words])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
-
-
-def _nearest(recorded: tuple[Recorded, ...], wanted: Mapping[str, str], cases: tuple[str, ...]) -> Answer:
-    """Of the recorded configurations with the most alike names, the one with the fewest differing values."""
-
-    def distance(one: Recorded) -> tuple[int, int]:
-        shared = wanted.keys() & one.values.keys()
-        return len(wanted.keys() ^ one.values.keys()), sum(wanted[name] != one.values[name] for name in shared)
-
-    found = min(recorded, key=distance)
-    if found.verdict is not Verdict.ACCEPT:
-        return Answer(found.verdict, (), "recorded")
-    usual = geomean(found.us.values())
-    return Answer(found.verdict, tuple(found.us.get(case, usual) for case in cases))
 
 
 def _read(path: Path) -> tuple[Recorded, ...]:

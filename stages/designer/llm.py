@@ -146,23 +146,20 @@ class LlmDesigner:
             for name, least in (("avenues", self.avenues), ("experiments", self.experiments)):
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
-            _check(experiments, choice)
+            if len({experiment.description for experiment in experiments}) < len(experiments):
+                raise ValueError("experiments: two have the same description")
+            for index, experiment in enumerate(experiments):
+                if not experiment.description.strip() or not experiment.rubric.strip():
+                    raise ValueError(f"experiments.{index}: description and rubric must say something")
+                if len(experiment.description) + len(experiment.rubric) > _LONGEST:
+                    raise ValueError(
+                        f"experiments.{index}: description and rubric are longer than {_LONGEST} characters"
+                    )
+                if experiment.changes and choice.base.kernel is not None:
+                    try:
+                        assign(choice.base.kernel.main, experiment.changes)
+                    except ValueError as error:
+                        raise ValueError(f"experiments.{index}.changes: {error}") from error
             return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)
 
         return Inquiry(self.program.brief(sections), accept)
-
-
-def _check(experiments: tuple[Experiment, ...], choice: Choice) -> None:
-    """ValueError says what is wrong with experiments on that base."""
-    if len({experiment.description for experiment in experiments}) < len(experiments):
-        raise ValueError("experiments: two have the same description")
-    for index, experiment in enumerate(experiments):
-        if not experiment.description.strip() or not experiment.rubric.strip():
-            raise ValueError(f"experiments.{index}: description and rubric must say something")
-        if len(experiment.description) + len(experiment.rubric) > _LONGEST:
-            raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
-        if experiment.changes and choice.base.kernel is not None:
-            try:
-                assign(choice.base.kernel.main, experiment.changes)
-            except ValueError as error:
-                raise ValueError(f"experiments.{index}.changes: {error}") from error
