@@ -34,6 +34,7 @@ from ksflow.problem import licences
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Population, Problem, Seed, Trial
+from ksflow.redaction import redact
 from ksflow.report import scores
 from ksflow.report.headline import headline
 
@@ -126,7 +127,7 @@ def _tracking(
     """What tells the tracker of the run; None where there is no tracker."""
     if tracker is None:
         return None
-    known = report.plain_parameters(compose.parameters(cfg))
+    known = {name: redact(value) for name, value in compose.parameters(cfg).items()}
     group = compose.sweep_name()
 
     def describe() -> TrackedRun:

@@ -149,7 +149,8 @@ class RunReader:
     def __init__(self, store: Store, problem: str, run: str, slim: Callable[[Trial], Trial] | None = None) -> None:
         self.store, self.problem, self.run, self._slim = store, problem, run, slim
         self.branches = Branches(store, f"{problem}/{run}/")
-        self.heads = refs_by_trial(store, f"refs/heads/{problem}/{run}/")
+        refs = store.refs(f"refs/heads/{problem}/{run}/")
+        self.heads = dict(sorted((ref.rpartition("/")[2], commit) for ref, commit in refs.items()))
         """Trial -> the newest commit of its branch."""
         self.rounds: dict[str, RoundSnapshot] = {}
         self.key: Key | None = None
@@ -250,11 +251,6 @@ class RunReader:
 
 def _same(trial: Trial) -> Trial:
     return trial
-
-
-def refs_by_trial(store: Store, prefix: str) -> dict[str, str]:
-    """The refs right below a prefix by the last part of their names, sorted."""
-    return dict(sorted((ref.rpartition("/")[2], commit) for ref, commit in store.refs(prefix).items()))
 
 
 def read_histories(

@@ -715,7 +715,8 @@ class Lineage:
             raise LineageError(f"{self.store.path} is closed")
         text = redact(text)
         if self._session:
-            text = record.with_step(text, f"{self._session}.{self._steps + 1}")
+            *before, last = text.rstrip("\n").split("\n\n")  # trailers, where there are any
+            text += f"{'' if before and last[0] != ' ' else chr(10)}Step: {self._session}.{self._steps + 1}\n"
         commit = self.store.commit(files, parents, text, int(self._clock()))
         if not self.store.move((name, commit if new == _THIS else new, old) for name, new, old in (ref, *others)):
             return ""

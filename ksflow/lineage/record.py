@@ -80,15 +80,8 @@ def body(text: str) -> str:
     return "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))
 
 
-def with_step(text: str, step: str) -> str:
-    """A message with its place in the order of the run's commits, as its last trailer."""
-    paragraphs = text.rstrip("\n").split("\n\n")
-    trailers = len(paragraphs) > 1 and not paragraphs[-1].startswith(" ")
-    return f"{text}{'' if trailers else chr(10)}Step: {step}\n"
-
-
 def without_step(text: str) -> tuple[str, str]:
-    """A message as it was before `with_step`, and the step; empty where there is none."""
+    """A message as it was before it was given its step, and the step; empty where there is none."""
     body, mark, step = text.rpartition("Step: ")
     if not mark or not _STEP.fullmatch(step):
         return text, ""

@@ -18,7 +18,7 @@ END_S = 5.0
 """How long a process has that was told to end, and how long the system has to end one that was killed."""
 _LOOK_S = 0.2
 _LOCK_LOOK_S = 0.02
-_lock = threading.Lock()
+_changed = threading.Condition()
 _watched: set["Watch"] = set()
 _watcher: threading.Thread | None = None
 
@@ -39,15 +39,16 @@ def killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator
     """Meanwhile a process is killed once it has taken so long."""
     global _watcher
     watch = Watch(process, seconds, time.monotonic() + seconds)
-    with _lock:
+    with _changed:
         _watched.add(watch)
+        _changed.notify_all()
         if _watcher is None or not _watcher.is_alive():
             _watcher = threading.Thread(target=_look, daemon=True)
             _watcher.start()
     try:
         yield watch
     finally:
-        with _lock:
+        with _changed:
             _watched.discard(watch)
 
 
@@ -73,10 +74,11 @@ def locked_within(file: int, seconds: float) -> bool:
 
 
 def _look() -> None:
-    """Kill whoever's time is over, until nobody is watched."""
+    """Kill whoever's time is over; sleep while nobody is watched."""
     while True:
         time.sleep(_LOOK_S)
-        with _lock:
+        with _changed:
+            _changed.wait_for(lambda: _watched)
             for watch in _watched:
                 if not watch.expired and time.monotonic() > watch.until:
                     watch.expired = True
@@ -84,5 +86,3 @@ def _look() -> None:
                         if watch.process.poll() is None and os.getpgid(watch.process.pid) == watch.process.pid:
                             os.killpg(watch.process.pid, signal.SIGKILL)
                     watch.process.kill()
-            if not _watched:
-                return

@@ -5,7 +5,7 @@ from ksflow.report.headline import known_baselines
 from ksflow.report.pager import paged
 from ksflow.report.progress import Display
 from ksflow.report.tables import show_calibration, show_outcome, show_spending, summary
-from ksflow.report.tracking import Tracking, plain_parameters
+from ksflow.report.tracking import Tracking
 from ksflow.report.tree import show_source, show_tree, show_trial
 from ksflow.report.words import console
 
@@ -16,7 +16,6 @@ __all__ = [
     "explanation",
     "known_baselines",
     "paged",
-    "plain_parameters",
     "show_calibration",
     "show_outcome",
     "show_source",

@@ -106,11 +106,6 @@ class Tracking:
             self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
 
 
-def plain_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
-    """A configuration as a tracker gets it: no secret of the environment, no password in an address."""
-    return {name: redact(value) for name, value in parameters.items()}
-
-
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
     """The judged trials and those without a kernel, but for some steps. A verdict that says nothing is left out."""
     for trial, best in zip(population.trials, population.best_so_far, strict=True):

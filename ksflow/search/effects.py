@@ -4,8 +4,7 @@ Arithmetic on trials, no prose. Only kernels with the same tunables and the same
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -81,12 +80,6 @@ def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     trials = {trial.id: trial for trial, _ in family.failed}
     found = [DeadEnd(cause.values, tuple(trials[id] for id in cause.trials)) for cause in failures.causes()]
     return [end for end in found if len(end.trials) >= at_least]
-
-
-def verdict_counts(trials: Sequence[Trial]) -> str:
-    """`3 reject-incorrect, 1 compile-error`."""
-    counts = Counter(trial.verdict for trial in trials)
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
 
 def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:

@@ -6,13 +6,14 @@ A claim stands in a note's text as `NAME a→b gained 12 % [00001→00002]`, and
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.notes.lessons import trial_of
 from ksflow.records import Note, Population, Status, Trial, speedup
-from ksflow.search.effects import DeadEnd, Effect, Family, faster_cases, verdict_counts
+from ksflow.search.effects import DeadEnd, Effect, Family, faster_cases
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import values_in
 
@@ -85,7 +86,9 @@ def dead_end_note(end: DeadEnd) -> Note:
     values = " with ".join(f"{name}={value}" for name, value in sorted(end.values))
     reasons = dict.fromkeys(t.evaluation.reason for t in end.trials if t.evaluation)
     said = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
-    text = f"All {len(end.trials)} kernels with {values} failed: {verdict_counts(end.trials)}."
+    verdicts = Counter(trial.verdict for trial in end.trials).most_common()
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
+    text = f"All {len(end.trials)} kernels with {values} failed: {counts}."
     note = _note(f"{OWN}{values} never worked", f"{text} {said}".strip(), end.trials[-_SHOWN:])
     return replace(note, closes=tuple(trial.id for trial in end.trials))
 
