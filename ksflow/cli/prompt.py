@@ -45,7 +45,13 @@ def prompt(words: list[str], overrides: list[str]) -> int:
             for message in asked.messages:
                 console.print(f"----- {message['role']} -----", style="bold")
                 console.print(str(message["content"]), markup=False, soft_wrap=True)
-        console.print(_table(asked))
+        table = Table("section", "kind", "tokens", box=SIMPLE_HEAD, title=f"{asked.label} {asked.model}")
+        table.columns[2].justify = "right"
+        for name, kind, tokens in asked.sections:
+            table.add_row(name, kind, str(tokens))
+        table.add_section()
+        table.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
+        console.print(table)
     return 0
 
 
@@ -111,14 +117,3 @@ class Asker:
             what = f"{named[0].id} is no experiment" if id else "the run has no experiment yet"
             raise ConfigError(f"{what}: there is nothing to write; ask for the designer's prompt, or name a trial")
         return tried[-1]
-
-
-def _table(asked: Prompt) -> Table:
-    """Tokens by section."""
-    table = Table("section", "kind", "tokens", box=SIMPLE_HEAD, title=f"{asked.label} {asked.model}")
-    table.columns[2].justify = "right"
-    for name, kind, tokens in asked.sections:
-        table.add_row(name, kind, str(tokens))
-    table.add_section()
-    table.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
-    return table

@@ -149,28 +149,25 @@ class Branches:
     def load(self, name: str, commit: str) -> Trial:
         """The trial as one commit of its branch has it. Raises LineageError."""
         try:
-            return self._parse(name, commit)
+            entries = self.store.entries(commit)
+            if EXPLANATION in entries:
+                self.explained.add(commit)
+            stored = None
+            if "trial.json" in entries:
+                stored = schema.load("trial", self.store.read(entries["trial.json"]), Trial)
+            blobs = stored.kernel.files if stored and stored.kernel else {}
+            if stored is None or stored.id != name or any(entries.get(k) != v for k, v in blobs.items()):
+                return self._pushed(name, commit, entries)
+            judged = entries.get("evaluation.json")
+            evaluation = schema.load("evaluation", self.store.read(judged), Evaluation) if judged else None
+            files = {name: self.store.read(blob).decode() for name, blob in blobs.items()}
+            kernel = replace(stored.kernel, files=files) if stored.kernel else None
+            return replace(stored, kernel=kernel, evaluation=evaluation)
         except (LineageError, ValueError) as error:
             raise LineageError(
                 f"branch {self.prefix}{name} of {self.store.path} cannot be read: {error}; "
                 f"mend it, or remove it with `git -C {self.store.path} branch -D {self.prefix}{name}`"
             ) from error
-
-    def _parse(self, name: str, commit: str) -> Trial:
-        entries = self.store.entries(commit)
-        if EXPLANATION in entries:
-            self.explained.add(commit)
-        stored = None
-        if "trial.json" in entries:
-            stored = schema.load("trial", self.store.read(entries["trial.json"]), Trial)
-        blobs = stored.kernel.files if stored and stored.kernel else {}
-        if stored is None or stored.id != name or any(entries.get(k) != v for k, v in blobs.items()):
-            return self._pushed(name, commit, entries)
-        judged = entries.get("evaluation.json")
-        evaluation = schema.load("evaluation", self.store.read(judged), Evaluation) if judged else None
-        files = {name: self.store.read(blob).decode() for name, blob in blobs.items()}
-        kernel = replace(stored.kernel, files=files) if stored.kernel else None
-        return replace(stored, kernel=kernel, evaluation=evaluation)
 
     def _pushed(self, name: str, commit: str, entries: Mapping[str, str]) -> Trial:
         """A branch that a person made: its text files are the kernel, its nearest ancestor with a trial the base.

@@ -112,23 +112,21 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
         found = trial.evaluation
         harness = found is not None and found.verdict is Verdict.HARNESS
         if trial.id.isdigit() and int(trial.id) not in but and not harness:
-            yield TrackedTrial(int(trial.id), trial.verdict, _metrics(trial, best, baselines))
-
-
-def _metrics(trial: Trial, best: Trial | None, baselines: tuple[Trial, ...]) -> dict[str, float]:
-    row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-    beside = [trial.evaluation.beside(one.id) for one in baselines] if trial.evaluation else []
-    known = {
-        "accepted": float(trial.score_us is not None),
-        "score_us": trial.score_us,
-        "best_us": best.score_us if best else None,
-        "speedup_over_incumbent": row.speedup if row else None,
-        "speedup_over_baseline": min((row.speedup for row in beside if row), default=None),
-        "usd": trial.cost.usd,
-        "tokens": float(trial.cost.tokens),
-        "minutes": trial.wall_s / 60,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+            row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
+            beside = [trial.evaluation.beside(one.id) for one in baselines] if trial.evaluation else []
+            known = {
+                "accepted": float(trial.score_us is not None),
+                "score_us": trial.score_us,
+                "best_us": best.score_us if best else None,
+                "speedup_over_incumbent": row.speedup if row else None,
+                "speedup_over_baseline": min((row.speedup for row in beside if row), default=None),
+                "usd": trial.cost.usd,
+                "tokens": float(trial.cost.tokens),
+                "minutes": trial.wall_s / 60,
+            }
+            yield TrackedTrial(
+                int(trial.id), trial.verdict, {name: value for name, value in known.items() if value is not None}
+            )
 
 
 def _write(path: Path, rows: Sequence[TrackedTrial]) -> None:
