@@ -61,6 +61,7 @@ def problem(folder: Path) -> Problem:
         ("k.cpp", 'extern "C" ', "", 'compile-error: k.cpp: custom_kernel cannot be called: define it as extern "C"'),
         ("k.cpp", "i++)\n", "i += 0)\n", "contained-timeout: check, .*an endless loop? no answer after .* reference"),
         ("k.cpp", "x[i", "x[m * n + (i << 30)", "contained-crash: .*killed by SIG.* in k.cpp, line 5: .* end of x0"),
+        ("k.cpp", "j < n", "j < n - 1", "reject-incorrect: m=64 n=48: 1 of 48 elements are off, .* 1 of 48 were never"),
         ("k.py", "custom_kernel", "sums", "contained-crash: .*the kernel defines no custom_kernel, but sums"),
         ("k.py", "sum(0)", "sum(7)", "contained-crash: .*Dimension out of range .*(k.py, line 2)"),
         ("k.cpp", "", "", "accept: "),
@@ -86,6 +87,24 @@ def test_the_command_tells_a_mistake_in_the_line_of_the_verdict(folder: Path) ->
     assert re.match(r"verdict contained-crash: .*Dimension out of range .*\(k\.py, line 2\)", verdict), done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert "  File " not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", ["data[0] * 2", "(data[0] * 2).mT.contiguous().mT"])
+def test_an_output_that_lies_otherwise_in_memory_is_told(
+    evaluator: LocalEvaluator, tmp_path: Path, answer: str
+) -> None:
+    given = MINE.replace("  for (long j = 0; j < n; j++) y[j] = 0;\n", "").replace(
+        "y[j] += x[i * n + j]", "y[OUT] = 2 * x[i * n + j]"
+    )
+    rows, columns = given.replace("OUT", "i * n + j"), given.replace("OUT", "j * m + i")
+    right, wrong = (rows, columns) if answer.startswith("data") else (columns, rows)
+    (tmp_path / "ref.py").write_text(REFERENCE.replace("data[0].sum(0)", answer))
+    (tmp_path / "k.cpp").write_text(right)
+    problem = load(kernel=str(tmp_path / "k.cpp"), reference=str(tmp_path / "ref.py"), target=detect())
+    found = evaluator(problem, Kernel("cpp", {"k.cpp": wrong}), ())
+    assert "they are right with rows and columns exchanged" in found.reason
+    assert evaluator(problem, Kernel("cpp", {"k.cpp": right}), ()).accepted
 
 
 @pytest.mark.slow

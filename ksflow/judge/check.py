@@ -12,12 +12,14 @@ import torch
 from ksflow.judge.cases import CheckBroke, Entry, Reference, bare
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.tolerance import errors, filled, first_error, number, plain, same_bytes, worst
+from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer. Neither this nor another poison is a truth value."""
 _SHOWN = 4096
 """Elements of an output that is shown as evidence, at most."""
+_TELLING = 4
+"""Bytes of an element that are not by chance what the memory was filled with."""
 
 _draw = random.SystemRandom()
 
@@ -159,7 +161,8 @@ class Caller:
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
                 failed = {**self._at(entry), "output": index, **detail}
-                raise Rejected("reject-incorrect", f"{self.case.name}: {_sentence(detail)}", {"failed": failed})
+                looks = _looks(want, output, self._poison[slot])
+                raise Rejected("reject-incorrect", f"{self.case.name}: {_sentence(detail)}{looks}", {"failed": failed})
         if self.reference.property_check is None:
             return
         if said := self.reference.objection(self.case.layout.data(entry.packed), outputs):
@@ -214,6 +217,20 @@ def _reference_s(caller: Caller, entry: Entry) -> float:
     started = time.process_time()
     caller.reference.kernel(data)
     return max(time.process_time() - started, 1e-6)
+
+
+def _looks(want: Expected, output: torch.Tensor, poison: int) -> str:
+    """What a wrong output looks like, for who wrote the kernel: parts that are as they were, or another layout."""
+    if output.element_size() >= _TELLING:
+        words = output.reshape(-1).contiguous().view(torch.uint8).reshape(-1, output.element_size())
+        if unwritten := int((words == poison).all(1).sum()):
+            return f"; {unwritten} of {output.numel()} were never written"
+    if output.dim() < 2 or 1 in output.shape[-2:]:
+        return ""
+    *before, rows, columns = output.shape
+    exchanged = output.reshape(*before, columns, rows).mT, output.mT.reshape(*before, rows, columns)
+    right = any(not first_error(want, other) for other in exchanged)
+    return "; they are right with rows and columns exchanged: in memory, they lie as `strides` says" if right else ""
 
 
 def _sentence(detail: dict[str, Any]) -> str:
