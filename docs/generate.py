@@ -28,7 +28,10 @@ ELSEWHERE = {
     "results/ablations/README.md": "figures/ablations.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",
-    **{f"examples/{name}/README.md": f"examples/{name}.md" for name in ("own_problem", "own_stage", "sweep")},
+    **{
+        f"examples/{name}/README.md": f"examples/{name}.md"
+        for name in ("own_problem", "own_model", "own_stage", "sweep")
+    },
 }
 """Files of the repository -> the pages that they become."""
 PAGES = {**ELSEWHERE, "CONTRIBUTING.md": "contributing.md", "README.md": "index.md"}

@@ -19,6 +19,13 @@ SHOWS = {
         r"\n6 experiments in ",
         r"written to runs/best/column_sums/main/",
     ],
+    "own_model": [
+        r"ShortConv x4: 0\.conv ",
+        r"written to short_conv: python -m ksflow problem=\./short_conv",
+        r"\n6 experiments in ",
+        r"winner 000\d\d: x[\d.]+ \[.*over (PyTorch|torch\.compile)",
+        r"right on 1 of 1 held-out shapes",
+    ],
     "own_stage": [
         r"\n2 experiments in ",
         r'"by": "designer=one_at_a_time"',

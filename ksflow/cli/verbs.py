@@ -312,5 +312,6 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "probe": _of("ksflow.cli.probe", "probe"),
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
     "dataset": _of("ksflow.dataset", "dataset"),
+    "model": _of("ksflow.cli.model", "model"),
     "doctor": examine,
 }

@@ -74,11 +74,10 @@ def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
                 raise ValueError(f"work.{key}: {error} (case {case.name})") from error
 
 
-def compute_peak(problem: Problem, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """The rate of the fastest unit for the problem's precision or a wider one, and its name; without a precision, of
-    the fastest of all. None where no rate is known.
+def compute_peak(precision: str, rates: Mapping[str, float]) -> tuple[float, str] | None:
+    """The rate of the fastest unit for a precision or a wider one, and its name; without a precision, of the fastest of
+    all. None where no rate is known.
     """
-    precision = problem.work.get("dtype", "")
     enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
     return max(((rates[key], n) for n in enough if (key := f"flops.{n}") in rates), default=None)
 
@@ -86,7 +85,7 @@ def compute_peak(problem: Problem, rates: Mapping[str, float]) -> tuple[float, s
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     """The least time that a case can take on a target, in µs, and what sets it; 0.0 and why, where none is known."""
     need, rates, found = work(problem, case), _ceilings(target), []
-    if need.flops is not None and (peak := compute_peak(problem, rates)):
+    if need.flops is not None and (peak := compute_peak(problem.work.get("dtype", ""), rates)):
         why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
         found.append((1e6 * need.flops / peak[0], why))
     if need.bytes is not None:

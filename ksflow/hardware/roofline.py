@@ -17,10 +17,11 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
 
     Its rates are the achieved ones. ValueError where an expression of `work` is wrong.
     """
-    found, need = _bound(problem, case, target), work(problem, case)
+    need = work(problem, case)
+    found = bound(need, problem.work.get("dtype", ""), target)
     if found is None:
         return None
-    bound_us, bound, _ = found
+    bound_us, what, _ = found
     known = {
         "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
         "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
@@ -29,17 +30,17 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
         "share": bound_us / us,
     }
     figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
-    return RooflineCase(case=case.name, bound=bound, **figures)
+    return RooflineCase(case=case.name, bound=what, **figures)
 
 
-def _bound(problem: Problem, case: Case, target: Target) -> tuple[float, str, str] | None:
-    """The least time in µs, what bounds it, and at which rate; None where no rates are known.
+def bound(need: Work, precision: str, target: Target) -> tuple[float, str, str] | None:
+    """The least time in µs of so much work, what bounds it, and at which rate; None where no rates are known.
 
     What one core of a CPU is only supposed to do at most, with nothing measured, is no roofline.
     """
-    need, rates = work(problem, case), target.peaks if target.kind == "gpu" else target.measured
+    rates = target.peaks if target.kind == "gpu" else target.measured
     ways = []
-    if need.flops and (peak := compute_peak(problem, rates)):
+    if need.flops and (peak := compute_peak(precision, rates)):
         ways.append((1e6 * need.flops / peak[0], "compute", f"{quantity(peak[0], 'FLOP/s')} ({peak[1]})"))
     if need.bytes and (memory := _memory(need.bytes, rates)):
         ways.append((1e6 * need.bytes / memory[0], memory[1], quantity(memory[0], "B/s")))
@@ -58,7 +59,8 @@ def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | No
 
 def describe(problem: Problem, case: Case, target: Target) -> str:
     """A case's work, roofline and floor in a line, for a person."""
-    need, found = work(problem, case), _bound(problem, case, target)
+    need = work(problem, case)
+    found = bound(need, problem.work.get("dtype", ""), target)
     parts = [
         quantity(need.flops, "FLOP") if need.flops is not None else "",
         quantity(need.bytes, "B") if need.bytes is not None else "",

@@ -16,11 +16,15 @@ Outputs of integers and truth values are compared exactly, whatever the magnitud
 float32 products underflow, and answers that are not unique (see `property_check` in problems/README.md).
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 Row = dict[str, Any]
 
@@ -34,6 +38,11 @@ _EXPONENT = 0x7F800000
 """Bits of a float32."""
 _VANISHES = 800.0
 """e to the minus this is 0 in fp64."""
+_RUNS, _ROW = 4, 16
+"""Of a function with roundings at random; elements from which on a row is compared with itself."""
+_NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_PRODUCTS = frozenset({"mm", "bmm", "convolution"})
+_SUMS = frozenset({"sum", "mean", "var", "var_mean", "linalg_vector_norm"})
 _PICKS: dict[str, Callable[..., torch.Tensor]] = {
     "max": torch.amax,
     "min": torch.amin,
@@ -169,6 +178,48 @@ def elementwise(
     return {"expected": value.double(), "magnitude": magnitude, "terms": 1}
 
 
+def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[Row]:
+    """Rows for the outputs of any function that is made of torch's operations, in the precision of its inputs.
+
+    What is expected is the function in fp64, whatever types it names on the way. How far honest arithmetic may be from
+    that is tried: inputs and the result of every operation are off by up to half a unit of the narrowest type among the
+    inputs, relatively and at random, in four runs. Sums and products of n terms in float32 are off by sqrt(n)/4 as
+    much more, as one accumulator makes them; in 16 bits a wider one is at hand. The magnitude is the sum of the four
+    errors in that unit, and nowhere less than what three quarters of an element's row have: an element whose errors
+    happened to cancel is judged as its neighbours are. That is some 3 standard deviations of one honest run; c1 (4 for
+    float32, 1 for 16 bits) is the room beyond. Where a small change of inputs decides what comes out (a sort, a
+    threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
+    """
+    _real("perturbed", *inputs)
+    floats = [one for one in inputs if one.dtype.is_floating_point]
+    unit = max((torch.finfo(one.dtype).eps for one in floats), default=torch.finfo(torch.float32).eps) / 2
+    made = torch.Generator(device=inputs[0].device).manual_seed(0)
+
+    def run(off: float) -> list[torch.Tensor]:
+        mode = _Rounded(off, made)
+        wide = [one.double() if one.dtype.is_floating_point else one.clone() for one in inputs]
+        wide = [mode.rounded(one) for one in wide]
+        with mode:
+            found = function(*wide)
+        return list(found) if isinstance(found, tuple | list) else [found]
+
+    right = run(0.0)
+    errors = [torch.zeros_like(one) for one in right]
+    for _ in range(_RUNS):
+        for error, one, other in zip(errors, right, run(unit), strict=True):
+            error += (other - one).abs().nan_to_num(0.0) if one.is_floating_point() else 0
+    rows = []
+    for one, error in zip(right, errors, strict=True):
+        if not (one.is_floating_point() and one.numel()):
+            rows.append(exact(one))
+            continue
+        lines = error.reshape(-1, error.shape[-1] if error.ndim and error.shape[-1] >= _ROW else error.numel())
+        least = lines.kthvalue(lines.shape[1] // 4 + 1, dim=1, keepdim=True).values
+        magnitude = lines.maximum(least).view(one.shape) / (2 * unit)
+        rows.append({"expected": one, "magnitude": magnitude, "terms": 1})
+    return rows
+
+
 def exact(value: torch.Tensor) -> Row:
     """Integers, copies, permutations, picks: no error but the output type's own rounding."""
     return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64, device=value.device), "terms": 1}
@@ -221,3 +272,55 @@ def _softmax_rows(
     d += (2 + mean).unsqueeze(1)
     torch.addcmul(torch.tensor(limits.tiny / limits.eps, dtype=torch.float64, device=x.device), y, d, out=magnitude)
     return common
+
+
+class _Rounded(TorchDispatchMode):
+    """Meanwhile everything is computed in fp64, and each result is off by up to `unit`, relatively and at random."""
+
+    def __init__(self, unit: float, made: torch.Generator) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._unit, self._made = unit, made
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(_widened, (args, kwargs or {}))
+        if not self._unit:
+            return func(*args, **kwargs)
+        if steps := _insides().get(func):
+            with self:
+                return steps(*args, **kwargs)
+        name, terms = func._schema.name.removeprefix("aten::"), 1
+        if name in _PRODUCTS:
+            terms = args[1][0].numel() if name == "convolution" else args[0].shape[-1]
+            args = [*(self.rounded(one, terms) for one in args[:2]), *args[2:]]
+        found = func(*args, **kwargs)
+        if name in _SUMS:
+            terms = args[0].numel() // max(found[0].numel() if isinstance(found, tuple) else found.numel(), 1)
+        kinds = [one.alias_info for one in func._schema.returns]
+        if any(kind is not None and not kind.is_write for kind in kinds):  # a view
+            return found
+        if any(kinds):
+            args[0].copy_(self.rounded(args[0], terms))
+            return found
+        return tree_map(lambda one: self.rounded(one, terms), found)
+
+    def rounded(self, one: Any, terms: int = 1) -> Any:
+        """A tensor of numbers as it is after roundings on the way, of sums of so many terms; anything else as it is."""
+        if not self._unit or not isinstance(one, torch.Tensor) or not one.is_floating_point():
+            return one
+        off = self._unit * (max(math.sqrt(terms) / 4, 1) if self._unit <= torch.finfo(torch.float32).eps else 1)
+        drawn = torch.rand(one.shape, dtype=one.dtype, device=one.device, generator=self._made)
+        return drawn.mul_(2 * off).add_(1 - off).mul_(one)
+
+
+def _widened(one: Any) -> Any:
+    return torch.float64 if isinstance(one, torch.dtype) and one in _NARROW else one
+
+
+@functools.cache
+def _insides() -> dict[Any, Callable[..., Any]]:
+    """Operations that round on the way to their result -> their steps."""
+    aten = torch.ops.aten
+    known = """_softmax _log_softmax gelu silu mish softplus elu hardswish addmm baddbmm native_layer_norm
+    native_group_norm native_batch_norm _native_batch_norm_legit_no_training
+    _scaled_dot_product_flash_attention_for_cpu"""
+    return get_decompositions([getattr(aten, name) for name in known.split()])

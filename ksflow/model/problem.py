@@ -1,0 +1,400 @@
+"""A region of a model as a problem folder that needs the model no longer.
+
+The reference is what `torch.export` reads of the module's own forward, operation by operation, with parameters and
+buffers as inputs, for all sizes that it was called with; it is tried on each of those calls. What the module is beside
+that (class, names in the model, arguments that are no tensors) is in `region.json`, for what puts a kernel in place.
+"""
+
+import inspect
+import json
+import keyword
+import math
+import operator
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch.export import Dim
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+
+from ksflow import home
+from ksflow.errors import ConfigError, foreign, one_line
+from ksflow.judge import contents
+from ksflow.model.profile import PRECISIONS, Call, Meta, Region, met, meta
+from ksflow.model.user_file import UserModel
+from ksflow.records import C_TYPES, Json
+
+_CONTENTS_OF = 4
+"""Modules whose calls' contents are looked at."""
+_KEPT_BYTES = 4 << 20
+"""Of a case's own contents."""
+_INLINE = 64
+"""Elements of a constant that is written into the reference."""
+_PARTLY = re.compile(r"aten\.(embedding|gather|index|index_select|narrow|select|slice|split\w*|chunk|unbind|take\w*)\b")
+"""Operations that may leave out a part of what they are given."""
+_SIGNS: dict[Any, str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.mod: "%",
+}
+_EXPERT = """
+# A kernel of an expert is a baseline, too, timed in every claim: put its file into seeds/, with a line
+# SPDX-License-Identifier and where it comes from, and name it here."""
+_REFERENCE = '''"""{kind} of {file}, as `ksflow model profile` met it. Runs in the judge's process."""
+
+import torch
+
+from ksflow.judge import bounds, contents
+
+MET = [
+{met}]
+"""What was in each tensor that it was called with; last, what it returned."""
+
+
+{forward}
+
+
+def generate_input(
+    {takes}, seed: int, real: int = 0, device: str = "cpu"
+) -> tuple[torch.Tensor, ...]:
+    """Contents like those that were met, or those themselves (real); outputs are preallocated."""
+    shapes = [{shapes}]
+    return contents.like(MET, shapes, seed, device, __file__ if real else None)
+
+
+def ref_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The module's own forward."""
+    return forward(*data[:{count}])
+
+
+def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
+    """The same in fp64, and how far honest arithmetic in the tensors' own types may be from it."""
+    return bounds.perturbed(forward, data[:{count}])
+'''
+_SEED = '''"""Baseline: the module's own forward{how}."""
+
+import torch
+
+
+{forward}
+{compiled}
+
+def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What the reference computes."""
+    with torch.no_grad():
+        return forward(*data[:{count}])
+'''
+_STATEMENT = """# {title}
+
+{many} of `{file}` ({names}) compute this, and take {share:.3g} % of its
+time. A kernel gets what the module is called with, then its parameters and buffers.{constants}
+Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
+within what honest arithmetic in the tensors' own types comes to.
+
+```python
+{source}
+```
+"""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A call that is a case, with its tensors in the order of a kernel's."""
+
+    call: Call
+    tensors: tuple[Meta, ...]
+    data: tuple[torch.Tensor, ...]
+
+    @property
+    def every(self) -> tuple[Meta, ...]:
+        """Its tensors, outputs last."""
+        return (*self.tensors, *self.call.outputs)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(one.shape for one in self.every)
+
+
+def write(user: UserModel, region: Region, out: Path) -> Path:
+    """Write a region's folder below `out`; the folder. What it replaces of its own is replaced, kernels that were added
+    to its seeds stay. ConfigError where no kernel could take the region's place."""
+    if region.unfit:
+        raise ConfigError(f"{region.modules[0]} {region.unfit}: no kernel can take its place; name another region")
+    some = region.modules[:_CONTENTS_OF]
+    with torch.no_grad(), foreign() as caught:
+        calls = met(user.model, (*user.inputs, *user.heldout), keep=some)
+        calls = [call for call in calls if call.module in some and call.constants == region.calls[0].constants]
+        body, used = _exported(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
+        cases = [_case(user.model.get_submodule(call.module), call, used) for call in calls]
+        folder = _Folder(user, region, cases, body)
+        folder.expect_same()
+    if caught:
+        said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+        raise ConfigError(f"{region.modules[0]} is no problem: {said}") from caught[0]
+    return folder.write(out)
+
+
+def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
+    """A call with those of the module's parameters and buffers that are used."""
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    held = {name: state[name].detach() for name in used}
+    given = {one.name: call.given[one.name] for one in call.inputs}
+    return _Case(
+        call, (*call.inputs, *(meta(name, one) for name, one in held.items())), (*given.values(), *held.values())
+    )
+
+
+def _exported(module: torch.nn.Module, calls: Sequence[Call]) -> tuple[str, list[str]]:
+    """A function's body as Python, over names of inputs and state, and the state that it uses. ValueError."""
+    largest = max(calls, key=lambda call: sum(one.nbytes for one in call.inputs))
+    dynamic: dict[str, Any] = dict.fromkeys(largest.given)
+    for place, one in enumerate(largest.inputs):
+        sizes = zip(*(call.inputs[place].shape for call in calls), strict=True)
+        dynamic[one.name] = {axis: Dim.AUTO for axis, found in enumerate(sizes) if len(set(found)) > 1}
+    program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)
+    signature = program.graph_signature
+    if any(one.kind is not OutputKind.USER_OUTPUT for one in signature.output_specs):
+        raise ValueError("writes into its inputs or its buffers")
+    names: dict[str, str] = {}
+    lines, used, inputs = [], [], iter(largest.inputs)
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec in signature.input_specs:
+        target, node = str(spec.target), getattr(spec.arg, "name", "")
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
+            names[node] = _word(next(inputs).name)
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
+            kept = program.constants[target]
+            if kept.numel() > _INLINE:
+                raise ValueError(f"has a tensor {target} that is neither a parameter nor a buffer")
+            names[node] = node
+            lines.append(f"{node} = torch.tensor({kept.tolist()}, dtype={kept.dtype}, device=device)")
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            names[node] = _word(target, largest)
+            used += [target] if nodes[node].users else []
+    for node in program.graph.nodes:
+        checked = node.users and all("_assert_" in str(one.target) for one in node.users)
+        if node.op == "call_function" and not checked and "_assert_" not in str(node.target):
+            lines += _line(node, names)
+        elif node.op == "output":
+            lines.append(f"return {', '.join(_text(one, names) for one in node.args[0])}")
+    return "\n".join(f"    {line}" for line in lines), used
+
+
+def _line(node: torch.fx.Node, names: dict[str, str]) -> list[str]:
+    """An operation as Python, whose result has a name from then on."""
+    if node.target is operator.getitem:
+        names[node.name] = f"{_text(node.args[0], names)}[{node.args[1]}]"
+        return []
+    if sign := _SIGNS.get(node.target):
+        names[node.name] = f"({f' {sign} '.join(_text(one, names) for one in node.args)})"
+        return []
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise ValueError(f"calls {node.target}, which is no operation on tensors")
+    words = [_text(one, names) for one in node.args]
+    words += [f"{key}={_text(one, names)}" for key, one in node.kwargs.items()]
+    names[node.name] = f"{node.name}_" if node.name in names.values() else node.name
+    return [f"{names[node.name]} = torch.ops.{node.target}({', '.join(words)})"]
+
+
+def _text(value: Any, names: dict[str, str]) -> str:
+    """An argument of an operation as Python."""
+    match value:
+        case torch.fx.Node():
+            return names[value.name]
+        case list() | tuple():
+            return f"[{', '.join(_text(one, names) for one in value)}]"
+        case torch.device():
+            return "device"
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+    return repr(value)
+
+
+class _Folder:
+    """A region as the files of a problem."""
+
+    def __init__(self, user: UserModel, region: Region, cases: Sequence[_Case], body: str) -> None:
+        self._user, self._region, self._calls = user, region, cases
+        self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
+        first = self._cases[0]
+        words = [_word(one.name, first.call if one not in first.call.inputs else None) for one in first.tensors]
+        outputs = [f"y{place}" if len(first.call.outputs) > 1 else "y" for place in range(len(first.call.outputs))]
+        self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
+        self._count = len(words)
+        self._kinds = [one.dtype for one in first.every]
+        self._dims: dict[tuple[int, ...], str] = {}
+        """The sizes that a dimension has in each case -> what it is called, after the first tensor that has it."""
+        self._shapes: list[list[str]] = []
+        """Of each tensor, with the names of dimensions."""
+        for place, name in enumerate(self._names):
+            several = zip(*(case.shapes[place] for case in self._cases), strict=True)
+            self._shapes.append(
+                [
+                    "1" if set(sizes) == {1} else self._dims.setdefault(sizes, f"{name}_{axis}")
+                    for axis, sizes in enumerate(several)
+                ]
+            )
+        device = f"    device = {words[0]}.device\n" if "device" in body else ""
+        self._forward = f"def forward({', '.join(words)}):\n{device}{body}"
+        if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
+            raise ValueError(f"has {unknown[0]}, which no kernel takes")
+        lying = [[contents.lies(one.stride, one.shape) for one in case.every] for case in cases]
+        if any(one != lying[0] for one in lying):
+            raise ValueError("is called with tensors that lie differently in memory")
+        told = [contents.about([case.data[place] for case in cases]) for place in range(self._count)]
+        told += [{"dtype": kind} for kind in self._kinds[self._count :]]
+        self._met = [about | how for about, how in zip(told, lying[0], strict=True)]
+
+    def expect_same(self) -> None:
+        """Try the function on each call. ValueError where it does not compute what the module does."""
+        names: dict[str, Any] = {"torch": torch}
+        exec(self._forward, names)  # the user's own module, as torch.export read it
+        for case in self._calls:
+            module = self._user.model.get_submodule(case.call.module)
+            pairs = zip(_several(names["forward"](*case.data)), _several(module(**case.call.given)), strict=True)
+            if not all(torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True) for one, other in pairs):
+                raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
+
+    def write(self, out: Path) -> Path:
+        """Write them below `out`; the folder. ConfigError where something else is there."""
+        region = self._region
+        folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
+        if folder.exists() and not (folder / "region.json").is_file():
+            raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
+        reference = _REFERENCE.format(
+            kind=region.kind,
+            file=self._user.file.name,
+            forward=self._forward,
+            met="".join(f"    {row},\n" for row in self._met),
+            takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
+            shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
+            count=self._count,
+        )
+        mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
+        compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
+        seeds = {"00_eager.py": ("", ""), "01_compile.py": (", as torch.compile makes it", compiled)}
+        (folder / "seeds").mkdir(parents=True, exist_ok=True)
+        kept = self._kept()
+        spec = yaml.safe_dump(self._spec(kept), sort_keys=False, default_flow_style=None, width=110)
+        home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
+        home.write(folder / "reference.py", reference)
+        home.write(folder / "statement.md", self._statement())
+        for name, (how, more) in seeds.items():
+            text = _SEED.format(how=how, forward=self._forward, compiled=more, count=self._count)
+            home.write(folder / "seeds" / name, text)
+        home.write(folder / "region.json", json.dumps(self._told(folder), indent=1) + "\n")
+        torch.save(kept, folder / contents.KEPT)
+        return folder
+
+    def _kept(self) -> dict[str, list[list[torch.Tensor]]]:
+        """Contents of calls of each case that is shown, as many as are few bytes."""
+        kept: dict[str, list[list[torch.Tensor]]] = {}
+        for case in (case for case in self._calls if self._shown(case)):
+            there = kept.setdefault(contents.name(case.shapes), [])
+            if sum(one.nbytes for one in case.data) * (len(there) + 1) <= _KEPT_BYTES:
+                there.append([one.cpu().clone() for one in case.data])
+        return {name: calls for name, calls in kept.items() if calls}
+
+    def _shown(self, case: _Case) -> bool:
+        return case.call.number < len(self._user.inputs)
+
+    def _spec(self, kept: Json) -> Json:
+        """problem.yaml."""
+        told = {
+            case.shapes: dict(zip(self._dims.values(), key, strict=True))
+            for case, key in zip(self._cases, zip(*self._dims, strict=True), strict=True)
+        }
+        shown = [told[case.shapes] for case in self._cases if self._shown(case)]
+        held = [told[case.shapes] for case in self._cases if not self._shown(case)]
+        real = [{**one, "real": 1, "seed": 1} for shapes, one in told.items() if contents.name(shapes) in kept]
+        cases = {
+            "tests": [*({**one, "seed": number} for number, one in enumerate(shown, 1)), *real],
+            "leaderboard": [{**one, "seed": number} for number, one in enumerate(shown, 101)],
+            "heldout": [{**one, "seed": number} for number, one in enumerate(held, 201)],
+        }
+        args = [
+            {
+                "name": name,
+                "dtype": kind,
+                "shape": ", ".join(shape),
+                "layout": ", ".join(f"{key} {met[key]}" for key in ("order", "stride") if key in met) or "contiguous",
+                "role": "in" if place < self._count else "out",
+            }
+            for place, (name, kind, shape, met) in enumerate(
+                zip(self._names, self._kinds, self._shapes, self._met, strict=True)
+            )
+        ]
+        narrow = [kind for kind in self._kinds if kind in ("bfloat16", "float16")]
+        many = len(self._region.modules)
+        return {
+            "title": self._region.title,
+            "description": f"{many} modules of {self._user.file.name}, {100 * self._region.share:.3g} % of its time.",
+            "languages": ["python", "triton", "cuda", "hip"] if self._user.gpu else ["python", "cpp"],
+            "args": args,
+            "dims": list(self._dims.values()),
+            "check": {"c1": 1, "accumulate": narrow[0]} if narrow else {"c1": 4, "accumulate": "float32"},
+            "baselines": ["00_eager.py", "01_compile.py"],
+            "limits": {"compile_s": 120, "check_s": 120, "time_s": 120},
+            "work": self._work(),
+            "cases": {name: rows for name, rows in cases.items() if rows},
+        }
+
+    def _work(self) -> Json:
+        """What no kernel can do without: a tensor of which a part may be left out is not counted."""
+        first = self._count if _PARTLY.search(self._forward) else 0
+        rows = list(zip(self._kinds, self._shapes, strict=True))[first:]
+        traffic = " + ".join("*".join([str(getattr(torch, kind).itemsize), *shape]) for kind, shape in rows)
+        kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
+        return {**({"dtype": kind} if kind else {}), "bytes": traffic}
+
+    def _statement(self) -> str:
+        modules = self._region.modules
+        names = ", ".join(modules[:3]) + (" ..." if len(modules) > 3 else "")
+        constants = {name: one for name, one in self._cases[0].call.constants.items() if one is not None}
+        with foreign() as caught:
+            source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
+        return _STATEMENT.format(
+            title=self._region.title,
+            many=f"{len(modules)} modules" if len(modules) > 1 else "A module",
+            file=self._user.file.name,
+            names=names,
+            share=100 * self._region.share,
+            constants=f" Besides it was called with {constants}." if constants else "",
+            source="# its source is not at hand" if caught else textwrap.dedent(source).rstrip(),
+        )
+
+    def _told(self, folder: Path) -> Json:
+        """region.json."""
+        region, call = self._region, self._cases[0].call
+        return {
+            "model": os.path.relpath(self._user.file, folder),
+            "class": region.kind,
+            "modules": region.modules,
+            "inputs": [one._asdict() for one in call.inputs],
+            "constants": call.constants,
+            "parameters": [one.name for one in self._cases[0].tensors[len(call.inputs) :]],
+            "outputs": [{"shape": one.shape, "dtype": one.dtype} for one in call.outputs],
+            "share": region.share,
+            "compiled_share": region.compiled_share,
+            "device": "cuda" if self._user.gpu else "cpu",
+        }
+
+
+def _word(name: str, call: Call | None = None) -> str:
+    """A tensor's name as one of C and of Python; a parameter's is none of the call's inputs'."""
+    word = re.sub(r"\W", "_", name)
+    taken = keyword.iskeyword(word) or word in ("device", "torch", "strides", "seed", "real")
+    taken = taken or (call is not None and word in {_word(one.name) for one in call.inputs})
+    return f"{word}_" if taken else word
+
+
+def _several(made: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(made) if isinstance(made, tuple | list) else (made,)

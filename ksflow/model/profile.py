@@ -1,0 +1,324 @@
+"""Which regions of a model take its time: modules that compute alike, by torch's profiler, with what they could gain.
+
+A region is all modules of one class that have equal parameters and are called alike, at whatever sizes: 32 layers are
+one. Its share of the eager model is what torch.profiler saw its modules take: on a CPU of the wall clock, on a GPU of
+the time in which the device worked. Its share of the compiled model is an estimate: its modules compiled by themselves,
+less what a call of anything compiled takes, since nothing in a compiled model says which module it was made from.
+"""
+
+import inspect
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, record_function
+from torch.utils.flop_counter import FlopCounterMode
+
+from ksflow.errors import ConfigError, foreign, one_line, place, suggest
+from ksflow.hardware import roofline, target
+from ksflow.hardware.cost_model import Work
+from ksflow.judge.machine_rates import measured
+from ksflow.model.user_file import Arguments, UserModel
+from ksflow.records import Json
+
+PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
+"""A type -> the precision of the fastest unit that may compute in it."""
+_MARK = "ksflow::"
+_LEAST = 0.01
+"""Of the time: what takes less is not told."""
+_COMPILED = 0.03
+"""Of the time: what takes less is not compiled by itself."""
+_SECONDS = 0.5
+"""So long is a call timed, and the model profiled."""
+
+
+class Meta(NamedTuple):
+    """A tensor without its contents."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
+
+    def __str__(self) -> str:
+        plain = torch.empty(self.shape, device="meta").stride() == self.stride
+        return f"{self.name} {list(self.shape)} {self.dtype}{'' if plain else f' strides {list(self.stride)}'}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module, as it was met."""
+
+    module: str
+    number: int
+    """Of the set of inputs."""
+    inputs: tuple[Meta, ...]
+    constants: Json
+    """Arguments that are no tensors."""
+    outputs: tuple[Meta, ...]
+    unfit: str
+    """Why a kernel could not take its place; empty where it could."""
+    given: dict[str, Any] = field(default_factory=dict, compare=False)
+    """All arguments, where they were to be kept."""
+
+
+@dataclass
+class Region:
+    """Modules that compute alike, and what they take in a call of the model (the mean over the sets of inputs)."""
+
+    kind: str
+    """Their class."""
+    modules: list[str]
+    calls: list[Call]
+    parameters: tuple[Meta, ...]
+    us: float = 0.0
+    share: float = 0.0
+    compiled_share: float | None = None
+    flops: float = 0.0
+    """Of all its calls, matrix products and convolutions alone."""
+    roofline_us: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Its class without the module that has it."""
+        return self.kind.rpartition(".")[2]
+
+    @property
+    def unfit(self) -> str:
+        """Why no kernel can take its place; empty where one can."""
+        return next((one.unfit for one in self.calls if one.unfit), "")
+
+    def gain(self, left: float) -> float:
+        """How many times as fast the model is where this takes only `left` of its time (Amdahl's law)."""
+        return 1 / max(1 - self.share * (1 - left), 1e-9)
+
+    def traffic(self, sets: int) -> int:
+        """Bytes that its calls for the first sets of inputs read and write at least."""
+        tensors = (one for call in self.calls if call.number < sets for one in (*call.inputs, *call.outputs))
+        held = sum(one.nbytes for one in self.parameters) * sum(call.number < sets for call in self.calls)
+        return sum(one.nbytes for one in tensors) + held
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A model's times in µs (the mean over the sets of inputs), and its regions, those that take most first."""
+
+    regions: list[Region]
+    eager_us: float
+    compiled_us: float | None
+    failed: str
+    """Why it could not be compiled."""
+    chip: str
+    threads: int
+
+    def named(self, word: str) -> Region:
+        """The region with a number, of a class, or with a module of that name. ConfigError where there is none."""
+        if word.isdecimal() and 0 < int(word) <= len(self.regions):
+            return self.regions[int(word) - 1]
+        known = {name: one for one in reversed(self.regions) for name in (*one.modules, one.kind, one.title)}
+        if word not in known:
+            titles = suggest(word, {one.title for one in self.regions})
+            raise ConfigError(f"regions={word}: there are regions 1 to {len(self.regions)}; {titles}")
+        return known[word]
+
+
+def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
+    """Run a model as it is and compiled (with mode `none` not), and divide its time among regions.
+
+    step: told what is done next.
+    """
+    count = len(user.inputs)
+    chip = target.default_target() if user.gpu else measured(target.detect())
+    with torch.no_grad():
+        step("what modules are called with")
+        counted = FlopCounterMode(display=False)
+        with foreign() as caught, counted:
+            calls = met(user.model, user.inputs)
+        if caught:
+            said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+            raise ConfigError(f"{user.file}: {said}{place(caught[0])}") from caught[0]
+        flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
+        held = met(user.model, user.heldout, first=count)
+        step("eager")
+        eager_us = sum(timed(user, user.model, *one) for one in user.inputs) / count
+        step("eager, with torch.profiler")
+        spans = _spans(user, max(3, min(int(_SECONDS * 1e6 / eager_us / count), 50)))
+        found = []
+        for region in _grouped(user.model, [*calls, *held]):
+            region.share = min(sum(spans[name] for name in region.modules) / max(spans[""], 1e-9), 1.0)
+            region.us = region.share * eager_us
+            region.flops = sum(flops.get(name, 0) for name in region.modules)
+            many = sum(call.number < count for call in region.calls)
+            kind = next((PRECISIONS[one.dtype] for one in region.calls[0].inputs if one.dtype in PRECISIONS), "")
+            limit = many and roofline.bound(Work(region.flops / many, region.traffic(count) / many), kind, chip)
+            region.roofline_us = limit[0] * many / count if limit else None
+            found += [region] if region.share >= _LEAST else []
+        found.sort(key=lambda region: -region.share)
+        compiled_us, failed = None, ""
+        if mode != "none":
+            with foreign() as caught:
+                compiled_us = _compiled(user, mode, [one for one in found if one.share >= _COMPILED], step)
+            failed = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) if caught else ""
+    return Profile(found, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
+
+
+def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0) -> list[Call]:
+    """Every call of every module within a model. keep: of which modules arguments are kept. first: the sets' number."""
+    calls: list[Call] = []
+    number = first
+
+    def noted(name: str, takes: inspect.Signature) -> Callable[..., None]:
+        def hook(_: Any, args: Any, named: Any, made: Any) -> None:
+            given = dict(takes.bind(*args, **named).arguments)
+            tensors = {key: one for key, one in given.items() if isinstance(one, torch.Tensor)}
+            outputs = made if isinstance(made, tuple | list) else (made,)
+            constants = {key: one for key, one in given.items() if key not in tensors}
+            why = next((f"takes a {type(one).__name__}" for one in constants.values() if not _plain(one)), "")
+            if not tensors or not all(isinstance(one, torch.Tensor) for one in outputs):
+                why = why or f"returns a {type(made).__name__}" if tensors else "takes no tensor"
+            if any(size > 1 and not step for one in tensors.values() for size, step in zip(one.shape, one.stride())):  # noqa: B905
+                why = why or "an input is expanded"
+            calls.append(
+                Call(
+                    name,
+                    number,
+                    tuple(meta(key, one) for key, one in tensors.items()),
+                    constants if not why else {},
+                    tuple(meta("", torch.empty_like(one)) for one in outputs if isinstance(one, torch.Tensor)),
+                    why,
+                    {key: one.clone() if key in tensors else one for key, one in given.items()} if name in keep else {},
+                )
+            )
+
+        return hook
+
+    handles = [
+        module.register_forward_hook(noted(name, inspect.signature(module.forward)), with_kwargs=True)
+        for name, module in model.named_modules()
+        if name
+    ]
+    try:
+        for number, (args, named) in enumerate(sets, start=first):  # noqa: B007 - read by the hooks
+            model(*args, **named)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def timed(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), named: Json | None = None) -> float:
+    """The median time of a call, in µs."""
+    named = named or {}
+    call(*args, **named)
+    found: list[float] = []
+    until = time.perf_counter() + _SECONDS
+    while len(found) < 5 or (time.perf_counter() < until and len(found) < 200):
+        _wait(user)
+        began = time.perf_counter()
+        call(*args, **named)
+        _wait(user)
+        found.append((time.perf_counter() - began) * 1e6)
+    return sorted(found)[len(found) // 2]
+
+
+def _grouped(model: torch.nn.Module, calls: Iterable[Call]) -> list[Region]:
+    """Regions, in the order in which they are called."""
+    found: dict[str, Region] = {}
+    for call in calls:
+        module = model.get_submodule(call.module)
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        held = tuple(meta(name, one) for name, one in state.items())
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        takes = [(one.name, one.dtype, len(one.shape)) for one in call.inputs]
+        key = repr((kind, held, takes, call.constants, call.unfit, [len(one.shape) for one in call.outputs]))
+        region = found.setdefault(key, Region(kind, [], [], held))
+        region.calls.append(call)
+        region.modules += [call.module] if call.module not in region.modules else []
+    return list(found.values())
+
+
+def _spans(user: UserModel, times: int) -> Counter[str]:
+    """What torch.profiler sees each module take, and "" for the whole model."""
+    open_: defaultdict[str, list[Any]] = defaultdict(list)
+
+    def begins(name: str) -> Callable[..., None]:
+        return lambda *_: open_[name].append(_entered(f"{_MARK}{name}"))
+
+    def ends(name: str) -> Callable[..., None]:
+        return lambda *_: open_[name].pop().__exit__(None, None, None)
+
+    handles = []
+    for name, module in user.model.named_modules():
+        handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
+    try:
+        with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+            for _ in range(times):
+                for args, named in user.inputs:
+                    user.model(*args, **named)
+                    _wait(user)
+    finally:
+        for handle in handles:
+            handle.remove()
+    spans: Counter[str] = Counter()
+    for event in profiler.events() or ():
+        if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:
+            spans[event.name.removeprefix(_MARK)] += event.device_time_total if user.gpu else event.cpu_time_total
+    return spans
+
+
+def _entered(mark: str) -> record_function:
+    span = record_function(mark)
+    span.__enter__()  # type: ignore[no-untyped-call]
+    return span
+
+
+def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Callable[[str], None]) -> float:
+    """The compiled model's time; each region's share of it, where it can be compiled by itself."""
+    step(f"torch.compile, mode {mode}")
+    fast = torch.compile(user.model, mode=mode, dynamic=False)
+    whole = sum(timed(user, fast, *one) for one in user.inputs)
+    one = next(iter(user.model.parameters()), torch.zeros(1)).detach().flatten()[:1]
+    least = torch.compile(torch.neg, dynamic=False)
+    overhead = timed(user, least, (one,))
+    kept = met(user.model, user.inputs, keep={region.modules[0] for region in regions})
+    for region in regions:
+        step(f"torch.compile, {region.title} by itself")
+        name, took = region.modules[0], 0.0
+        alone = torch.compile(user.model.get_submodule(name), mode=mode, dynamic=False)
+        counts = Counter(call.inputs for call in region.calls if call.number < len(user.inputs))
+        with foreign() as caught:
+            for inputs, count in counts.items():
+                given = next(call.given for call in kept if call.module == name and call.inputs == inputs)
+                took += count * max(timed(user, alone, (), given) - overhead, 0.0)
+        region.compiled_share = None if caught else min(took / whole, 1.0)
+    torch.compiler.reset()
+    return whole / len(user.inputs)
+
+
+def meta(name: str, one: torch.Tensor) -> Meta:
+    """A tensor without its contents."""
+    return Meta(name, tuple(one.shape), str(one.dtype).removeprefix("torch."), tuple(one.stride()))
+
+
+def _plain(value: Any) -> bool:
+    """Whether JSON holds it."""
+    return (
+        value is None
+        or isinstance(value, bool | int | float | str)
+        or (isinstance(value, list | tuple) and all(map(_plain, value)))
+    )
+
+
+def _wait(user: UserModel) -> None:
+    if user.gpu:
+        torch.cuda.synchronize()

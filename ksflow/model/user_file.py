@@ -1,0 +1,70 @@
+"""A user's own file with a model: `model()`, `inputs()`, and `heldout()` for shapes that no model is to be shown.
+
+The file runs here as it does in the user's program, with nothing around it.
+"""
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ksflow.errors import ConfigError, foreign, one_line, place
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Of a call: those by place, those by name."""
+
+
+@dataclass(frozen=True)
+class UserModel:
+    """A model, and the calls that count."""
+
+    file: Path
+    model: torch.nn.Module
+    inputs: tuple[Arguments, ...]
+    heldout: tuple[Arguments, ...]
+
+    @cached_property
+    def gpu(self) -> bool:
+        """Whether it lies on one."""
+        return any(one.is_cuda for one in (*self.model.parameters(), *self.model.buffers()))
+
+
+def load(file: Path) -> UserModel:
+    """What a file offers. A set of inputs is a tensor, a tuple of arguments or a dict of named ones; several sets are a
+    list. ConfigError where it lacks something, or its code fails."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}: name one that offers model() and inputs()")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is no Python file: name one that offers model() and inputs()")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    if str(file.parent.resolve()) not in sys.path:
+        sys.path.insert(0, str(file.parent.resolve()))
+    with foreign() as caught:
+        spec.loader.exec_module(module)
+        lacking = [name for name in ("model", "inputs") if not callable(getattr(module, name, None))]
+        if not lacking:
+            made, given = module.model(), module.inputs()
+            held = module.heldout() if hasattr(module, "heldout") else []
+    if caught:
+        error = caught[0]
+        raise ConfigError(f"{file}: {one_line(f'{type(error).__name__}: {error}', 300)}{place(error)}") from error
+    if lacking:
+        raise ConfigError(f"{file} offers no {lacking[0]}(): it needs model() and inputs()")
+    if made.training:
+        raise ConfigError(
+            f"{file}: model() is in training mode, in which no kernel is put in place: return it in eval()"
+        )
+    return UserModel(file.resolve(), made, _sets(given), _sets(held))
+
+
+def _sets(given: Any) -> tuple[Arguments, ...]:
+    return tuple(
+        ((), one) if isinstance(one, dict) else (one if isinstance(one, tuple) else (one,), {})
+        for one in (given if isinstance(given, list) else [given])
+    )
