@@ -11,7 +11,7 @@ from ksflow.optimize import metrics
 from ksflow.optimize.held_out import PARTS, HeldOutSplit, split_rounds
 from ksflow.optimize.metrics import Grader, Judge
 from ksflow.protocols import Writer
-from ksflow.records import Evaluation, Material, Note, Origin, Verdict
+from ksflow.records import Material, Note, Origin, Verdict
 
 Question = tuple[Callable[[], object], Callable[[RunHistory, str], Grader]]
 """A call of the stage as the round made it, and what grades an answer to it: given the run as far as a grade may look,
@@ -52,7 +52,8 @@ class Source:
             for trial in (history.final.by_id.get(one.id, one) for one in snapshot.trials):
                 if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
                     question = partial(ask, problem, choice, trial.experiment, notes, trial.kernel)
-                    yield question, partial(_by_verdict, trial.evaluation)
+                    by_verdict = metrics.verifier(trial.evaluation)
+                    yield question, lambda history, shown, grader=by_verdict: grader  # type: ignore[misc]
         elif choice:
             assert self.judge is not None
             grader = metrics.writer(problem, choice, self.judge)
@@ -64,10 +65,6 @@ class Source:
         if self.judge and self.write:
             return metrics.live(history.problem, self.judge, self.write)
         return metrics.recorded(history)
-
-
-def _by_verdict(found: Evaluation, history: RunHistory, shown: str) -> Grader:
-    return metrics.verifier(found)
 
 
 class Parts(NamedTuple):

@@ -42,8 +42,9 @@ VERSION = 3
 PERFECT = 0.999
 """A mean score from which on there is nothing to learn."""
 Grade = tuple[float, str]
+"""A score from 0 to 1, and what is to be said about it."""
 Grader = Callable[..., Grade]
-"""Of what the stage makes of an answer, or why it refuses it."""
+"""Given what the stage makes of an answer, or None and why it is refused."""
 _ALIKE = 0.5
 """Shared words from which on two descriptions are of one experiment."""
 _NEUTRAL = 0.5
@@ -207,15 +208,8 @@ def _near(one: Experiment, other: Experiment | None) -> float:
         return 0.0
     if one.changes or other.changes:
         return float(dict(one.changes) == dict(other.changes))
-    return _shared(_words(one.description), _words(other.description))
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9_]+", text.lower()))
-
-
-def _shared(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one | other else 0.0
+    mine, theirs = (set(re.findall(r"[a-z0-9_]+", each.description.lower())) for each in (one, other))
+    return len(mine & theirs) / len(mine | theirs) if mine | theirs else 0.0
 
 
 def _calibrated(experiment: Experiment, measured: Measured | None) -> float:

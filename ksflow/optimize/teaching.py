@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -26,12 +25,11 @@ from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.refusals import Filtered
+from ksflow.optimize.metrics import Grade, Grader
 from ksflow.protocols import call_context, calling
 from ksflow.redaction import redact
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
-Grade = tuple[float, str]
-"""A score from 0 to 1, and what is to be said about it."""
 
 
 class Halt(BaseException):
@@ -142,10 +140,6 @@ class OptimizerInputs:
         return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
 
-Grader = Callable[[Any, str], Grade]
-"""Given what the stage makes of an answer, or None and why it is refused."""
-
-
 @dataclass
 class PromptCompiler:
     """Teaches one stage. `watch` is told after each graded answer."""
@@ -212,10 +206,6 @@ class PromptCompiler:
     def student(self) -> CandidateProgram:
         """One with the prompt as it is."""
         return CandidateProgram(self)
-
-    def save(self, student: CandidateProgram, path: Path) -> None:
-        """The student's prompt as a file that the stage's `prompt=` takes."""
-        student.save(path)
 
     def best(self, cases: Sequence[int]) -> CandidateProgram:
         """The one with the highest mean of those whose every case was graded; of equals the first."""

@@ -95,7 +95,7 @@ class _Optimization:
         instructions = (one.predict.signature.instructions for one in (base, made))
         text = card(f"{stage}.prompt={self.path.stem}", self._rows(made, remark), compared, *instructions)
         home.write(self.path.with_suffix(".md"), redact(text))
-        school.save(made, self.path)
+        made.save(self.path)
         self._say(f"held out: {compared}")
         self._say(
             f"written to {self.path}, with a card beside it; use it with {stage}.prompt={self.path.stem}; "

@@ -73,7 +73,7 @@ def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem,
 def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
     school = _school(lambda text: text, lambda made, refused: (0.9, ""), problem, population)
     made, _ = school.compile(_optimizer("bootstrap"), [0], [0], start=0.5, rollouts=4)
-    school.save(made, tmp_path / "x.json")
+    made.save(tmp_path / "x.json")
     stage = LlmSelector(scripted(lambda text: text))
     stage.program.load(tmp_path / "x.json")
     (demo,) = stage.program.predict.demos
