@@ -15,7 +15,7 @@ from ksflow.errors import KsflowError
 from ksflow.loop import judging
 from ksflow.loop.schedule import Outcome
 from ksflow.problem.loader import kernel_file
-from ksflow.records import Evaluation, Kernel, Origin, Problem, Trial
+from ksflow.records import Evaluation, Kernel, Origin, Trial
 
 
 def run(*overrides: str) -> Outcome:
@@ -47,7 +47,7 @@ def evaluate(kernel: Kernel | str | Path, *overrides: str) -> Evaluation:
     Raises KsflowError where the configuration or the machine does not do.
     """
     cfg = compose.compose(list(overrides))
-    problem: Problem = compose.build(cfg.problem)
+    problem = compose.problem(cfg)
     given = kernel if isinstance(kernel, Kernel) else kernel_file(str(kernel), problem.languages)
     judge = compose.evaluator(cfg)
     beside = tuple(

@@ -8,16 +8,18 @@ import pytest
 from rich.console import Console
 
 from ksflow import compilers
+from ksflow.languages import LANGUAGES, named
 from ksflow.problem.loader import load
-from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
+from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target
 from ksflow.report import briefing
 from ksflow.source import launches
-from ksflow.source.contract import EXAMPLES, contract, short_contract
+from ksflow.source.contract import contract, short_contract
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})
 NAMES = {"cuda": "sums.cu", "hip": "sums.hip", "triton": "sums.py"}
 CASES = {"small": {"m": 40, "n": 100}, "long": {"m": 64, "n": 100_000}, "tall": {"m": 65, "n": 100_000}}
+EXAMPLES = {one.name: one.seed.rstrip() for one in LANGUAGES.values() if one.launch_lines and not one.like}
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_host_code_for_a_gpu_gets_a_stream(sums: Problem) -> None:
 @pytest.mark.parametrize("spoken", sorted(EXAMPLES))
 def test_the_examples_are_recipes(spoken: str) -> None:
     text = EXAMPLES[spoken]
-    assert language(NAMES[spoken], text) == spoken
+    assert named(NAMES[spoken], text) == spoken
     found = launches.parse(text)
     assert found is not None
     assert (len(found.workspaces), len(found.requires), len(found.dispatches)) == (1, 1, 1)
@@ -100,6 +102,15 @@ def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> Non
     assert not made.reason, made
     assert made.mode == "strong"
     assert {row["kernel"] for row in made.resources} == {"sums", "total"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [H200, MI300X])
+def test_gluon_is_told_from_triton_where_it_is_asked_for_and_compiles(sums: Problem, target: Target) -> None:
+    text = LANGUAGES["gluon"].seed.replace("WARP = 32", f"WARP = {64 if target is MI300X else 32}")
+    assert (named("k.py", text), named("k.py", text, ("gluon",))) == ("triton", "gluon")
+    made = compilers.build(sums, Kernel("gluon", {"k.py": text}), target)
+    assert (made.reason, made.mode, [row["kernel"] for row in made.resources]) == ("", "strong", ["twice"])
 
 
 def test_a_person_is_shown_the_same() -> None:

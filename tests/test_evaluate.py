@@ -82,7 +82,7 @@ def test_a_seed_is_judged_by_its_name_and_known_the_second_time(tmp_path: Path) 
     [
         (["evaluate"], "python -m ksflow evaluate KERNEL"),
         (["evaluate", "absent.cpp", *FAKE], "no file absent.cpp, and no such seed of softmax; its seeds: 00_numpy.py"),
-        (["evaluate", "notes.txt", *FAKE], "a kernel's file ends in one of .py"),
+        (["evaluate", "notes.txt", *FAKE], "a kernel's file ends in one of .cpp"),
         pytest.param(["evaluate", ".", *FAKE], "the files of a kernel lie in one folder", marks=pytest.mark.slow),
         pytest.param(
             ["evaluate", "folder.cpp", *FAKE],

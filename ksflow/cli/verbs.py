@@ -215,7 +215,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"problem {verb} takes key=value, such as problem=NAME, and not {words[1]!r}")
     cfg = compose.compose(overrides)
     console = report.console()
-    found: Problem = compose.build(cfg.problem)
+    found = compose.problem(cfg)
     if verb == "show":
         briefing.show_problem(console, found, machine_rates.measured(compose.build(cfg.target)))
         return 0

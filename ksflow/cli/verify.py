@@ -34,7 +34,7 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     options, rest = keys.own_options(overrides, "out", "details")
     details = boolean("details", options.get("details", "false"))
     cfg = compose.compose(rest)
-    problem: Problem = compose.build(cfg.problem)
+    problem = compose.problem(cfg)
     kernel = _kernel(word, problem)
     judge = compose.evaluator(cfg)
     out = _writable(options["out"]) if "out" in options else None
@@ -137,7 +137,7 @@ def _writable(name: str) -> Path:
 
 
 def _kernel(word: str, problem: Problem) -> Kernel:
-    seeds = {seed.name: seed.kernel for seed in problem.seeds}
+    seeds = {seed.name: seed.kernel for seed in (*problem.seeds, *problem.lane_seeds)}
     if not Path(word).expanduser().exists():
         if word in seeds:
             return seeds[word]

@@ -95,7 +95,7 @@ def _seed(origin: _Origin, winner: Trial, problem: Problem, target: Target) -> t
     """The kernel that is taken over, where its language can be judged here; what to say of it."""
     assert winner.kernel is not None
     where, language = origin.branch(winner.id), winner.kernel.language
-    if language not in problem.languages:
+    if not problem.takes(language):
         return (), f"inherited no kernel: {where} is {language}, and {target.name} takes {', '.join(problem.languages)}"
     result = winner.verdict
     if winner.score_us is not None:

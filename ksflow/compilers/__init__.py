@@ -19,31 +19,27 @@ from ksflow.compilers.boxes import CompileRequest, Toolchain
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
 from ksflow.errors import ConfigError
-from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
+from ksflow.languages import LANGUAGES, ON_DEVICE
+from ksflow.records import Kernel, Problem, Target
 from ksflow.source.launches import parse, plan_cases
 
 __all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
-_MISSING = {
-    "cuda": "no nvcc found: install the CUDA toolkit, or put its nvcc into PATH",
-    "hip": "no compiler for AMD GPUs found: pip install ksflow[static], or install ROCm",
-    "triton": "triton is not installed: pip install ksflow[static]",
-}
 _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `launch:` lines device code alone is enough"
 
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
 
 
-_FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"cuda": nvcc.flags, "hip": hip.flags}
-"""Language -> what its compiler is told for an architecture; Triton has none."""
+_FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"nvcc": nvcc.flags, "hip": hip.flags}
+"""Compiler -> what it is told for an architecture; Triton has none."""
 
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
-    if kernel.language == "python":
+    if not LANGUAGES[kernel.language].compiler:
         return BuildResult()
     try:
-        launch_plan = parse(kernel.main, kernel.language) if kernel.language in DEVICE_LANGUAGES else None
+        launch_plan = parse(kernel.main, kernel.language) if LANGUAGES[kernel.language].launch_lines else None
         toolchain = _toolchain(kernel.language, target)
         if launch_plan:
             cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
@@ -51,7 +47,17 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
             return _strong(CompileRequest(problem, kernel, target, variants, planned), toolchain)
     except (ValueError, LookupError) as error:
         return BuildResult(mode="strong", reason=str(error))
-    return BuildResult() if kernel.language == "triton" else _host(CompileRequest(problem, kernel, target), toolchain)
+    return (
+        BuildResult()
+        if LANGUAGES[kernel.language].python
+        else _host(CompileRequest(problem, kernel, target), toolchain)
+    )
+
+
+def require(language: str) -> None:
+    """Raises ConfigError where the language's own package is not installed."""
+    if not LANGUAGES[language].installed:
+        raise ConfigError(LANGUAGES[language].missing)
 
 
 def source_is_wrong(built: BuildResult) -> bool:
@@ -63,8 +69,8 @@ def source_is_wrong(built: BuildResult) -> bool:
 def versions(target: Target) -> dict[str, str]:
     """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
     found = {}
-    for language, begins in DEVICE_LANGUAGES.items():
-        if target.march.startswith(begins):
+    for language in ON_DEVICE:
+        if LANGUAGES[language].fits(target.march) and not LANGUAGES[language].like:
             try:
                 found[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
             except ConfigError:
@@ -74,11 +80,12 @@ def versions(target: Target) -> dict[str, str]:
 
 def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
     """Language -> its compiler with version and flags, for people and models; empty where it is not here."""
-    found = dict.fromkeys((name for name in languages if name != "python"), "")
+    found = dict.fromkeys((name for name in languages if LANGUAGES[name].compiler), "")
     if "cpp" in found and (compiler := client.find()):
         found["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
-    for language in found.keys() & DEVICE_LANGUAGES.keys():
-        flags = _FLAGS[language](target.march) if language in _FLAGS else ()
+    for language in found.keys() & {*ON_DEVICE}:
+        known = _FLAGS.get(LANGUAGES[language].compiler)
+        flags = known(target.march) if known else ()
         try:
             version = _toolchain(language, target).version
             found[language] = f"{version}: {' '.join(flags)}" if flags else version
@@ -88,16 +95,16 @@ def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
 
 
 def _toolchain(language: str, target: Target) -> Toolchain:
-    begins = DEVICE_LANGUAGES.get(language)
-    if begins is None or target.kind != "gpu" or not target.march.startswith(begins):
+    spoken = LANGUAGES[language]
+    if target.kind != "gpu" or not spoken.fits(target.march):
         raise ConfigError(f"{language} kernels cannot be compiled for {target.name} ({target.march})")
     found: Toolchain | None
-    if language == "triton":
+    if spoken.compiler == "triton":
         found = triton.find("hip" if target.march.startswith("gfx") else "cuda")
     else:
-        found = nvcc.find() if language == "cuda" else hip.find()
+        found = nvcc.find() if spoken.compiler == "nvcc" else hip.find()
     if found is None:
-        raise ConfigError(_MISSING[language])
+        raise ConfigError(spoken.missing)
     return found
 
 

@@ -73,6 +73,8 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
             f"launch: {kernel}: is a {type(function).__name__}; launch lines launch plain @triton.jit functions"
         )
     signature, constants, attributes = _specialised(function, entry)
+    if function.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource as ASTSource
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
     log = io.StringIO()
     with contextlib.redirect_stdout(log):

@@ -15,7 +15,8 @@ from ksflow.formats.cases import CAPS, SeededParams, build_cases, merged_sizes, 
 from ksflow.formats.checkout import path_in_checkout
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
-from ksflow.problem.loader import languages_of
+from ksflow.languages import LANGUAGES
+from ksflow.problem.loader import alike, languages_of
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 
 _REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""
@@ -173,12 +174,14 @@ def assemble(
     # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
     spec = {key: value for key, value in parsed.spec.items() if key != "root"}
     identity = [parsed.format, dict(parsed.files), spec, ACCUMULATE, chosen.cases, parsed.score]
+    # bare pointers only where the arguments are nothing but tensors
+    languages = languages_of([n for n in parsed.languages if plain or LANGUAGES[n].python], target)
     return parsed.problem(
         description=path_in_checkout(Path(parsed.origin.get("path", ""))),
         root=str(folder),
         reference=text,
-        # bare pointers only where the arguments are nothing but tensors
-        languages=languages_of([n for n in parsed.languages if plain or n in ("python", "triton")], target),
+        languages=languages,
+        alike=alike(languages, target),
         args=_args(parsed.arg_names, first, shown=not absent),
         dims=tuple(dims) if plain else (),
         tests=tuple(map(_case, tests or benchmarks)),

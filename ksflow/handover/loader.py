@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ksflow.home import sections
+from ksflow.languages import LANGUAGES
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.sandbox.driver import tensor_map_numbers
-from ksflow.source.contract import ENDINGS, defines
+from ksflow.source.contract import defines
 from ksflow.source.flags import compiler_flags
 
 TEXTS = sections(Path(__file__).with_name("templates.txt"))
@@ -56,7 +57,7 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
         last = "" if kernel.language == "cpp" else f", ctypes.c_void_p({stream})"
         rows = _rows(facts, lambda row: tuple(row[2]))
         body = host_code(problem, target, kernel, rows) + TEXTS["HOST"].format(last=last)
-    elif kernel.language == "triton":
+    elif LANGUAGES[kernel.language].compiler == "triton":
         body = _triton(kernel, facts)
     else:
         which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
@@ -76,7 +77,7 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
 def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None) -> str:
     """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases."""
     own = kernel.language == "cpp"
-    endings = (".cpp", ".cc", ".c") if own else (ENDINGS[kernel.language],)
+    endings = LANGUAGES[kernel.language].endings
     sources = [name for name in kernel.files if name.endswith(endings)]
     command = compile_command(problem, target, kernel.language, sources)
     if own:

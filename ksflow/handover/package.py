@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.handover.loader import TEXTS, compile_command, host_code
-from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, schema
+from ksflow.languages import LANGUAGES, ON_DEVICE
+from ksflow.records import Json, Kernel, Problem, Target, Trial, schema
 from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines
 
@@ -55,7 +56,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     home.write(folder / "origin.json", json.dumps(origin, indent=1) + "\n")
     cases = ", ".join(case.name for case in problem.benchmarks)
     score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}{f', {claim}' if claim else ''}"
-    if trial.kernel.language in DEVICE_LANGUAGES:
+    if trial.kernel.language in ON_DEVICE:
         how = _how_to_run(problem, target, trial.kernel, main)
         readme = f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
         home.write(folder / "README.md", readme)
@@ -82,7 +83,7 @@ def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> 
         more = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
         more += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
         how = _STRONG.format(lines="\n    ".join(lines), more=more)
-    elif kernel.language == "triton":
+    elif LANGUAGES[kernel.language].python:
         how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
     else:
         how = _HOST.format(signature=device_signature(problem))

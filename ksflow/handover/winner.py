@@ -18,14 +18,14 @@ from ksflow import home
 from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
+from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
-from ksflow.records import DEVICE_LANGUAGES, Case, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
 _VERSION = 2
 """Of what `facts` answers: what was kept under another number is not read."""
-_COMPILED = ("cpp", "cuda", "hip")
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}
 """Format -> the file; every other problem's is a module."""
 _MODULE, _SOLUTION, _TRACES = "module.py", "solution.json", "traces.jsonl"
@@ -61,7 +61,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
         return HandedOver((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / _NAMES.get(kind, _MODULE)
-    needs_facts = kernel.language in _COMPILED or _launched(kernel)
+    needs_facts = not LANGUAGES[kernel.language].python or _launched(kernel)
     refused, facts, text = "", None, ""
     try:  # compiles; who is interrupted here keeps the files of the winner before
         facts = _facts(problem, target, kernel) if needs_facts else None
@@ -94,7 +94,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
 
 def _launched(kernel: Kernel) -> bool:
     """Whether it is nothing but functions for a device, with lines that say how they are launched."""
-    return kernel.language in DEVICE_LANGUAGES and has_launches(kernel.main)
+    return kernel.language in ON_DEVICE and has_launches(kernel.main)
 
 
 def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
@@ -201,7 +201,7 @@ def _flashinfer(
 ) -> tuple[Path, ...]:
     """The solution, and its traces where there is a time of the reference to tell."""
     assert trial.kernel is not None
-    kind = "python" if trial.kernel.language in _COMPILED else trial.kernel.language
+    kind = "triton" if LANGUAGES[trial.kernel.language].compiler == "triton" else "python"
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has

@@ -4,7 +4,6 @@ Covered: a CPU, the GPU that is here; for GPUs that are not, whether a program i
 NOT covered: times of a chip that is not here.
 """
 
-import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -13,10 +12,10 @@ from ksflow.compilers.emulator import emulated
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.judge.rocjitsu import Rocjitsu
+from ksflow.languages import LANGUAGES, named
 from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
 from ksflow.source.launches import parse, plan_cases
 
-_GLUON = re.compile(r"^\s*(?:import|from)\s+triton\.experimental(?:\.gluon|\s+import\s+gluon)", re.MULTILINE)
 _PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
 
 
@@ -51,7 +50,7 @@ class Bench:
         made = compilers.build(problem, kernel, self.target)
         if made.reason:
             return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
-        if kernel.language != "hip" or not problem.small:
+        if LANGUAGES[kernel.language].interpreter != "emulator" or not problem.small:
             return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}, which is not here")
         try:
             found = self._emulator(problem, kernel, self.target.march, show=True)
@@ -81,13 +80,13 @@ class Emulator:
         if not problem.small:
             raise ValueError("the problem has no small cases")
         small = replace(problem, tests=problem.small, benchmarks=(), small=(), limits=_PATIENT)
-        if kernel.language == "hip":
+        told = {named(*file, LANGUAGES) for file in kernel.files.items()}
+        kinds = [LANGUAGES[kernel.language], *(one for one in LANGUAGES.values() if one.name in told and one.like)]
+        if lacking := next((kind.name for kind in kinds if not kind.interpreter), ""):
+            raise ValueError(f"nothing here runs {lacking} without a GPU")
+        if kinds[0].interpreter == "emulator":
             return self._judge.right(small, emulated(small, kernel, march), show=show)
-        if kernel.language == "triton":
-            if any(_GLUON.search(text) for text in kernel.files.values()):
-                raise ValueError("Triton's interpreter does not run Gluon")
-            return self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
-        raise ValueError(f"nothing here runs {kernel.language} without a GPU")
+        return self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
 
     def close(self) -> None:
         """End the judge, if there is one. Not needed: it ends with this process."""

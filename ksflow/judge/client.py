@@ -14,6 +14,7 @@ from ksflow.compilers.client import compile_loop
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
+from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.records import Case, Evaluation, Kernel, Problem, Seed, Target, Verdict
 
@@ -93,7 +94,8 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
 def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict[str, Any]:
     """A kernel, with the problem's own files and what was compiled of it."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
-    return {"language": kernel.language, "files": files, "artefact": built.artefact, "mode": built.mode}
+    language = LANGUAGES[kernel.language].like or kernel.language
+    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode}
 
 
 def check_solutions(
@@ -113,7 +115,7 @@ def check_solutions(
 
 def _needs_gpu(seed: Seed) -> bool:
     text = "\n".join(seed.kernel.files.values())
-    return seed.kernel.language not in ("python", "cpp") or bool(_ON_A_GPU.search(text))
+    return seed.kernel.language in ON_DEVICE or bool(_ON_A_GPU.search(text))
 
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:

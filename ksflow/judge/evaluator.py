@@ -23,6 +23,7 @@ from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION, machine_rates
 from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
+from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes import core_pinning, device_lock
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.processes.wire import LATE, Closed
@@ -45,8 +46,8 @@ from ksflow.sandbox.levels import probe
 from ksflow.source import signature
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
-_ON_DEVICE = ("python", "triton", "cuda", "hip")
-_LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
+_LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
+"""What is judged where; on a GPU Python and all that is for GPUs."""
 _CORES = 2
 """Cores for the judge and its boxes."""
 _GRACE_S = 600.0
@@ -92,7 +93,7 @@ class LocalJudge(Evaluator):
         self._free: queue.LifoQueue[JudgeSlot] = queue.LifoQueue()
         for slot in reversed(self._slots):
             self._free.put(slot)
-        self.languages = _LANGUAGES[platform(target)]
+        self.languages = _LANGUAGES.get(platform(target), ("python", *ON_DEVICE))
         self.target = target
         self.control = control
         self.overlap = len(os.sched_getaffinity(0)) > _CORES
@@ -116,7 +117,7 @@ class LocalJudge(Evaluator):
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
     def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], more: Json) -> Evaluation:
-        if kernel.language not in problem.languages or kernel.language not in self.languages:
+        if not problem.takes(kernel.language) or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
             description = problem_request(problem, self._rated())
@@ -201,7 +202,7 @@ class LocalJudge(Evaluator):
         interpret: how Triton's interpreter is told to run it, where that is what runs it. show: as in `measure`.
         """
         with self._slot() as slot:
-            built = BuildResult() if kernel.language == "triton" else self._build(problem, kernel)
+            built = BuildResult() if LANGUAGES[kernel.language].python else self._build(problem, kernel)
             if built.reason:
                 return self._verdict(Verdict.COMPILE, built.reason, Evidence(log=built.log))
             request = {
@@ -222,7 +223,7 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and kernel.language in problem.languages and kernel.language in self.languages:
+        if self.overlap and problem.takes(kernel.language) and kernel.language in self.languages:
             self._build(problem, kernel)
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
@@ -285,7 +286,8 @@ class LocalJudge(Evaluator):
         return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
 
     def _build(self, problem: Problem, kernel: Kernel) -> BuildResult:
-        if kernel.language == "python":
+        if LANGUAGES[kernel.language].compiler in ("", "traced"):  # what compiles when it runs
+            compilers.require(kernel.language)
             return BuildResult()
         gpu = self.target.kind == "gpu"
         built = (compilers.build if gpu else compile_kernel)(problem, kernel, self.target)

@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.errors import LineageError, printable
+from ksflow.languages import ENDINGS, named
 from ksflow.lineage.store import Store
 from ksflow.records import (
     FILE_NAME,
-    LANGUAGES,
     RESERVED_NAMES,
     Evaluation,
     Kernel,
     Key,
     Origin,
     Trial,
-    language,
     schema,
 )
 from ksflow.redaction import redact
@@ -175,9 +174,9 @@ class Branches:
         The first file in a kernel's language comes first; what cannot be a kernel's file is left out, and logged.
         """
         files = self._pushed_texts(name, entries)
-        languages = {file: found for file, text in files.items() if (found := language(file, text))}
+        languages = {file: found for file, text in files.items() if (found := named(file, text))}
         if not languages:
-            raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(LANGUAGES)}")
+            raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(ENDINGS)}")
         main = next(iter(languages))
         files = {main: files[main], **files}
         base = self._ancestor(commit, name)

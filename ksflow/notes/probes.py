@@ -16,7 +16,8 @@ import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
-from ksflow.records import LANGUAGES, Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
+from ksflow.languages import ENDINGS
+from ksflow.records import Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
 from ksflow.source.expressions import calculate
 
 _LANGUAGES = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
@@ -172,10 +173,10 @@ def read(file: Path) -> Probe:
     try:
         spec: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
         named = file.parent.glob(spec.pop("program", f"{file.stem}.*"))
-        source = next(path for path in sorted(named) if path.suffix in LANGUAGES)
+        source = next(path for path in sorted(named) if path.suffix in ENDINGS)
         figures = {name: Figure(**row) for name, row in spec.pop("figures", {}).items()}
         needs, keywords = (tuple(spec.pop(key, ())) for key in ("needs", "keywords"))
-        kernel = Kernel(LANGUAGES[source.suffix], {source.name: source.read_text(encoding="utf-8")})
+        kernel = Kernel(ENDINGS[source.suffix], {source.name: source.read_text(encoding="utf-8")})
         probe = Probe(file.stem, kernel=kernel, figures=figures, needs=needs, keywords=keywords, **spec)
         check(probe)
     except (OSError, StopIteration, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:

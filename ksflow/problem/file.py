@@ -8,13 +8,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic_core import PydanticCustomError
 
 from ksflow.errors import ConfigError, suggest
+from ksflow.languages import LANGUAGES
 from ksflow.records import Scalar
 
 _LIST, _BOTH = "<list>", "<tests and benchmarks>"
 _SCORES = ("geomean", "mean", "last")
+
+
+def _spoken(name: str) -> str:
+    if name not in LANGUAGES:
+        raise PydanticCustomError("language", "{known}", {"known": f"one of {', '.join(LANGUAGES)}"})
+    return name
 
 
 class _Part(BaseModel):
@@ -64,7 +72,7 @@ class ProblemFile(_Part):
     dims: list[str]
     cases: dict[str, _Cases]
     description: str = ""
-    languages: list[Literal["python", "cpp", "triton", "cuda", "hip"]] = ["python", "cpp"]
+    languages: list[Annotated[str, AfterValidator(_spoken)]] = ["python", "cpp"]
     variants: dict[str, _Variant] = {}
     variant: str = ""
     check: dict[str, Any] = {}

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,12 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 from ksflow.errors import ConfigError, suggest
 from ksflow.hardware import cost_model
 from ksflow.home import shipped
+from ksflow.languages import ENDINGS, LANGUAGES, ON_DEVICE, named
 from ksflow.problem import file as problem_file
 from ksflow.problem.texts import for_target, task_source
 from ksflow.records import (
     C_TYPES,
-    DEVICE_LANGUAGES,
-    LANGUAGES,
     Arg,
     Case,
     Check,
@@ -35,7 +34,6 @@ from ksflow.records import (
     Scalar,
     Seed,
     Target,
-    language,
 )
 from ksflow.source.answer import MOST_FILES
 from ksflow.source.tunables import has_launches, unreadable
@@ -48,8 +46,6 @@ _DEFINED = re.compile(
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl")
 _MOST_BYTES = 1 << 20
 """Of a folder's files."""
-_GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
-"""Language -> a target that takes it."""
 
 
 def load(
@@ -94,6 +90,8 @@ def load(
     except ValueError as error:
         raise ConfigError(f"{root}/problem.yaml: {error}") from error
     folder = _seed_folder(root, home)
+    wanted = [seeds] if isinstance(seeds, str) else seeds
+    own_seeds, lane_seeds = _seeds(root, folder, spec["baselines"], languages, target, wanted)
     identity = json.dumps([spec, chosen, _told_apart(spec["cases"], tests, benchmarks), reference], default=str)
     return Problem(
         name=root.name,
@@ -110,7 +108,9 @@ def load(
         benchmarks=benchmarks,
         heldout=heldout,
         small=tuple(small),
-        seeds=_seeds(root, folder, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
+        seeds=own_seeds,
+        alike=alike(languages, target),
+        lane_seeds=lane_seeds,
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -121,16 +121,16 @@ def load(
     )
 
 
-def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "triton")) -> Kernel:
+def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "triton")) -> Kernel:
     """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
     given = Path(path).expanduser()
     file, *beside = _in_folder(given) if given.is_dir() else [given]
-    if file.suffix not in LANGUAGES:
-        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
+    if file.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
     text = read_text(file)
-    if (found := language(file.name, text)) not in languages:
+    if (found := named(file.name, text, languages)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
-        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
+        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
     if wrong := unreadable(text):
         number, line = wrong
         raise ConfigError(f"{file}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
@@ -147,13 +147,13 @@ def _in_folder(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "__pycache__")))
     if inner := next((file for file in files if file.is_dir()), None):
         raise ConfigError(f"{inner}: the files of a kernel lie in one folder; move them up, or name their file alone")
-    sources = [file for file in files if file.suffix in LANGUAGES]
+    sources = [file for file in files if file.suffix in ENDINGS]
     main = [file for file in sources if _DEFINED.search(text := read_text(file)) or has_launches(text)]
     if len(main) != 1:
         those = f"{' and '.join(file.name for file in main)} do" if main else "none does"
         raise ConfigError(f"{folder}: one file of a kernel defines custom_kernel; here {those}")
-    kind = LANGUAGES[main[0].suffix]
-    fit = [one for one in files if LANGUAGES.get(one.suffix) == kind or (one.suffix in _HEADERS and kind != "python")]
+    kind = ENDINGS[main[0].suffix]
+    fit = [one for one in files if ENDINGS.get(one.suffix) == kind or (one.suffix in _HEADERS and kind != "python")]
     beside = [file for file in fit if file != main[0]]
     if len(beside) >= MOST_FILES or sum(file.stat().st_size for file in fit) > _MOST_BYTES:
         raise ConfigError(f"{folder}: a kernel has at most {MOST_FILES} files of {_MOST_BYTES >> 10} KiB in all")
@@ -162,7 +162,8 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def for_gpus(kind: str) -> str:
     """What a kernel in a GPU's language is for: the end of an error where the target is another."""
-    return f"for a GPU such as target={_GPUS[kind]}; where none is here, with evaluator=static or evaluator=spool"
+    target = LANGUAGES[kind].target
+    return f"for a GPU such as target={target}; where none is here, with evaluator=static or evaluator=spool"
 
 
 def read_text(file: Path) -> str:
@@ -265,8 +266,13 @@ def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[s
 def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, ...]:
     """Those of a problem's languages that a target takes: a GPU none for CPUs, and only its own maker's."""
     if target is None or target.kind != "gpu":
-        return tuple(name for name in declared if name not in DEVICE_LANGUAGES)
-    return tuple(n for n in declared if n == "python" or target.march.startswith(DEVICE_LANGUAGES.get(n, ())))
+        return tuple(name for name in declared if name not in ON_DEVICE)
+    return tuple(n for n in declared if n == "python" or LANGUAGES[n].fits(target.march))
+
+
+def alike(languages: Sequence[str], target: Target | None) -> tuple[str, ...]:
+    """The languages for a target that are like one of these."""
+    return languages_of([one.name for one in LANGUAGES.values() if one.like in languages], target)
 
 
 def _seed_folder(root: Path, home: Path) -> Path:
@@ -284,8 +290,8 @@ def _seeds(
     languages: tuple[str, ...],
     target: Target | None,
     wanted: list[str] | None,
-) -> tuple[Seed, ...]:
-    """Kernels in the folder, and those in its folder `cpu` or `gpu` for such a target."""
+) -> tuple[tuple[Seed, ...], tuple[Seed, ...]]:
+    """Kernels in the folder, and those in its folder `cpu` or `gpu` for such a target; those in `alike` languages."""
     found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
     files = sorted(found, key=lambda file: file.name)
     if lost := set(baselines) - {file.name for file in files}:
@@ -295,11 +301,15 @@ def _seeds(
             f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
         )
     kind = target.kind if target else "cpu"
-    fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
-    kernels = [file for file in fit if language(file.name, read_text(file)) in languages]
+    fit = [file for file in files if file.suffix in ENDINGS and file.parent.name in (folder.name, kind)]
+    kinds = {file: named(file.name, read_text(file), LANGUAGES) for file in fit}
+    likely = alike(languages, target)
+    kernels = [f for f, spoken in kinds.items() if spoken in (*languages, *likely)]
     if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
         valid = ", ".join(file.name for file in kernels)
         variant = "" if folder.name in ("seeds", root.name) else f", variant {folder.name},"
         raise ConfigError(f"problem.seeds={unknown}: {root.name}{variant} has for this target: {valid}")
-    chosen = [file for file in kernels if wanted is None or file.name in (*wanted, *baselines)]
-    return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in chosen)
+    chosen = [f for f in kernels if (kinds[f] in languages if wanted is None else f.name in (*wanted, *baselines))]
+    beside = [f for f in kernels if kinds[f] in likely and (wanted is None or f.name in wanted)]
+    own = tuple(Seed(f.name, kernel_file(str(f), languages), f.name in baselines) for f in chosen)
+    return own, tuple(Seed(f.name, kernel_file(str(f), likely)) for f in beside)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ksflow.errors import short
 from ksflow.hardware.compiler_report import by_time
+from ksflow.languages import LANGUAGES
 from ksflow.prompts.hardware import hardware
 from ksflow.records import (
     Choice,
@@ -25,7 +26,7 @@ from ksflow.records import (
     base_of,
     speedup,
 )
-from ksflow.source.contract import ENDINGS, contract, short_contract
+from ksflow.source.contract import contract, short_contract
 
 _REPORT = 4_000  # characters of a writer's report
 _ROOM_LEFT = 4  # shapes
@@ -75,7 +76,7 @@ def interface(problem: Problem, kernel: Kernel) -> str:
     others = [language for language in problem.writable if language != kernel.language]
     if not others:
         return text
-    mark = "#" if ENDINGS[others[0]] == ".py" else "//"
+    mark = "#" if LANGUAGES[others[0]].python else "//"
     only = kernel.language not in problem.writable
     when = (
         f"The answer is in {others[0]}, whatever the base is in"
@@ -86,7 +87,7 @@ def interface(problem: Problem, kernel: Kernel) -> str:
         [
             text,
             f"{when}: the first line of the file then gives its name, "
-            f"whose ending tells the language: `{mark} file: kernel{ENDINGS[others[0]]}`; none of the "
+            f"whose ending tells the language: `{mark} file: kernel{LANGUAGES[others[0]].ending}`; none of the "
             "base's other files is kept. Python that imports Triton is triton.",
             *(short_contract(problem, language) for language in others),
         ]

@@ -25,7 +25,7 @@ from ksflow.records.evidence import (
     TimedCase,
 )
 from ksflow.records.explanations import Explanation, Feature, Presence, Statement
-from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
+from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import parse, plain
 from ksflow.records.population import Duel, Material, Population, duel

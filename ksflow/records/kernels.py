@@ -4,15 +4,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from ksflow.records.base import Record
 
-LANGUAGES = {".py": "python", ".cpp": "cpp", ".cc": "cpp", ".c": "cpp", ".cu": "cuda", ".hip": "hip"}
-"""What a file's ending says of its language."""
-DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
-"""Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
-_TRITON = re.compile(r"^(?:import|from)\s+triton\b", re.MULTILINE)
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 RESERVED_NAMES = frozenset({"trial.json", "evaluation.json", "explanation.json"})
 """Written beside a kernel's files by the lineage."""
@@ -34,12 +28,6 @@ C_TYPES = {
 """torch dtype -> what a C kernel sees: 8- and 16-bit floats travel as their bits."""
 
 
-def language(name: str, text: str) -> str:
-    """The language of a kernel's file; empty where its name says none. Python that needs Triton is `triton`."""
-    found = LANGUAGES.get(PurePath(name).suffix, "")
-    return "triton" if found == "python" and _TRITON.search(text) else found
-
-
 class _Named(Record):
     """Remembers a name that was made of what it holds."""
 
@@ -52,7 +40,7 @@ class Kernel(_Named):
     """Source code in one language."""
 
     language: str
-    """One of `problem.languages`: python, cpp, triton, cuda, hip."""
+    """One of `problem.languages`."""
     files: Mapping[str, str]
     """File name -> text. The first is the one that holds `custom_kernel`."""
     report: str = ""

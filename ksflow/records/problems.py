@@ -130,6 +130,10 @@ class Problem:
     """Kernels that came with it as wrong; `problem check` sees them rejected."""
     origin: Json = field(default_factory=dict)
     """Of an imported problem: `format`, `path`, `commit`, `licence`, and what was `inferred` and `dropped`."""
+    alike: tuple[str, ...] = ()
+    """Languages that count as one of `languages` unless a run keeps to one of them, as CuTe DSL counts as Python."""
+    lane_seeds: tuple[Seed, ...] = ()
+    """Those in languages that are `alike`."""
     lane: str = ""
     """The one language that new kernels are written in, where a run keeps to one."""
 
@@ -142,12 +146,16 @@ class Problem:
         """The languages that new kernels may be in."""
         return (self.lane,) if self.lane else self.languages
 
+    def takes(self, language: str) -> bool:
+        """Whether kernels may be in it."""
+        return language in self.languages or language in self.alike
+
     def keeping_to(self, language: str) -> "Problem":
         """The problem for a run in one language: baselines of any, seeds of that one. ValueError says what it takes."""
-        if language not in self.languages:
-            raise ValueError(f"{self.name} takes here: {', '.join(self.languages)}")
-        seeds = tuple(seed for seed in self.seeds if seed.baseline or seed.kernel.language == language)
-        return replace(self, lane=language, seeds=seeds)
+        if not self.takes(language):
+            raise ValueError(f"{self.name} takes here: {', '.join(dict.fromkeys((*self.languages, *self.alike)))}")
+        own = [seed for seed in (*self.seeds, *self.lane_seeds) if seed.baseline or seed.kernel.language == language]
+        return replace(self, lane=language, languages=(*dict.fromkeys((*self.languages, language)),), seeds=tuple(own))
 
     @property
     def shown(self) -> str:

@@ -3,17 +3,17 @@
 import re
 from itertools import takewhile
 
+from ksflow.languages import LANGUAGES
 from ksflow.records import Kernel
 
 LARGEST = 1_000_000
 """Bytes of a file."""
 _DIRECTIVE = re.compile(r"(?:#|//)!POPCORN\s+leaderboard\s+(\S+)", re.IGNORECASE)
-_TAKEN = ("python", "triton")
 
 
 def fault(kernel: Kernel, leaderboard: str) -> str:
     """Why the service would not take a kernel; empty where it would."""
-    if kernel.language not in _TAKEN:
+    if not LANGUAGES[kernel.language].python:
         return f"the service takes one Python file, not {kernel.language}; CUDA and HIP go inside, through load_inline"
     if len(kernel.files) > 1:
         return f"the service takes one file, this kernel has {len(kernel.files)}: {', '.join(kernel.files)}"

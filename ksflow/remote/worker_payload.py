@@ -13,7 +13,7 @@ _MANIFEST = "manifest.json"
 _COMMAND = ("cli/__init__.py", "cli/usage.py", "cli/usage.txt")
 """What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
 _ROOMS = (
-    *("records", "hardware", "processes", "source", "problem", "formats"),
+    *("languages", "records", "hardware", "processes", "source", "problem", "formats"),
     *("sandbox", "compilers", "profiling", "judge", "remote"),
 )
 

@@ -9,8 +9,9 @@ from rich.text import Text
 
 from ksflow.errors import counted
 from ksflow.hardware import roofline
+from ksflow.languages import LANGUAGES
 from ksflow.records import Problem, Target
-from ksflow.source.contract import ENDINGS, contract, newer_lines
+from ksflow.source.contract import contract, newer_lines
 
 _CHECKS = {
     "gpumode": "the task's own check_implementation",
@@ -60,7 +61,7 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         if value:
             console.print(f"{key}: {value}", markup=False, soft_wrap=True)
     for language in problem.languages:
-        console.print(put("\n", (f"A kernel in {language} (NAME{ENDINGS[language]})", "bold")))
+        console.print(put("\n", (f"A kernel in {language} (NAME{LANGUAGES[language].ending})", "bold")))
         told = [contract(problem, language), newer_lines(language, target.march)]
         console.print("\n".join(filter(None, told)), markup=False, highlight=False, soft_wrap=True)
 

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from ksflow.records import DEVICE_LANGUAGES, Kernel, language
+from ksflow.languages import LANGUAGES, named
+from ksflow.records import Kernel
 from ksflow.source.tunables import has_launches
 
 _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
@@ -107,7 +108,7 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     text, *rest = _PART.split(text)
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
-    found = language(name, text)
+    found = named(name, text, languages)
     if found not in languages:
         raise ValueError(f"code: {name} is {found or 'of no known language'}; the task takes: {', '.join(languages)}")
     kept = others if PurePath(name).suffix == PurePath(main).suffix else []
@@ -136,7 +137,7 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
         raise ValueError("code: it is a diff; the whole file is asked for")
     if not _STATEMENT.search(bare):
         raise ValueError("code: it is prose, not a source file")
-    on_device = new.language in DEVICE_LANGUAGES
+    on_device = bool(LANGUAGES[new.language].launch_lines)
     if entry not in code and not (on_device and has_launches(code)):
         strong = " and has no `launch:` line" if on_device else f" ({new.language})"
         raise ValueError(f"code: it does not define {entry}{strong}")

@@ -1,9 +1,10 @@
 """What of a kernel's features its source and its compiler's report show: matrix cores, shared memory, precision, ...
 
-Which features there are, and what shows each in which language, is data: `features.yaml`. Facts only: a feature is
-`present` where a line or a figure shows it, `absent` where its absence shows, else `unknown`. Comments and strings show
-nothing, inline assembly does. What may not be compiled, because a tunable or the preprocessor chooses between forms,
-shows nothing either unless the compiler's report does. Texts and records in, records out; nothing is run.
+Which features there are is data: `features.yaml`; what shows each in a language, too: `ksflow/languages`. Facts only: a
+feature is `present` where a line or a figure shows it, `absent` where its absence shows, else `unknown`. Comments and
+strings show nothing, inline assembly does. What may not be compiled, because a tunable or the preprocessor chooses
+between forms, shows nothing either unless the compiler's report does.
+Texts and records in, records out; nothing is run.
 """
 
 import re
@@ -13,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence, language
+from ksflow.languages import LANGUAGES, Language, named
+from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence
 from ksflow.source.tunables import Tunable, tunables
 
 _SHOWN = 3
@@ -106,7 +108,7 @@ def code_of(text: str, kernel_language: str) -> str:
 
     The strings of inline assembly are code, and stay, without the comments in them.
     """
-    if kernel_language in ("python", "triton"):
+    if LANGUAGES[kernel_language].python:
         return _PYTHON_TOKEN.sub(lambda found: _blank(found[0]), text)
     depth: int | None = None  # of brackets, within inline assembly
 
@@ -150,11 +152,11 @@ def _source(kernel: Kernel) -> _Source:
     lines, elsewhere = list[_Line](), ""
     plain = re.compile(re.sub(r"\s", "", _data()["plain_headers"]))
     for name, text in kernel.files.items():
-        kind = language(name, text) or kernel.language
-        code, depth = code_of(text, kind), 0
-        calls = [rule for kinds, rule in _data()["elsewhere"].items() if kind in kinds.split(",")]
+        kind = LANGUAGES[named(name, text, (kernel.language,)) or kernel.language]
+        code, depth = code_of(text, kind.name), 0
+        calls = [rule for kinds, rule in _data()["elsewhere"].items() if kinds in kind.families]
         found = next((call[0] for rule in calls if (call := re.search(rule, code))), "")
-        headers = [] if kind in ("python", "triton") else _INCLUDE.findall(text)
+        headers = [] if kind.python else _INCLUDE.findall(text)
         found = found or next((one for one in headers if not plain.fullmatch(one) and one not in kernel.files), "")
         elsewhere = elsewhere or (f"{found[:_WIDTH]} brings code that is not here" if found else "")
         for number, (written, bare) in enumerate(zip(text.split("\n"), code.split("\n"), strict=True), 1):
@@ -173,18 +175,18 @@ def _source(kernel: Kernel) -> _Source:
 
 @cache
 def _entries(kernel_language: str) -> tuple[_Entry, ...]:
-    found = []
+    found, spoken = [], LANGUAGES[kernel_language]
     for row in _data()["features"]:
-        marks, hints, named = (_patterns(row.get(key, {}), kernel_language) for key in ("marks", "hints", "named"))
-        if marks or hints or named or kernel_language in row.get("for", ()):
+        marks, hints, hinted = (_patterns(row, key, spoken) for key in ("marks", "hints", "named"))
+        if marks or hints or hinted or row["name"] in spoken.told:
             compiled = row.get("compiled", {})
             found.append(
                 _Entry(
                     row["name"],
                     marks,
                     hints,
-                    named,
-                    kernel_language in row.get("absent", ()),
+                    hinted,
+                    row["name"] in spoken.absent,
                     re.compile(compiled["instructions"], re.IGNORECASE) if "instructions" in compiled else None,
                     compiled.get("figure", ""),
                     re.compile(compiled["unless"]) if "unless" in compiled else None,
@@ -197,9 +199,10 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
     return tuple(found)
 
 
-def _patterns(rules: Mapping[str, list[str]], kernel_language: str) -> tuple[re.Pattern[str], ...]:
-    chosen = (rules[kinds] for kinds in rules if kernel_language in kinds.split(","))
-    return tuple(re.compile(rule) for group in chosen for rule in group)
+def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], ...]:
+    """The language's own, and those of its families."""
+    shared = (rules for family, rules in row.get(key, {}).items() if family in spoken.families)
+    return tuple(re.compile(rule) for group in (getattr(spoken, key).get(row["name"], ()), *shared) for rule in group)
 
 
 def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...]) -> Feature:

@@ -7,6 +7,7 @@ is that a repeat goes unnoticed.
 import hashlib
 import re
 
+from ksflow.languages import LANGUAGES
 from ksflow.records import Kernel
 from ksflow.source.flags import flag_lines
 from ksflow.source.tunables import launch_lines
@@ -31,7 +32,7 @@ def source_fingerprint(kernel: Kernel) -> str:
 
     The lines of a launch plan, and those with flags for the compiler, are comments that count.
     """
-    bare = _python if kernel.language in ("python", "triton") else _c_like
+    bare = _python if LANGUAGES[kernel.language].python else _c_like
     parts = [kernel.language]
     for name, body in kernel.files.items():
         parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in launch_lines(body))]

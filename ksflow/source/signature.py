@@ -7,6 +7,7 @@ floats read as words or bytes, a size as `int`, `strides` or `stream` left out a
 import re
 from typing import NamedTuple
 
+from ksflow.languages import LANGUAGES
 from ksflow.records import Kernel, Problem
 from ksflow.source.contract import device_signature
 from ksflow.source.features import code_of
@@ -42,7 +43,7 @@ def fault(problem: Problem, kernel: Kernel, suspected: bool = False) -> str:
 
     suspected: also what may be right and seldom is: arguments with each other's names, device pointers of other types.
     """
-    if kernel.language not in ("cpp", "cuda", "hip") or has_launches(kernel.main):
+    if LANGUAGES[kernel.language].python or has_launches(kernel.main):
         return ""
     code = "\n".join(code_of(text, kernel.language) for text in kernel.files.values())
     contract = problem.signature if kernel.language == "cpp" else device_signature(problem)

@@ -10,8 +10,9 @@ from dataclasses import replace
 from ksflow import compilers
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
+from ksflow.languages import ON_DEVICE
 from ksflow.protocols import Evaluator
-from ksflow.records import DEVICE_LANGUAGES, Evaluation, Evidence, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Kernel, Problem, Target, Trial, Verdict
 from ksflow.remote import job_store
 from ksflow.remote.job_client import JobClient
 from ksflow.remote.job_store import JobStore
@@ -70,11 +71,7 @@ class SpoolEvaluator(Evaluator):
 
     def _refused(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
         """What a worker's compiler would say against a kernel; None where nothing does, or only a worker can tell."""
-        if (
-            not self.compile_first
-            or kernel.language not in problem.languages
-            or kernel.language not in DEVICE_LANGUAGES
-        ):
+        if not self.compile_first or not problem.takes(kernel.language) or kernel.language not in ON_DEVICE:
             return None
         try:
             built = compilers.build(problem, kernel, self.target)

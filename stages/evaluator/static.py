@@ -13,9 +13,9 @@ from ksflow import compilers
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
 from ksflow.judge.bench import Emulator
+from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
 from ksflow.records import (
-    DEVICE_LANGUAGES,
     CompiledKernel,
     Evaluation,
     Evidence,
@@ -56,7 +56,7 @@ class StaticEvaluator(Evaluator):
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
-        if kernel.language not in (*self._languages, "python") or kernel.language not in problem.languages:
+        if kernel.language not in (*self._languages, "python") or not problem.takes(kernel.language):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
         made = compilers.build(problem, kernel, self.target)
         if made.reason:
@@ -103,12 +103,12 @@ class StaticEvaluator(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
-        if kernel.language in self._languages and kernel.language in problem.languages:
+        if kernel.language in self._languages and problem.takes(kernel.language):
             compilers.build(problem, kernel, self.target)
 
     @property
     def _languages(self) -> tuple[str, ...]:
-        return tuple(name for name, begins in DEVICE_LANGUAGES.items() if self.target.march.startswith(begins))
+        return tuple(name for name in ON_DEVICE if LANGUAGES[name].fits(self.target.march))
 
     @property
     def _what(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import dspy
 
+from ksflow.languages import LANGUAGES
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes import probes
@@ -20,7 +21,7 @@ from ksflow.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
-from ksflow.source.contract import ENDINGS, contract
+from ksflow.source.contract import contract
 from ksflow.stages.prober.ready import fitting
 
 _LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}
@@ -150,7 +151,7 @@ def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:
         title=asked.title,
         question=asked.question,
         form=asked.form,
-        kernel=Kernel(language, {f"{stem}{ENDINGS[language]}": code}),
+        kernel=Kernel(language, {f"{stem}{LANGUAGES[language].ending}": code}),
         cases=asked.cases,
         figures=asked.figures,
         text=asked.text,
@@ -185,7 +186,9 @@ def _interface(language: str) -> str:
             f"{arg.name} {arg.dtype}[{arg.shape}]{' out' if arg.role == 'out' else ''}" for arg in form.args
         )
         rows.append(f"form {name} ({args}): {form.doc}")
-    sample = Probe("sample", "", "", "loop", Kernel(language, {f"k{ENDINGS[language]}": ""}), _SAMPLE, _FIGURES, "")
+    sample = Probe(
+        "sample", "", "", "loop", Kernel(language, {f"k{LANGUAGES[language].ending}": ""}), _SAMPLE, _FIGURES, ""
+    )
     return "\n".join([*rows, "", f"Language: {language}. For the form loop:", contract(sample.problem, language)])
 
 

@@ -24,7 +24,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.records import Kernel, language
+from ksflow.languages import named
+from ksflow.records import Kernel
 
 ROOT = Path(__file__).parent
 _HEADER = re.compile(r"^(?:#|//) (\w+): (.+)$")
@@ -83,7 +84,7 @@ def kernel(path: Path, problem: str, words: dict[str, str]) -> Kernel:
         if (name := wanted.pop()) not in texts:
             texts[name] = (folder(problem) / name).read_text()
             wanted += _INCLUDE.findall(texts[name])
-    return Kernel(language(main.name, texts[main.name]), texts)
+    return Kernel(named(main.name, texts[main.name]), texts)
 
 
 def main_file(path: Path) -> Path:

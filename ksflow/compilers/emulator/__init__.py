@@ -13,7 +13,7 @@ from pathlib import Path
 from ksflow.compilers.emulator import source
 from ksflow.compilers.emulator.source import DEVICE_HEADERS
 from ksflow.hardware.cost_model import extents
-from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Scalar
+from ksflow.records import Kernel, Problem, Scalar
 from ksflow.source.launches import CasePlan, parse, plan_cases
 
 __all__ = ["DEVICE_HEADERS", "SELFTEST", "emulated"]
@@ -34,7 +34,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     Called with other dimensions than the cases' it aborts and says so. ValueError, one line, where it cannot be done:
     no HIP, no launch plan or one that does not hold, or something that the emulator lacks.
     """
-    if kernel.language != "hip" or not march.startswith(DEVICE_LANGUAGES["hip"]):
+    if kernel.language != "hip" or not march.startswith("gfx"):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
     text = source.whole(kernel)
     launch_plan = parse(text, kernel.language)

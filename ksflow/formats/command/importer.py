@@ -16,8 +16,9 @@ from pathlib import Path
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.checkout import path_in_checkout, provenance, slug
 from ksflow.home import not_source
+from ksflow.languages import ENDINGS, named
 from ksflow.problem.loader import read_text
-from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language
+from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed
 
 _UNITS = ("ns", "us", "ms", "s")
 _BETTER = ("lower", "higher")
@@ -67,9 +68,9 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
     file = str(source.relative_to(root))  # without links: it is written to in a copy
     body = read_text(source)
-    kind = _HEADERS.get(source.suffix) or language(source.name, body)
+    kind = _HEADERS.get(source.suffix) or named(source.name, body)
     if not kind:
-        raise ConfigError(f"{source}: its ending says no language; known: {' '.join([*LANGUAGES, *_HEADERS])}")
+        raise ConfigError(f"{source}: its ending says no language; known: {' '.join([*ENDINGS, *_HEADERS])}")
     inferred = ["the time is what the benchmark says of itself"]
     if better == "higher":
         inferred.append("scores are 1,000,000 over the rate, so that lower is better")

@@ -19,8 +19,9 @@ from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.flashinfer.solutions import adapted, params
 from ksflow.formats.gpumode.importer import reference_seed
+from ksflow.languages import named
 from ksflow.problem.loader import read_text
-from ksflow.records import Json, Kernel, Problem, Seed, Target, language
+from ksflow.records import Json, Kernel, Problem, Seed, Target
 
 _MOST = 8
 """Workloads that are taken where none are named."""
@@ -289,7 +290,7 @@ def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:
         return f"its entry point {file}::{entry} is in none of its files"
     main = adapted(found, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)
     name = slug(str(solution.get("name")))
-    kind = "triton" if any(language(path, body) == "triton" for path, body in sources.items()) else "python"
+    kind = "triton" if any(named(path, body) == "triton" for path, body in sources.items()) else "python"
     try:
         kernel = Kernel(kind, {f"ksflow_{Path(file).stem}.py": main, **sources}, str(solution.get("description") or ""))
     except ValueError as error:

@@ -21,8 +21,9 @@ from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams, check_user_cases
 from ksflow.formats.checkout import provenance, slug
+from ksflow.languages import named
 from ksflow.problem.loader import read_text
-from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target, language
+from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target
 
 _FIDELITIES = ("upstream", "typed")
 _SCORES = {"last": "last", "mean": "mean", "geom": "geomean", None: "last"}
@@ -243,7 +244,7 @@ def reference_seed(text: str, files: Mapping[str, str] | None = None) -> Seed:
 def _solutions(folder: Path) -> Iterator[Seed]:
     for file in sorted(folder.glob("*.py")):
         body = read_text(file)
-        yield Seed(file.name, Kernel(language(file.name, body), {file.name: body}))
+        yield Seed(file.name, Kernel(named(file.name, body), {file.name: body}))
 
 
 def _case(case: Mapping[str, Any], source: Source, as_words: bool) -> SeededParams:

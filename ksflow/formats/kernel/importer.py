@@ -21,8 +21,9 @@ from ksflow.formats.assembly import UNCOMPILED, CaseBudget, ParsedProblem, assem
 from ksflow.formats.cases import SeededParams, parameters
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.sizes import constants
+from ksflow.languages import LANGUAGES
 from ksflow.problem.loader import for_gpus, kernel_file, read_text
-from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Seed, Target
+from ksflow.records import Json, Kernel, Problem, Seed, Target
 from ksflow.source import signature
 
 _CHECKS = ("check_implementation", "oracle")
@@ -63,7 +64,7 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
         made, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
     )
     kind = made.seeds[-1].kernel.language
-    pointers = {"cpp", *DEVICE_LANGUAGES} - {"triton"}
+    pointers = {name for name, one in LANGUAGES.items() if not one.python}
     if kind not in made.languages:
         said = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
         if kind in pointers and not pointers & {*made.languages} and (kind == "cpp" or "triton" in made.languages):

@@ -19,7 +19,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.records import Arg, Case, Check, Kernel, Limits, Problem, language
+from ksflow.languages import named
+from ksflow.records import Arg, Case, Check, Kernel, Limits, Problem
 
 ROOT = Path(__file__).parent
 CATEGORIES = ("cheats", "dangers", "honest")
@@ -75,7 +76,7 @@ def read(path: Path, problem: str) -> Kernel:
     text = path.read_text()
     if '#include "work.cuh"\n' in text:
         text = text.replace('#include "work.cuh"\n', work.read_text())
-    return Kernel(language(path.name, text), {f"kernel{path.suffix}": text})
+    return Kernel(named(path.name, text), {f"kernel{path.suffix}": text})
 
 
 def plain(problem: str, kernel: Kernel) -> Kernel:
