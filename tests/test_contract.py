@@ -3,14 +3,17 @@
 import io
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from ksflow import compilers
+from ksflow.errors import ConfigError
+from ksflow.handover.winner import hand_over
 from ksflow.languages import LANGUAGES, named
 from ksflow.problem.loader import load
-from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target
+from ksflow.records import Arg, Case, Kernel, Limits, Origin, Problem, Target, Trial
 from ksflow.report import briefing
 from ksflow.source import launches
 from ksflow.source.contract import contract, short_contract
@@ -111,6 +114,54 @@ def test_gluon_is_told_from_triton_where_it_is_asked_for_and_compiles(sums: Prob
     assert (named("k.py", text), named("k.py", text, ("gluon",))) == ("triton", "gluon")
     made = compilers.build(sums, Kernel("gluon", {"k.py": text}), target)
     assert (made.reason, made.mode, [row["kernel"] for row in made.resources]) == ("", "strong", ["twice"])
+
+
+TRACED = [one.name for one in LANGUAGES.values() if one.compiler == "traced"]
+
+
+@pytest.mark.parametrize("spoken", TRACED)
+def test_a_language_that_is_asked_for_is_told_of_and_has_seeds(spoken: str, tmp_path: Path) -> None:
+    for name, variant in (("softmax", None), ("fp8_gemm", None), ("fp8_gemm", "e4m3fn_kmajor")):
+        problem = load(name, variant=variant, target=H200).keeping_to(spoken)
+        assert problem.writable == (spoken,)
+        assert [(seed.kernel.language, seed.baseline) for seed in problem.seeds] == [("python", True), (spoken, False)]
+        assert LANGUAGES[spoken].seed.rstrip() in contract(problem, spoken)
+        assert "Sizes that a tile" in contract(problem, spoken) or spoken != "tilelang"
+        assert len(contract(problem, spoken)) <= 3500
+        assert all(seed.kernel.language != spoken for seed in load(name, variant=variant, target=H200).seeds)
+    handed = hand_over(tmp_path, problem, H200, Trial("00001", Origin.SEED, kernel=problem.seeds[1].kernel))
+    assert handed.files[0].read_text().endswith(problem.seeds[1].kernel.main)
+    with pytest.raises(ValueError, match=f"softmax takes here: .*{spoken}"):
+        load("softmax", target=H200).keeping_to("tilelong")
+    with pytest.raises(ValueError, match="softmax takes here: python, cpp"):
+        load("softmax").keeping_to(spoken)
+
+
+@pytest.mark.parametrize("spoken", TRACED)
+def test_a_package_that_is_missing_is_an_error_of_the_set_up(spoken: str) -> None:
+    if LANGUAGES[spoken].installed:
+        pytest.skip(f"{spoken} is installed")
+    problem = load("softmax", target=H200).keeping_to(spoken)
+    with pytest.raises(ConfigError, match="is not installed: pip install"):
+        compilers.build(problem, problem.seeds[1].kernel, H200)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("spoken", TRACED)
+def test_seeds_compile_without_a_gpu_and_an_error_names_its_line(spoken: str) -> None:
+    if not LANGUAGES[spoken].installed:
+        pytest.skip(LANGUAGES[spoken].missing)
+    for name in ("softmax", "fp8_gemm"):
+        problem = load(name, target=H200).keeping_to(spoken)
+        made = compilers.build(problem, problem.seeds[1].kernel, H200)
+        assert not made.reason, made.log
+        assert all(row["target"] == "sm_90a" for row in made.resources)
+    broken = {
+        file: text.replace("x, y = data", "x, y, z = data") for file, text in problem.seeds[1].kernel.files.items()
+    }
+    broken = {file: text.replace("a, b, a_scale, b_scale, c = data", "a, b = data") for file, text in broken.items()}
+    line = next(n for n, text in enumerate(next(iter(broken.values())).splitlines(), 1) if text.endswith(" = data"))
+    assert f":{line}: ValueError" in compilers.build(problem, Kernel(spoken, broken), H200).reason
 
 
 def test_a_person_is_shown_the_same() -> None:

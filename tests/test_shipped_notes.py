@@ -11,13 +11,15 @@ from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu, target
 from ksflow.home import shipped
+from ksflow.languages import LANGUAGES
 from ksflow.notes import knowledge
 from ksflow.records import Status
 
 ROOT = shipped("knowledge")
 FOLDERS = {"hopper": "h200", "cdna3": "mi325x", "cdna4": "mi350x"}
 """A target for each folder of a GPU."""
-NOTES = sorted(file for name in (*FOLDERS, "cpu") for file in (ROOT / name).glob("*.md") if file.name != "index.md")
+FILES = sorted(file for name in (*FOLDERS, "cpu", "languages") for file in (ROOT / name).glob("*.md"))
+NOTES = [file for file in FILES if file.name != "index.md"]
 _MARK = re.compile(r"\[(\d+)\]")
 
 
@@ -69,7 +71,7 @@ def test_a_note_is_short_enough_for_a_prompt_and_its_code_is_closed(note):
 
 def test_targets_and_problems_are_ones_that_ship(note):
     assert note.targets
-    known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {*cpu.FEATURES}
+    known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {*cpu.FEATURES} | {*LANGUAGES}
     assert known.issuperset(note.targets)
     assert all(shipped("problems", name).is_dir() for name in note.problems)
 
@@ -86,7 +88,7 @@ def test_sources_within_the_project_are_there():
     assert all((Path(__file__).parent.parent / name).is_file() for name in own)
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, "cpu"])
+@pytest.mark.parametrize("folder", [*FOLDERS, "cpu", "languages"])
 def test_an_index_lists_the_folder_s_notes(folder):
     listed = re.findall(r"^- `([\w-]+\.md)`: \S.*\.$", (ROOT / folder / "index.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(file.name for file in NOTES if file.parent.name == folder)

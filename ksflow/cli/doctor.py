@@ -19,6 +19,7 @@ from ksflow.hardware import executables
 from ksflow.hardware import target as targets
 from ksflow.hardware.cost_model import quantity
 from ksflow.home import shipped
+from ksflow.languages import LANGUAGES
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Target
 
@@ -131,6 +132,7 @@ def static(compilers: Mapping[str, str]) -> list[str]:
         "cuda (nvcc)": [name for name, march in cuda.items() if march.rstrip("af") in known],
         f"hip ({clang})": list(hip) if clang else [],
         "triton": [*cuda, *hip] if triton else [],
+        **{name: [*cuda] for name, one in LANGUAGES.items() if one.module and one.installed},
     }
     return [f"{way}: {' '.join(names)}" for way, names in ways.items() if names]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ksflow.compilers import boxes, client, hip, nvcc, triton
+from ksflow.compilers import boxes, client, hip, nvcc, traced, triton
 from ksflow.compilers.boxes import CompileRequest, Toolchain
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
@@ -38,6 +38,9 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
     if not LANGUAGES[kernel.language].compiler:
         return BuildResult()
+    if LANGUAGES[kernel.language].compiler == "traced":
+        require(kernel.language)
+        return traced.build(CompileRequest(problem, kernel, target))
     try:
         launch_plan = parse(kernel.main, kernel.language) if LANGUAGES[kernel.language].launch_lines else None
         toolchain = _toolchain(kernel.language, target)
@@ -70,7 +73,10 @@ def versions(target: Target) -> dict[str, str]:
     """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
     found = {}
     for language in ON_DEVICE:
-        if LANGUAGES[language].fits(target.march) and not LANGUAGES[language].like:
+        if LANGUAGES[language].compiler == "traced":
+            if LANGUAGES[language].installed:
+                found[language] = traced.version(language).replace(" ", "")
+        elif LANGUAGES[language].fits(target.march) and not LANGUAGES[language].like:
             try:
                 found[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
             except ConfigError:
@@ -84,6 +90,9 @@ def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
     if "cpp" in found and (compiler := client.find()):
         found["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
     for language in found.keys() & {*ON_DEVICE}:
+        if LANGUAGES[language].compiler == "traced":
+            found[language] = traced.version(language) if LANGUAGES[language].installed else ""
+            continue
         known = _FLAGS.get(LANGUAGES[language].compiler)
         flags = known(target.march) if known else ()
         try:

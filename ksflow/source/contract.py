@@ -4,9 +4,10 @@ Text only, from what a problem says of itself. The grammar of launch lines is in
 every language's seed.
 """
 
+import re
 from pathlib import Path
 
-from ksflow.home import sections
+from ksflow.home import sections, shipped
 from ksflow.languages import LANGUAGES, ON_DEVICE, Language
 from ksflow.records import Problem
 from ksflow.source.expressions import numbers
@@ -29,7 +30,7 @@ def contract(problem: Problem, language: str) -> str:
     if spoken.python and strong:
         lines = [f"Host mode: {_python(problem)}", *strong]
     elif spoken.python:
-        lines = [_python(problem), *filter(None, [spoken.contract])]
+        lines = [_python(problem), *filter(None, [spoken.contract, *_known(language)])]
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
         lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
@@ -83,6 +84,13 @@ def _python(problem: Problem) -> str:
     if not {*ON_DEVICE} & {*problem.languages}:
         return entry.format("")
     return "\n".join([entry.format(" on the device"), _TEXTS["WAITING"], _TEXTS["JUDGED"]])
+
+
+def _known(language: str) -> list[str]:
+    """The shipped note on a language, without the numbers of its sources."""
+    file = shipped("knowledge", "languages", f"{language}.md")
+    text = file.read_text(encoding="utf-8").rpartition("\n---\n")[2] if file.is_file() else ""
+    return [re.sub(r" ?\[[\d, ]+\]", "", text).strip()] if text else []
 
 
 def _grammar(problem: Problem, spoken: Language) -> str:

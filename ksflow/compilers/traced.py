@@ -1,0 +1,89 @@
+"""Languages that are Python packages and compile when they run (CuTe DSL, TileLang, Helion), where there is no GPU.
+
+`traced_box.py` calls a kernel's `custom_kernel` once, in a box, on tensors of the first benchmark's sizes that hold
+nothing: what it compiles is compiled for the target, and its launches are swallowed (`languages/NAME_trace.py`).
+Not covered: what other sizes would compile; whether it is right.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from ksflow.compilers import boxes, resources
+from ksflow.compilers.boxes import CompileJob, CompileRequest
+from ksflow.compilers.client import BuildResult
+from ksflow.compilers.nvcc import bundled
+from ksflow.languages import LANGUAGES
+from ksflow.records import Arg, Json, Scalar
+from ksflow.source.expressions import calculate, expression
+
+_IMPORT_S = 180.0
+"""These packages take a minute to be imported on a busy machine."""
+_STRIDES = re.compile(r"strides? \((.+)\)")
+_ENTRY = re.compile(r"\.entry\s+(\w+)")
+_USED = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+
+
+def build(request: CompileRequest) -> BuildResult:
+    """What the compiler says; nothing where the problem does not tell what its arguments look like."""
+    problem, kernel = request.problem, request.kernel
+    case = (*problem.benchmarks, *problem.tests)[0]
+    try:
+        tensors = [_tensor(arg, case.params) for arg in problem.args]
+    except (ValueError, LookupError):
+        return BuildResult()
+    disassembler = next((str(path) for path in reversed(bundled("cuobjdump")) if path.is_file()), "")
+    order = {"source": request.main, "march": request.target.march, "tensors": tensors, "disassembler": disassembler}
+    tracer = LANGUAGES[kernel.language].tracer.read_text(encoding="utf-8")
+    files = {**problem.files, **kernel.files, "ksflow_tracer.py": tracer}
+    job = CompileJob("traced_box.py", order, files, version(kernel.language), _distilled)
+    (result,) = boxes.run([job], replace(problem.limits, compile_s=max(problem.limits.compile_s, _IMPORT_S)))
+    if not result.artefact:
+        return result
+    rows = json.loads(Path(result.artefact).read_text(encoding="utf-8"))["kernels"]
+    common = {"target": request.target.march, "compiler": job.version}
+    return BuildResult(cached=result.cached, resources=tuple({**common, **row} for row in rows))
+
+
+@cache
+def version(language: str) -> str:
+    """Of the language's package, as pip calls it."""
+    package = LANGUAGES[language].missing.rpartition(" ")[2]
+    return f"{package} {metadata.version(package)}"
+
+
+def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
+    """Sizes, strides and type of an argument. ValueError or LookupError where the problem does not say."""
+    numbers = {name: int(value) for name, value in params.items() if isinstance(value, int)}
+
+    def several(text: str) -> list[int]:
+        return [int(calculate(expression(part), numbers)) for part in re.split(r",(?![^(]*\))", text)]
+
+    sizes = several(arg.shape)
+    given = _STRIDES.search(arg.layout)
+    strides = several(given[1]) if given else [1] * len(sizes)
+    if not given:
+        for place in range(len(sizes) - 2, -1, -1):
+            strides[place] = strides[place + 1] * sizes[place + 1]
+    return {"sizes": sizes, "strides": strides, "dtype": arg.dtype}
+
+
+def _distilled(answer: Json) -> Json:
+    """Only what is of the right kind: a source that is run may have written anything."""
+    rows = []
+    for entry in answer["kernels"]:
+        ptx, usage = str(entry["ptx"]), _USED.findall(str(entry["usage"]))
+        amd = resources.amdgcn(str(entry["asm"])) if entry["asm"] else {}
+        counts = resources.sass(str(entry["sass"]))
+        for name, registers, stack, shared in usage:
+            used = {"registers": int(registers), "stack_bytes": int(stack), "shared_bytes": int(shared)}
+            rows.append({"kernel": name, **used, "instructions": counts.get(name, {})})
+        rows += [{"kernel": name, **{k: v for k, v in row.items() if k != "parameters"}} for name, row in amd.items()]
+        if not usage and not amd:
+            name = found[1] if (found := _ENTRY.search(ptx)) else "kernel"
+            rows.append({"kernel": name, **({"instructions": resources.ptx(ptx)} if ptx else {})})
+    return {"kernels": rows}
