@@ -25,6 +25,8 @@ SHOWS = {
         r"\n6 experiments in ",
         r"winner 000\d\d: x[\d.]+ \[.*over (PyTorch|torch\.compile)",
         r"right on 1 of 1 held-out shapes",
+        r"short_conv: module\.py: the judge finds that it answers as the reference does",
+        r"\n +eager +[\d.]+ +[\d.]+ +x[\d.]+ \[",
     ],
     "own_stage": [
         r"\n2 experiments in ",

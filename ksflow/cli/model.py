@@ -1,6 +1,8 @@
-"""The command `model`: which regions of a model take its time, and those as problems."""
+"""The command `model`: what takes a model's time, kernels for that put in place, and what they do for the whole."""
 
 import os
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +13,15 @@ from rich.text import Text
 
 from ksflow import report
 from ksflow.cli import usage
-from ksflow.config import keys
-from ksflow.errors import ConfigError
+from ksflow.cli.named import resolved
+from ksflow.cli.task import opened
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, LineageError, boolean
+from ksflow.lineage import Lineage
+from ksflow.loop import judging
+from ksflow.model.package import Candidate, region_of, winner, write_package
+from ksflow.protocols import Evaluator
+from ksflow.report import proof as words_of_proof
 from ksflow.report.words import us
 
 if TYPE_CHECKING:
@@ -22,13 +31,18 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 
 
 def model(words: list[str], overrides: list[str]) -> int:
-    """`model profile FILE`: 0."""
-    usage.expect_word("model", words, ("profile",))
+    """`model profile FILE`, `model apply [NAME ...]`, `model prove PACKAGE`: 0; 1 where no kernel ran in some way of
+    calling the model, or its outputs differ."""
+    usage.expect_word("model", words, ("profile", "apply", "prove"))
     match words:
         case ["profile", file]:
             return _profile(Path(file).expanduser(), overrides)
+        case ["apply", *names]:
+            return _apply(names, overrides)
+        case ["prove", package]:
+            return _prove(Path(package).expanduser(), overrides)
         case _:
-            raise ConfigError("the command is: model profile FILE")
+            raise ConfigError("the command is: model profile FILE, model apply [NAME ...], or model prove PACKAGE")
 
 
 def _profile(file: Path, overrides: list[str]) -> int:
@@ -86,3 +100,62 @@ def _show(file: Path, found: "Profile", mode: str) -> None:
         gains = (f"x{one.gain(left):.3g}" for left in (0.5, 0.0))
         table.add_row(str(number), about, us(one.us), f"{100 * one.share:.3g} %", share, near, *gains)
     console.print(table)
+
+
+def _apply(names: Sequence[str], overrides: list[str]) -> int:
+    """Write the package of the winners of these runs, or of the newest one."""
+    own, rest = keys.own_options(overrides, "out", "exact")
+    exact = boolean("exact", own.get("exact", "false"))
+    given = any(word.startswith(("problem=", "problem.")) for word in rest)
+    if given and names:
+        raise ConfigError("name runs, or say problem=NAME run=NAME, not both")
+    found = [rest] if given else [resolved("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
+    evaluate = compose.evaluator(compose.compose(found[0]))
+    try:
+        candidates = [_candidate(one, evaluate) for one in found]
+        if len({one.name for one in candidates}) < len(candidates):
+            raise ConfigError("two of these runs are of one problem: name the better one")
+        stem = Path(region_of(candidates[0].problem)["model"]).stem
+        folder = Path(own.get("out", f"{stem}_kernels")).expanduser()
+        said = write_package(folder, candidates, evaluate, exact)
+    finally:
+        judging.close(evaluate)
+    console = report.console()
+    for line in said:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"written to {folder}: `import {folder.name}; {folder.name}.install(model)`", soft_wrap=True)
+    return 0
+
+
+def _candidate(overrides: list[str], evaluate: Evaluator) -> Candidate:
+    """A run's winner, as it is on record."""
+    cfg = compose.compose(overrides)
+    problem = compose.problem(cfg)
+    region_of(problem)
+    with opened(cfg, problem.name) as lineage:
+        lineage.expect_as_recorded()
+        trial, ratios = winner(lineage.known, problem)
+        place = lineage.store.path.resolve()
+        commit = lineage.commit_of(trial.id)
+        return Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
+
+
+def _prove(folder: Path, overrides: list[str]) -> int:
+    """Time the model with the package's kernels and without, and keep what is found in the lineage of each kernel."""
+    from ksflow.model.prove import prove  # torch takes seconds
+
+    own, rest = keys.own_options(overrides, "replicates", "mode")
+    count = own.get("replicates", "5")
+    if rest or not count.isdecimal() or not int(count):
+        raise ConfigError(f"{rest[0] if rest else f'replicates={count}'}; valid: replicates=NUMBER mode=MODE")
+    console, mode = report.console(), own.get("mode", "default")
+    with report.console(stderr=True).status("") as status:
+        found, records = prove(folder, int(count), mode, lambda name: status.update(f"{name} of {count}"))
+    words_of_proof.show(console, found)
+    for record in records:
+        try:
+            with closing(Lineage(record["lineage"], record["problem"], record["run"], create=False)) as lineage:
+                lineage.record_proof(found)
+        except (ConfigError, LineageError) as error:
+            console.print(f"not on record: {error}", markup=False, soft_wrap=True)
+    return 0 if len(found.ways) == 2 and all(way.alike for way in found.ways) else 1

@@ -35,13 +35,14 @@ def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
     def named(words: list[str], overrides: list[str]) -> int:
         problem = next((word for word in overrides if word.startswith(("problem=", "problem."))), "")
         if not problem:
-            words, overrides = _resolved(verb, words, overrides, kernels)
+            words, overrides = resolved(verb, words, overrides, kernels)
         return command(words, overrides)
 
     return named
 
 
-def _resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+    """A command's words without a run's name, and its configuration with what that names. ConfigError for none."""
     cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
     wanted = next((word.partition("=")[2] for word in overrides if word.startswith("run=")), "")
     try:

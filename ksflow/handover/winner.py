@@ -8,6 +8,7 @@ import ast
 import hashlib
 import io
 import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,9 @@ class HandedOver:
 
     files: tuple[Path, ...]
     said: tuple[str, ...]
+    error: float | None = None
+    """By how much the file's answers differ from the reference's at most, over all cases: infinite where they are
+    wrong, None where the judge was not asked."""
 
 
 def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
@@ -64,7 +68,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     needs_facts = not LANGUAGES[kernel.language].python or _launched(kernel)
     refused, facts, text = "", None, ""
     try:  # compiles; who is interrupted here keeps the files of the winner before
-        facts = _facts(problem, target, kernel) if needs_facts else None
+        facts = case_facts(problem, target, kernel) if needs_facts else None
         text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
     except ValueError as error:
         refused = f"not handed over: {error}"
@@ -78,7 +82,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     score += f", {claim}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
-    said, errors = _judged(problem, evaluate, file, text)
+    said, errors, most = _judged(problem, evaluate, file, text)
     lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
     if kind in WORDLESS and lines:
         said.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
@@ -89,7 +93,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
         given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
         said.append(f"{file.name}: calls the kernel with {given} where cases differ in nothing that tensors show")
     files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
-    return HandedOver(files, tuple(said))
+    return HandedOver(files, tuple(said), most)
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -151,24 +155,27 @@ def checked(problem: Problem, more: Iterable[Case] = ()) -> Problem:
     return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
 
 
-def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
-    """What the judge says of the file: (in words, of each benchmark the errors)."""
+def _judged(
+    problem: Problem, evaluate: Evaluator | None, file: Path, text: str
+) -> tuple[list[str], list[Json], float | None]:
+    """What the judge says of the file: (in words, of each benchmark the errors, `HandedOver.error`)."""
     found = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
     if found is None:
-        return [f"{file.name}: not tried: this evaluator runs no file here"], []
+        return [f"{file.name}: not tried: this evaluator runs no file here"], [], None
     if found.verdict is Verdict.HARNESS:
-        return [f"{file.name}: not tried: {found.reason}"], []
+        return [f"{file.name}: not tried: {found.reason}"], [], None
     if found.verdict is not Verdict.UNTIMED:
-        return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], []
+        return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], [], math.inf
     names = ("max_absolute_error", "max_relative_error")
     errors: list[Json] = [
         {name: max(float(error[place]) for error in row.errors) for place, name in enumerate(names)} | {"extra": None}
         for row in found.evidence.checked[: len(problem.benchmarks)]
     ]
-    return [f"{file.name}: the judge finds that it answers as the reference does"], errors
+    most = max((float(error[0]) for row in found.evidence.checked for error in row.errors), default=None)
+    return [f"{file.name}: the judge finds that it answers as the reference does"], errors, most
 
 
-def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
+def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     """Of a process of its own, which runs the reference, unless it was asked before. ValueError."""
     order = {
         "root": problem.root,

@@ -7,6 +7,7 @@
     refs/ksflow/<problem>/<run>/rounds       rounds, selections and plans, before anything acts on them
     refs/ksflow/<problem>/<run>/calls        every model call; .../notes  what was learnt
     refs/ksflow/<problem>/<run>/verdicts     what the judge said when it was asked about a kernel again
+    refs/ksflow/<problem>/<run>/proofs       what kernels did for the model that the problem is a region of
 
 Git is the only state. A run that is killed at any moment leaves whole commits: an open id is written next time, a
 written kernel is evaluated next time, and nothing is done twice. A verdict holds for one key (problem, judge, target):
@@ -52,6 +53,7 @@ from ksflow.records import (
     Plan,
     PlannedRound,
     Population,
+    Proof,
     Repeat,
     Trial,
     schema,
@@ -581,6 +583,21 @@ class Lineage:
         """Keep what the judge said when it was asked about a kernel again, before it is acted on."""
         text = message(f"{trial.id} again: {evaluation.verdict.value}", evaluation.reason, {"Trial": trial.id})
         self._append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
+
+    @_locked
+    def record_proof(self, proof: Proof) -> None:
+        """Keep what kernels, this run's among them, did for a whole model."""
+        told = "; ".join(f"{way.name} {way.ratio}" for way in proof.ways) or "no result"
+        text = message(f"{proof.model} with kernels: {told}", "\n".join(proof.remarks), {})
+        self._append("proofs", {"proof.json": schema.dump("proof", proof)}, text)
+
+    @_locked
+    def proof(self) -> tuple[Proof, int] | None:
+        """The newest of them, and when it was made, in seconds since 1970. LineageError."""
+        head = self.store.ref(f"{self._side}proofs")
+        if head is None:
+            return None
+        return schema.load("proof", self.store.read(f"{head}:proof.json"), Proof), self.store.commit_facts(head)[1]
 
     @_locked
     def learn(

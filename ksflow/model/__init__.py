@@ -1,5 +1,7 @@
 """From a model to its kernels, and back into the model.
 
-In: a user's file with a model and its inputs. Out: which regions take its time (`profile`), and those as problem
-folders (`problem`). The commands may import it. It judges nothing itself.
+In: a user's file with a model and its inputs, and winners of runs. Out: which regions take its time (`profile`),
+those as problem folders (`problem`), a package that puts winners in the place of the modules' forward (`package`, and
+its text `installed`), and what that does for the whole model (`prove`). The commands may import it. It judges nothing
+itself.
 """

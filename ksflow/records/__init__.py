@@ -30,6 +30,7 @@ from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import parse, plain
 from ksflow.records.population import Duel, Material, Population, duel
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
+from ksflow.records.proofs import Engaged, Proof, Way, amdahl
 from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
 from ksflow.records.targets import Target
 from ksflow.records.trials import (

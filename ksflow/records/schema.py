@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Trial, parse, plain
+from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, Trial, parse, plain
 
 VERSION = 1
 _WIDTH = 120
@@ -25,6 +25,7 @@ KINDS: dict[str, Any] = {
     "trials": tuple[Trial, ...],
     "kept": Kept,
     "explanation": Explanation,
+    "proof": Proof,
 }
 
 T = TypeVar("T")

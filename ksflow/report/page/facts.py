@@ -10,7 +10,7 @@ from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
-from ksflow.report import explanation
+from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, ancestors, beside, called, headline, known_baselines
 from ksflow.report.page.details import idea, trial_details, why
 from ksflow.report.words import recorded
@@ -71,6 +71,7 @@ class RunFacts:
                 for step in _story(claimed)
             ],
             "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
+            "proof": proof.facts(*proved) if (proved := lineage.proof()) else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
             "notes": [
                 {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}

@@ -304,6 +304,12 @@ function page() {
   table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
       figure(row.roofline?.bound_us), row.roofline?.share ? `${figure(100 * row.roofline.share)} % ${row.roofline.bound ?? ""}` : ""]));
+  at("whole").hidden = !run.proof;
+  if (run.proof) {
+    at("proven").textContent = run.proof.title;
+    for (const name of ["ways", "engaged"]) table(at(name), run.proof[name][0].map((head, column) => [head, column ? 1 : 0]), run.proof[name].slice(1));
+    at("remarks").replaceChildren(...run.proof.remarks.map(line => make("p", line)));
+  }
   at("foretold").hidden = !run.calibration.length;
   table(at("designers"), [["designed by"], ["experiments", 1], ["accepted", 1], ["in range", 1], ["predicted (median)", 1], ["measured (median)", 1]],
     run.calibration.map(row => [row.by, row.experiments, row.accepted, row.held, percent(row.predicted_percent), percent(row.measured_percent)]));

@@ -1,0 +1,199 @@
+"""Kernels of ksflow in the place of modules' own forward.
+
+    install(model)       from now on these modules compute with the kernels; counters begin at 0
+    report()             of each kernel: its hits, and its fallbacks with the reason
+    uninstall(model)     the model is what it was
+
+`regions.json` beside this file says which modules, and for which tensors their kernels were judged: sizes, strides,
+type and device. A call with others, one in training, under autocast, or one that needs a gradient, goes to the
+module's own forward. Each kernel is an operator of torch, `torch.ops.<namespace>.<region>`, so `torch.compile` and
+`torch.export` go through; a program that was exported with it needs this package imported before it is loaded. Hits are
+counted when a kernel runs (not when a CUDA graph repeats it), fallbacks where nothing is compiled.
+
+Not covered: hooks on modules within a replaced one, which its kernel does not call; several GPUs in one process.
+"""
+
+import functools
+import importlib
+import inspect
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import torch
+
+_ALIGNED = 64
+"""Bytes: how inputs lie where a kernel is judged. What lies otherwise, as some views do, is copied for it."""
+_BEFORE = "_forward_before_ksflow"
+"""Where a module keeps a forward that was replaced by others before."""
+
+
+class Region:
+    """Modules that compute alike, and the kernel for them."""
+
+    def __init__(self, about: dict[str, Any], package: str) -> None:
+        self.name: str = about["name"]
+        self.modules: list[str] = about["modules"]
+        self.kind: str = about["class"]
+        self.hits = 0
+        self.fallbacks: Counter[str] = Counter()
+        self._inputs: list[str] = about["inputs"]
+        self._constants: dict[str, Any] = about["constants"]
+        self._parameters: list[str] = about["parameters"]
+        self._device: str = about["device"]
+        self._cases = [
+            ([(tuple(size), tuple(steps), getattr(torch, kind)) for size, steps, kind in case["given"]],
+             [(tuple(size), tuple(steps), getattr(torch, kind)) for size, steps, kind in case["outputs"]])
+            for case in about["cases"]
+        ]  # fmt: skip
+        self._kernel = functools.cache(lambda: importlib.import_module(f".{self.name}.module", package).custom_kernel)
+        self._operator = self._registered(about["namespace"])
+
+    def replace(self, module: torch.nn.Module) -> None:
+        """Put the kernel in the place of a module's forward, which stays at hand."""
+        known = inspect.signature(module.forward).parameters
+        names = list(known)
+        usual = {name: one.default for name, one in known.items()}
+        usual |= {name: _plain(value) for name, value in self._constants.items() if name in usual}
+
+        def forward(self_: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            given = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
+            tensors = [given.pop(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
+            why, case = "arguments", 0
+            if len(args) <= len(names) and all(name in usual and _same(given[name], usual[name]) for name in given):
+                why, case = self._case(self_, tensors)
+            if why:
+                if not torch.compiler.is_compiling():
+                    self.fallbacks[why] += 1
+                before = self_.__dict__.get(_BEFORE)
+                return before(*args, **kwargs) if before else type(self_).forward(self_, *args, **kwargs)
+            return self._operator(*tensors, case)
+
+        if "forward" in module.__dict__:  # somebody has replaced it before
+            module.__dict__[_BEFORE] = module.__dict__["forward"]
+        forward._of_ksflow = True  # type: ignore[attr-defined]
+        module.__dict__["forward"] = MethodType(forward, module)  # a copy of the model copies it with its module
+
+    def _case(self, module: torch.nn.Module, tensors: list[Any]) -> tuple[str, int]:
+        """Why the kernel is not for this call, or nothing; and which of the judged cases it is."""
+        if module.training:
+            return "training", 0
+        if not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for one in tensors):
+            return "arguments", 0
+        if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+            return "grad", 0
+        if torch.is_autocast_enabled(self._device):
+            return "autocast", 0
+        if not all(one.device.type == self._device and one.device == tensors[0].device for one in tensors):
+            return "device", 0
+        reason = "shape"
+        for number, (given, _) in enumerate(self._cases):
+            pairs = list(zip(tensors, given, strict=True))
+            if all(one.shape == size for one, (size, _, _) in pairs):
+                if not all(one.dtype == kind for one, (_, _, kind) in pairs):
+                    reason = "dtype"
+                elif all(_lies(one, steps) for one, (_, steps, _) in pairs):
+                    return "", number
+                else:
+                    reason = "layout"
+        return reason, 0
+
+    def _registered(self, namespace: str) -> Any:
+        """The operator, whose fake kernel makes outputs without contents."""
+
+        def outputs(tensors: list[torch.Tensor], case: int) -> list[torch.Tensor]:
+            made = self._cases[case][1]
+            return [
+                torch.empty_strided(size, steps, dtype=kind, device=tensors[0].device) for size, steps, kind in made
+            ]
+
+        def run(*given: Any) -> Any:
+            *tensors, case = given
+            self.hits += 1
+            data = [one if one.data_ptr() % _ALIGNED == 0 else one.clone() for one in tensors]
+            made = outputs(tensors, case)
+            found = self._kernel()((*data, *made))
+            found = found if isinstance(found, list | tuple) else (found,)
+            kept = {one.untyped_storage().data_ptr() for one in data}
+            pairs = [
+                one if one.stride() == own.stride() and one.untyped_storage().data_ptr() not in kept else own.copy_(one)
+                for own, one in zip(made, found, strict=True)
+            ]  # a compiled model relies on what `fake` says of strides, and on outputs that are no views of inputs
+            return pairs[0] if len(pairs) == 1 else tuple(pairs)
+
+        def fake(*given: Any) -> Any:
+            *tensors, case = given
+            made = outputs(tensors, case)
+            return made[0] if len(made) == 1 else tuple(made)
+
+        arguments = [f"Tensor {name}" for name in self._inputs]
+        arguments += ["Tensor p_" + re.sub(r"\W", "_", name) for name in self._parameters]
+        made = ", ".join(["Tensor"] * len(self._cases[0][1]))
+        answer = f"({made})" if "," in made else made
+        schema = f"{self.name}({', '.join(arguments)}, int ksflow_case) -> {answer}"
+        self._library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+        self._library.define(schema)  # type: ignore[no-untyped-call]
+        self._library.impl(self.name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"{namespace}::{self.name}", fake, lib=self._library)
+        return getattr(getattr(torch.ops, namespace), self.name).default
+
+
+def install(model: torch.nn.Module) -> torch.nn.Module:
+    """Put the kernels in place, and the counters to 0; the model itself. ValueError where it is another model."""
+    modules = dict(model.named_modules())
+    for region in REGIONS:
+        for name in region.modules:
+            kind = f"{type(modules[name]).__module__}.{type(modules[name]).__qualname__}" if name in modules else "none"
+            if kind.rpartition(".")[2] != region.kind.rpartition(".")[2]:
+                raise ValueError(f"{name} is to be a {region.kind} and is {kind}: the kernels are for another model")
+    uninstall(model)
+    for region in REGIONS:
+        region.hits = 0
+        region.fallbacks.clear()
+        for name in region.modules:
+            region.replace(modules[name])
+    return model
+
+
+def uninstall(model: torch.nn.Module) -> torch.nn.Module:
+    """Give modules their own forward back; the model itself."""
+    modules = dict(model.named_modules())
+    for module in (modules[name] for region in REGIONS for name in region.modules if name in modules):
+        if getattr(module.__dict__.get("forward"), "_of_ksflow", False):
+            del module.__dict__["forward"]
+            if _BEFORE in module.__dict__:
+                module.__dict__["forward"] = module.__dict__.pop(_BEFORE)
+    return model
+
+
+def report() -> dict[str, dict[str, Any]]:
+    """Of each region since `install`: `hits`, and `fallbacks` with the reason and how many there were."""
+    return {region.name: {"hits": region.hits, "fallbacks": dict(region.fallbacks)} for region in REGIONS}
+
+
+def _entry(module: torch.nn.Module, name: str) -> Any:
+    """What a name in a module's state leads to."""
+    return functools.reduce(getattr, name.split("."), module)
+
+
+def _plain(value: Any) -> Any:
+    """A constant as Python code gives it: JSON has no tuples."""
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (
+        type(_plain(one)) is type(other) and not isinstance(one, torch.Tensor) and _plain(one) == other
+    )
+
+
+def _lies(tensor: torch.Tensor, steps: tuple[int, ...]) -> bool:
+    """Whether a tensor has these strides, wherever it has more than one element."""
+    return all(size == 1 or one == step for size, one, step in zip(tensor.shape, tensor.stride(), steps, strict=True))
+
+
+_HERE = json.loads(Path(__file__).with_name("regions.json").read_text(encoding="utf-8"))
+REGIONS = [Region(about, __name__) for about in _HERE["regions"]]

@@ -1,0 +1,166 @@
+"""Winners of regions of a model as one package, which puts them in the place of the modules' forward.
+
+    PACKAGE/__init__.py      `install(model)`, `uninstall(model)`, `report()`: the text of `installed.py`
+    PACKAGE/regions.json     which modules, for which tensors, and what is on record of each kernel
+    PACKAGE/REGION/module.py the kernel with what compiles and launches it, as any winner is handed over
+
+Nothing of a kernel is run here but by the judge, which tries each file once.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from ksflow import home
+from ksflow.errors import ConfigError
+from ksflow.handover import hand_over
+from ksflow.handover.winner import case_facts
+from ksflow.protocols import Evaluator
+from ksflow.records import Json, Population, Problem, Ratio, Target, Trial
+from ksflow.report.headline import beside, called, headline, known_baselines
+
+REGIONS = "regions.json"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The winner of a run whose problem is a region of a model."""
+
+    problem: Problem
+    target: Target
+    trial: Trial
+    lineage: Path
+    run: str
+    commit: str
+    ratios: dict[str, Ratio]
+    """How many times as fast it is as what it takes the place of, by `eager` or `compiled`; what is not known lacks."""
+
+    @property
+    def name(self) -> str:
+        """Of its module and its operator."""
+        return re.sub(r"\W", "_", self.problem.name if self.problem.name[:1].isalpha() else f"k_{self.problem.name}")
+
+
+def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Ratio]]:
+    """A run's winner, and how it did beside the region as it was. ConfigError where nothing is to be put in place."""
+    baselines = known_baselines(known, problem.seeds)
+    found = headline(known, baselines)
+    if found is None:
+        raise ConfigError(f"{problem.name} has no accepted kernel yet: go on with its run first")
+    if found.over is found.best:
+        raise ConfigError(f"{problem.name}: {found}; there is nothing to put in place, so leave it out or search on")
+    names = {"PyTorch": "eager", "the reference": "eager", "torch.compile": "compiled"}
+    rows = {names[called(one)]: beside(found.best, one) for one in baselines if called(one) in names}
+    rows = {"eager": found.row, **{name: row for name, row in rows.items() if row}}
+    return found.best, {name: row for name, row in rows.items() if row}
+
+
+def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evaluator, exact: bool) -> list[str]:
+    """Write the package; what there is to say of it. Raises ConfigError, and then leaves what was there as it was.
+
+    exact: only kernels of which the judge finds that they answer what the reference does, to the last bit.
+    """
+    if folder.exists() and not (folder / REGIONS).is_file():
+        raise ConfigError(f"{folder} is there and is no such package: name another by out=FOLDER")
+    if not folder.name.isidentifier():
+        raise ConfigError(f"{folder.name!r} cannot be imported: name another by out=FOLDER, of letters, digits and _")
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    regions, said = [], []
+    for one in candidates:
+        done = hand_over(draft / one.name, one.problem, one.target, one.trial, evaluate)
+        wrong = not done.files or (done.error is not None and not isfinite(done.error))
+        inexact = exact and done.error != 0
+        if wrong or inexact:
+            shutil.rmtree(draft / one.name, ignore_errors=True)
+            off = "was not compared with the reference's" if done.error is None else f"is off by {done.error:.3g}"
+            said.append(f"{one.name}: left out: {done.said[0] if wrong else f'its answer {off}, and exact=true'}")
+            continue
+        regions.append(_region(one, done.error))
+        said += [f"{one.name}: {line}" for line in done.said]
+    if not regions:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise ConfigError(f"nothing is left to put in place: {'; '.join(said)}")
+    told = {"model": regions[0].pop("model"), "regions": regions}
+    home.write(draft / REGIONS, json.dumps(told, indent=1) + "\n")
+    home.write(draft / "__init__.py", Path(__file__).with_name("installed.py").read_text(encoding="utf-8"))
+    home.write(draft / "README.md", _readme(folder.name, regions))
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+    return said
+
+
+def region_of(problem: Problem) -> Json:
+    """What `model profile` wrote of a problem's region. ConfigError where the problem is none."""
+    file = Path(problem.root, "region.json")
+    if not file.is_file():
+        raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
+    found: Json = json.loads(file.read_text(encoding="utf-8"))
+    return found | {"model": str((file.parent / found["model"]).resolve())}
+
+
+def _region(one: Candidate, error: float | None) -> Json:
+    """What the package knows of a region."""
+    assert one.trial.kernel
+    region = region_of(one.problem)
+    count = len(region["inputs"]) + len(region["parameters"])
+    cases = []
+    for given, (_, outputs, _), *_ in case_facts(one.problem, one.target, one.trial.kernel).rows:
+        case = {"given": given[:count], "outputs": [outputs[place] for place in sorted(outputs, key=int)]}
+        cases += [case] if case not in cases else []
+    shares = {name: region.get(name) for name in ("share", "compiled_share")}
+    return {
+        "model": region["model"],
+        "name": one.name,
+        "class": region["class"],
+        "modules": region["modules"],
+        "inputs": [given["name"] for given in region["inputs"]],
+        "constants": region["constants"],
+        "parameters": region["parameters"],
+        "device": region["device"],
+        "cases": cases,
+        "namespace": f"ksflow_{one.trial.kernel.digest[:8]}",
+        "record": {
+            "lineage": str(one.lineage),
+            "problem": one.problem.name,
+            "run": one.run,
+            "trial": one.trial.id,
+            "commit": one.commit,
+            "language": one.trial.kernel.language,
+            "error": error,
+            "ratios": {name: [row.speedup, row.low, row.high] for name, row in one.ratios.items()},
+            **shares,
+        },
+    }
+
+
+def _readme(name: str, regions: Sequence[Json]) -> str:
+    """What a person reads first."""
+    rows = []
+    for region in regions:
+        record, modules = region["record"], region["modules"]
+        many = f"{modules[0]} and {len(modules) - 1} more" if len(modules) > 1 else modules[0]
+        ratios = ", ".join(f"x{mid:.3g} [{low:.3g}, {high:.3g}] over {over}"
+                           for over, (mid, low, high) in record["ratios"].items())  # fmt: skip
+        error = {None: "not compared", 0: "equal"}.get(record["error"], "within the bound")
+        kernel = f"[{record['trial']}]({region['name']}/module.py), {record['language']}"
+        rows.append(f"| `{many}` | `{region['class']}` | {kernel} | {ratios} | {error} |")
+    return f"""# {name}
+
+    import {name}
+
+    {name}.install(model)      # these modules compute with the kernels
+    {name}.report()            # their hits, and their fallbacks with the reason
+    {name}.uninstall(model)
+
+Kernels are compiled when they are first called. `ksflow model prove {name}` says what they do for the whole model.
+The kernels were written by a search and run in your process: read them first.
+
+| modules | class | kernel | by the judge | answer beside the reference's |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+"""

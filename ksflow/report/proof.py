@@ -1,0 +1,46 @@
+"""What kernels do for a whole model, in words: the same for the terminal and for the page."""
+
+import time
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow.records import Json, Proof
+from ksflow.report.words import us
+
+
+def facts(proof: Proof, at: int) -> Json:
+    """A title, two tables, each with its heads as the first row, and remarks."""
+    date = time.strftime("%d %B %Y", time.gmtime(at)).lstrip("0")
+    ways = [["", "without (µs)", "with (µs)", "speed-up", "by Amdahl's law", "outputs differ by"]]
+    for way in proof.ways:
+        predicted = "x{:.3g} [{:.3g}, {:.3g}]".format(*way.predicted) if way.predicted else ""
+        alike = f"{way.difference:.2g}" if way.alike else f"{way.difference:.2g}: too much"
+        ways.append([way.name, us(way.without_us), us(way.with_us), str(way.ratio), predicted, alike])
+    engaged = [["kernel", "modules", "ran per call", "fallbacks", "share of the time", "by the judge"]]
+    for one in proof.kernels:
+        ran = ", ".join(f"{count:.3g} {way}" for way, count in one.hits.items())
+        back = ", ".join(f"{why} {count}" for why, count in one.fallbacks.items()) or "none"
+        shares = ", ".join(f"{100 * share:.3g} % {way}" for way, share in one.shares.items())
+        ratios = ", ".join(f"x{ratio[0]:.3g} over {way}" for way, ratio in one.ratios.items())
+        engaged.append([f"{one.region} ({one.branch})", str(one.modules), ran, back, shares, ratios])
+    where = f"{proof.machine}, {proof.threads} threads, torch {proof.torch}, torch.compile mode {proof.mode}"
+    replicates = max((len(way.ratio.replicates) for way in proof.ways), default=0)
+    title = f"{proof.model}, {where}, {date}; {replicates} replicates, 95 % intervals"
+    return {"title": title, "ways": ways, "engaged": engaged, "remarks": list(proof.remarks)}
+
+
+def show(console: Console, proof: Proof) -> None:
+    """Print it."""
+    found = facts(proof, int(time.time()))
+    console.print(found["title"], markup=False, soft_wrap=True)
+    for heads, *rows in (found["ways"], found["engaged"]):
+        table = Table(*heads, box=SIMPLE_HEAD)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        if rows:
+            console.print(table)
+    for line in found["remarks"]:
+        console.print(line, markup=False, soft_wrap=True)
