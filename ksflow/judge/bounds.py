@@ -185,8 +185,9 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> l
     that is tried: inputs and the result of every operation are off by up to half a unit of the narrowest type among the
     inputs, relatively and at random, in four runs. Sums and products of n terms in float32 are off by sqrt(n)/4 as
     much more, as one accumulator makes them; in 16 bits a wider one is at hand. The magnitude is the sum of the four
-    errors in that unit, and nowhere less than what three quarters of an element's row have: an element whose errors
-    happened to cancel is judged as its neighbours are. That is some 3 standard deviations of one honest run; c1 (4 for
+    errors in that unit, and nowhere less than what three quarters of an element's row have, of those that are off at
+    all, absolutely and as a share of their value: an element whose errors happened to cancel is judged as its
+    neighbours are. That is some 3 standard deviations of one honest run; c1 (4 for
     float32, 1 for 16 bits) is the room beyond. Where a small change of inputs decides what comes out (a sort, a
     threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
     """
@@ -213,11 +214,19 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> l
         if not (one.is_floating_point() and one.numel()):
             rows.append(exact(one))
             continue
-        lines = error.reshape(-1, error.shape[-1] if error.ndim and error.shape[-1] >= _ROW else error.numel())
-        least = lines.kthvalue(lines.shape[1] // 4 + 1, dim=1, keepdim=True).values
-        magnitude = lines.maximum(least).view(one.shape) / (2 * unit)
+        shape = (-1, error.shape[-1] if error.ndim and error.shape[-1] >= _ROW else error.numel())
+        lines, size = error.reshape(shape), one.abs().reshape(shape)
+        share = lines / size.clamp_min(torch.finfo(torch.float32).tiny)
+        magnitude = lines.maximum(_quarter(lines)).maximum(_quarter(share) * size).view(one.shape) / (2 * unit)
         rows.append({"expected": one, "magnitude": magnitude, "terms": 1})
     return rows
+
+
+def _quarter(lines: torch.Tensor) -> torch.Tensor:
+    """Of each line what three quarters of its values that are not 0 reach."""
+    zeros = (lines == 0).sum(dim=1, keepdim=True)
+    place = (zeros + (lines.shape[1] - zeros) // 4).clamp_max(lines.shape[1] - 1)
+    return lines.sort(dim=1).values.gather(1, place)
 
 
 def exact(value: torch.Tensor) -> Row:
