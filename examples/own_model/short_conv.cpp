@@ -1,4 +1,6 @@
 // A short convolution and its gate, block by block along time: what is between them stays in the first cache.
+// The compiler turns the polynomial's limits into vectors where nobody asks which comparison trapped.
+// flags: -fno-trapping-math
 #include <bit>
 #include <cmath>
 #include <cstdint>
