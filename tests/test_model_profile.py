@@ -11,9 +11,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch.utils import flop_counter
 
 from ksflow.judge import bounds, contents
 from ksflow.judge.tolerance import expected
+from ksflow.model import profile, user_file
 from ksflow.problem.loader import load
 from ksflow.records import Problem
 
@@ -257,3 +259,29 @@ def test_a_region_is_searched_beside_the_module_eager_and_compiled(profiled: tup
     done = ksflow(profiled[0], "problem=./regions/norm", "loop.evaluations=0")
     assert done.returncode == 0, done.stderr
     assert re.search("winner 0000[12]", done.stderr), done.stderr
+
+
+def test_what_torch_cannot_count_leaves_the_roofline_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uncounted(*_: object, **__: object) -> int:
+        raise AssertionError("shapes are incompatible")  # as torch 2.11 says of attention with grouped queries
+
+    monkeypatch.setitem(flop_counter.flop_registry, torch.ops.aten.mm, uncounted)
+    (tmp_path / "products.py").write_text(
+        """import torch
+
+
+class Product(torch.nn.Module):
+    def forward(self, x):
+        return x @ x
+
+
+def model():
+    return torch.nn.Sequential(Product()).eval()
+
+
+def inputs():
+    return torch.randn(64, 64)
+"""
+    )
+    found = profile.profile(user_file.load(tmp_path / "products.py"), "none", lambda _: None)
+    assert [(one.title, one.roofline_us) for one in found.regions] == [("Product", None)]

@@ -140,12 +140,15 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
     chip = target.default_target() if user.gpu else measured(target.detect())
     with torch.no_grad():
         step("what modules are called with")
-        counted = FlopCounterMode(display=False)
-        with foreign() as caught, counted:
+        with foreign() as caught:
             calls = met(user.model, user.inputs)
         if caught:
             said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
             raise ConfigError(f"{user.file}: {said}{place(caught[0])}") from caught[0]
+        counted = FlopCounterMode(display=False)
+        with foreign() as uncounted, counted:  # it does not know every operation, such as attention of grouped queries
+            for args, named in user.inputs:
+                user.model(*args, **named)
         flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
         held = met(user.model, user.heldout, first=count)
         step("eager")
@@ -159,7 +162,8 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
             region.flops = sum(flops.get(name, 0) for name in region.modules)
             many = sum(call.number < count for call in region.calls)
             kind = next((PRECISIONS[one.dtype] for one in region.calls[0].inputs if one.dtype in PRECISIONS), "")
-            limit = many and roofline.bound(Work(region.flops / many, region.traffic(count) / many), kind, chip)
+            work = Work(region.flops / many, region.traffic(count) / many) if many and not uncounted else None
+            limit = work and roofline.bound(work, kind, chip)
             region.roofline_us = limit[0] * many / count if limit else None
             found += [region] if region.share >= _LEAST else []
         found.sort(key=lambda region: -region.share)
