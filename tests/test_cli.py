@@ -424,7 +424,7 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
         for line in usage.examples(name):
             words = shlex.split(line)[1:]
             given = [word for word in words if "=" in word and word.partition("=")[0] not in OWN_OPTIONS]
-            if name not in ("doctor", "skill", "init", "worker", "optimize", "suite"):
+            if name not in ("doctor", "skill", "init", "worker", "optimize", "suite", "model"):
                 compose.compose([word for word in given if not word.startswith("problem=softmax,")])
 
 

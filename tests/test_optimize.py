@@ -113,7 +113,7 @@ def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: P
     assert after > before
     card = path.with_suffix(".md").read_text()
     assert re.search(r"\| questions to the teacher \| [1-9]\d* \|", card)
-    assert re.search(r"held-out examples of \d+ rounds, difference \+0\.\d+ \[", card)
+    assert re.search(r"held-out examples of \d+ rounds, difference \+[01]\.\d+ \[", card)
     assert "| divided | held out by time (from round softmax/dry/" in card
 
 

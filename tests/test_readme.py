@@ -139,7 +139,7 @@ class Expected:
 
 _CUT = "evaluator=fake loop.evaluations=2"
 _ASKED = f"{_CUT} model.api_base=ROOT"
-_ENDS = r"\n(winner \d{5}: |\d{5} and \d{5}: a tie)"
+_ENDS = r"\n(winner \d{5}: |\d{5}(, \d{5})* and \d{5}: a tie)"
 _LINES = {
     "make demo": Expected(r"\.ci/install \.venv\n.*-m ksflow problem=fp8_gemm"),
     "make test": Expected("-m pytest"),
@@ -183,6 +183,7 @@ _LINES = {
     "python -m ksflow problem=command": Expected(_ENDS, more="loop.evaluations=1 model.api_base=ROOT"),
     "python -m ksflow problem=popcorn": Expected(r"ksflow: .*127\.0\.0\.1:9", 2, "model.api_base=ROOT"),
     "python -m ksflow suite": Expected("all problems", more=f"{_ASKED} problem.id=19"),
+    "python -m ksflow suite suite=bakeoff": Expected("all problems", more=_ASKED),
     "python -m ksflow -m problem=kernelbench": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m hydra/sweeper": Expected("is not installed: pip install -e", 2),
     "python -m ksflow -m hydra/launcher": Expected(r"is not installed: pip install -e '\.\[launchers\]'", 2),

@@ -34,7 +34,10 @@ def contract(problem: Problem, language: str) -> str:
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
         lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
-        lines.append(_TEXTS["FLAGS"].format(flags=" ".join(ALLOWED)))
+        named: dict[str, list[str]] = {}
+        for name, sign, value in (flag.partition("=") for flag in ALLOWED):
+            named.setdefault(name + sign, []).append(value)
+        lines.append(_TEXTS["FLAGS"].format(flags=" ".join(name + "|".join(of) for name, of in named.items())))
     else:
         lines = [
             "One file in one of two modes. Host mode: device pointers, of any type you like; `strides` of every "
