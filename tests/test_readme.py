@@ -183,7 +183,7 @@ _LINES = {
     "python -m ksflow problem=command": Expected(_ENDS, more="loop.evaluations=1 model.api_base=ROOT"),
     "python -m ksflow problem=popcorn": Expected(r"ksflow: .*127\.0\.0\.1:9", 2, "model.api_base=ROOT"),
     "python -m ksflow suite": Expected("all problems", more=f"{_ASKED} problem.id=19"),
-    "python -m ksflow suite suite=bakeoff": Expected("all problems", more=_ASKED),
+    "python -m ksflow suite suite=bakeoff": Expected("went on", more=_ASKED),
     "python -m ksflow -m problem=kernelbench": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m hydra/sweeper": Expected("is not installed: pip install -e", 2),
     "python -m ksflow -m hydra/launcher": Expected(r"is not installed: pip install -e '\.\[launchers\]'", 2),
