@@ -16,6 +16,7 @@ import torch
 
 from ksflow.lineage import Lineage
 
+pytestmark = pytest.mark.slow
 MODEL = Path(__file__).with_name("gated_model")
 
 
