@@ -1,9 +1,7 @@
 """Winners of a model's regions as a package that puts them in place, and what that does for the whole model."""
 
 import importlib
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,16 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from test_model_profile import ksflow
 
 from ksflow.lineage import Lineage
 
 pytestmark = pytest.mark.slow
 MODEL = Path(__file__).with_name("gated_model")
-
-
-def ksflow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command, wide = [sys.executable, "-m", "ksflow", *words], {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False, env=wide)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def heldout():
 def ksflow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ksflow", *words]
     env = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400, check=False, env=env)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580, check=False, env=env)
 
 
 @pytest.fixture(scope="module")

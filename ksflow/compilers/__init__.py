@@ -36,13 +36,14 @@ _FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"nvcc": nvcc.flags, "h
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
-    if not LANGUAGES[kernel.language].compiler:
+    spoken = LANGUAGES[kernel.language]
+    if not spoken.compiler:
         return BuildResult()
-    if LANGUAGES[kernel.language].compiler == "traced":
+    if spoken.compiler == "traced":
         require(kernel.language)
         return traced.build(CompileRequest(problem, kernel, target))
     try:
-        launch_plan = parse(kernel.main, kernel.language) if LANGUAGES[kernel.language].launch_lines else None
+        launch_plan = parse(kernel.main, kernel.language) if spoken.launch_lines else None
         toolchain = _toolchain(kernel.language, target)
         if launch_plan:
             cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
@@ -50,11 +51,7 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
             return _strong(CompileRequest(problem, kernel, target, variants, planned), toolchain)
     except (ValueError, LookupError) as error:
         return BuildResult(mode="strong", reason=str(error))
-    return (
-        BuildResult()
-        if LANGUAGES[kernel.language].python
-        else _host(CompileRequest(problem, kernel, target), toolchain)
-    )
+    return BuildResult() if spoken.python else _host(CompileRequest(problem, kernel, target), toolchain)
 
 
 def require(language: str) -> None:

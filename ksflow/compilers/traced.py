@@ -17,9 +17,9 @@ from ksflow.compilers import boxes, resources
 from ksflow.compilers.boxes import CompileJob, CompileRequest
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.nvcc import bundled
+from ksflow.hardware.cost_model import extents
 from ksflow.languages import LANGUAGES
 from ksflow.records import Arg, Json, Scalar
-from ksflow.source.expressions import calculate, expression
 
 _IMPORT_S = 180.0
 """These packages take a minute to be imported on a busy machine."""
@@ -34,7 +34,7 @@ def build(request: CompileRequest) -> BuildResult:
     case = (*problem.benchmarks, *problem.tests)[0]
     try:
         tensors = [_tensor(arg, case.params) for arg in problem.args]
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, SyntaxError):
         return BuildResult()
     disassembler = next((str(path) for path in reversed(bundled("cuobjdump")) if path.is_file()), "")
     order = {"source": request.main, "march": request.target.march, "tensors": tensors, "disassembler": disassembler}
@@ -57,19 +57,16 @@ def version(language: str) -> str:
 
 
 def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
-    """Sizes, strides and type of an argument. ValueError or LookupError where the problem does not say."""
-    numbers = {name: int(value) for name, value in params.items() if isinstance(value, int)}
-
-    def several(text: str) -> list[int]:
-        return [int(calculate(expression(part), numbers)) for part in re.split(r",(?![^(]*\))", text)]
-
-    sizes = several(arg.shape)
+    """Sizes, strides and type of an argument. ValueError, LookupError or SyntaxError where the problem does not say."""
+    sizes = extents(arg.shape, params)
+    if sizes is None:
+        raise ValueError(f"{arg.name} has no shape")
     given = _STRIDES.search(arg.layout)
-    strides = several(given[1]) if given else [1] * len(sizes)
+    strides = list((given and extents(given[1], params)) or [1] * len(sizes))
     if not given:
         for place in range(len(sizes) - 2, -1, -1):
             strides[place] = strides[place + 1] * sizes[place + 1]
-    return {"sizes": sizes, "strides": strides, "dtype": arg.dtype}
+    return {"sizes": list(sizes), "strides": strides, "dtype": arg.dtype}
 
 
 def _distilled(answer: Json) -> Json:

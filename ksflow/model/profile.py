@@ -23,7 +23,7 @@ from ksflow.errors import ConfigError, foreign, one_line, place, suggest
 from ksflow.hardware import roofline, target
 from ksflow.hardware.cost_model import Work
 from ksflow.judge.machine_rates import measured
-from ksflow.model.user_file import Arguments, UserModel
+from ksflow.model.user_file import Arguments, UserModel, wait
 from ksflow.records import Json
 
 PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
@@ -226,10 +226,10 @@ def timed(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), n
     found: list[float] = []
     until = time.perf_counter() + _SECONDS
     while len(found) < 5 or (time.perf_counter() < until and len(found) < 200):
-        _wait(user)
+        wait(user.gpu)
         began = time.perf_counter()
         call(*args, **named)
-        _wait(user)
+        wait(user.gpu)
         found.append((time.perf_counter() - began) * 1e6)
     return sorted(found)[len(found) // 2]
 
@@ -269,7 +269,7 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
             for _ in range(times):
                 for args, named in user.inputs:
                     user.model(*args, **named)
-                    _wait(user)
+                    wait(user.gpu)
     finally:
         for handle in handles:
             handle.remove()
@@ -321,8 +321,3 @@ def _plain(value: Any) -> bool:
         or isinstance(value, bool | int | float | str)
         or (isinstance(value, list | tuple) and all(map(_plain, value)))
     )
-
-
-def _wait(user: UserModel) -> None:
-    if user.gpu:
-        torch.cuda.synchronize()

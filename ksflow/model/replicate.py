@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ksflow.errors import foreign, one_line
 from ksflow.formats.isolated import answer_order
-from ksflow.model.user_file import load
+from ksflow.model.user_file import load, wait
 from ksflow.records import Json
 
 _LEAST, _MOST, _SECONDS = 12, 400, 12.0
@@ -84,10 +84,10 @@ def _timed(ways: Any, sets: Any, package: ModuleType, gpu: bool, seed: int) -> t
         for number, (args, named) in enumerate(sets):
             for name, place in dice.sample(calls, len(calls)):
                 before = _counters(package)
-                _wait(gpu)
+                wait(gpu)
                 cpu, wall = time.process_time(), time.perf_counter()
                 last[name][place][number] = ways[name][place](*args, **named)
-                _wait(gpu)
+                wait(gpu)
                 walls, cpus = timed[name][place][number]
                 walls.append((time.perf_counter() - wall) * 1e6)
                 cpus.append((time.process_time() - cpu) * 1e6)
@@ -122,11 +122,11 @@ def _modules_us(model: torch.nn.Module, package: ModuleType, sets: Any, gpu: boo
     for _ in range(_HOOKED):
         for args, named in sets:
             spans.clear()
-            _wait(gpu)
+            wait(gpu)
             began = _stamp(gpu)
             model(*args, **named)
             spans.append(("", began, _stamp(gpu)))
-            _wait(gpu)
+            wait(gpu)
             once: Counter[str] = Counter()
             for name, first, second in spans:
                 once[name] += first.elapsed_time(second) * 1e3 if gpu else (second - first) * 1e6
@@ -143,11 +143,6 @@ def _stamp(gpu: bool) -> Any:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     event.record()
     return event
-
-
-def _wait(gpu: bool) -> None:
-    if gpu:
-        torch.cuda.synchronize()
 
 
 def difference(ours: Any, theirs: Any) -> float:

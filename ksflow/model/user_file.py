@@ -33,6 +33,12 @@ class UserModel:
         return any(one.is_cuda for one in (*self.model.parameters(), *self.model.buffers()))
 
 
+def wait(gpu: bool) -> None:
+    """Until a device has done what it was told."""
+    if gpu:
+        torch.cuda.synchronize()
+
+
 def load(file: Path) -> UserModel:
     """What a file offers. A set of inputs is a tensor, a tuple of arguments or a dict of named ones; several sets are a
     list. ConfigError where it lacks something, or its code fails."""

@@ -11,7 +11,7 @@ from ksflow.home import sections, shipped
 from ksflow.languages import LANGUAGES, ON_DEVICE, Language
 from ksflow.records import Problem
 from ksflow.source.expressions import numbers
-from ksflow.source.flags import ALLOWED
+from ksflow.source.flags import FLAGS
 
 _TEXTS = {name: text.rstrip("\n") for name, text in sections(Path(__file__).with_name("contract.txt")).items()}
 _EXAMPLE = "for x [m, n] and y [m]:"
@@ -34,10 +34,7 @@ def contract(problem: Problem, language: str) -> str:
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
         lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
-        named: dict[str, list[str]] = {}
-        for name, sign, value in (flag.partition("=") for flag in ALLOWED):
-            named.setdefault(name + sign, []).append(value)
-        lines.append(_TEXTS["FLAGS"].format(flags=" ".join(name + "|".join(of) for name, of in named.items())))
+        lines.append(_TEXTS["FLAGS"].format(flags=FLAGS))
     else:
         lines = [
             "One file in one of two modes. Host mode: device pointers, of any type you like; `strides` of every "

@@ -11,12 +11,16 @@ import re
 from ksflow.source.expressions import calculate
 from ksflow.source.tunables import constants
 
-ALLOWED = (
-    *("-funroll-loops", "-fvect-cost-model=unlimited", "-fno-math-errno", "-fno-trapping-math"),
-    *("-ffp-contract=fast", "-ffp-contract=off", "-fno-tree-vectorize", "-fno-tree-slp-vectorize"),
-    *(f"-mprefer-vector-width={bits}" for bits in (128, 256, 512)),
+FLAGS = (
+    "-funroll-loops -fvect-cost-model=unlimited -fno-math-errno -fno-trapping-math -ffp-contract=fast|off "
+    "-fno-tree-vectorize -fno-tree-slp-vectorize -mprefer-vector-width=128|256|512"
 )
 """Contraction rounds a product and a sum once instead of twice; the others change no result."""
+ALLOWED = tuple(
+    name + sign + value
+    for name, sign, values in (flag.partition("=") for flag in FLAGS.split())
+    for value in values.split("|")
+)
 _LINE = re.compile(r"\s*//\s*flags:(?P<rest>.*)")
 _LONGEST = 300
 _PLAIN = """\
