@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from ksflow.records.base import Json, Record
 
+RESOLVED = 1.01
+"""Nobody is called slower for less: in a handful of processes, where memory lies and a neighbour decide it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRecord(Record):
@@ -53,8 +56,13 @@ class Ratio(EvidenceRecord):
 
     @property
     def tie(self) -> bool:
-        """Whether they are alike: 1 is inside an interval that is narrow."""
-        return self.ranked and self.low <= 1 <= self.high
+        """Whether they are alike: an interval that is narrow holds 1, or misses it by less than a judge resolves."""
+        return self.ranked and self.low <= 1 and not self.slower
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is surely behind, by more than a judge resolves (`RESOLVED`)."""
+        return self.ranked and self.high < 1 / RESOLVED
 
     @property
     def inverse(self) -> "Ratio":

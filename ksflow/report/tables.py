@@ -281,5 +281,5 @@ def _doubt(first: Trial, best: Trial) -> str:
         return f"that could not be told side by side ({found.row.why})"
     if found.row is None:
         return "the two were not timed side by side, and scores from different moments decide nothing this close"
-    slower = "slower" if found.row.high < 1 else "not faster for sure"
+    slower = "slower" if found.row.slower else "not faster for sure"
     return f"side by side it was {found.row} over it: {slower}"
