@@ -160,7 +160,7 @@ def _word(evaluation: Evaluation) -> str:
         return "not ranked"
     if row.low > 1:
         return "faster" if evaluation.claim and evaluation.claim.faster else "not shown to be faster"
-    return "slower" if row.slower else "a tie"
+    return "slower" if row.slower else "a tie" if row.tie else "not shown to be slower"
 
 
 def repeat(run: Callable[[], Evaluation], times: int) -> None:

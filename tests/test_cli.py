@@ -547,9 +547,13 @@ def test_a_clone_of_a_lineage_shows_the_winners_kernel(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_one_headline_from_paired_timing_wherever_the_winner_is_shown(tmp_path: Path) -> None:
-    done = ksflow(tmp_path, *DRY, "loop.evaluations=12")
-    (said,) = re.findall(r"^winner (\d{5}): (x\S+ \[\S+, \S+\]) over (\w+)$", done.stderr, re.MULTILINE)
-    winner, ratio, baseline = said
+    for seed in range(5):  # which kernels are tried, and so whether two of them tie, depends on who is done first
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+        done = ksflow(tmp_path, *DRY, "loop.evaluations=12", f"random_seed={seed}")
+        said = re.findall(r"^winner (\d{5}): (x\S+ \[\S+, \S+\]) over (\w+)$", done.stderr, re.MULTILINE)
+        if said:
+            break
+    ((winner, ratio, baseline),) = said
     rows = json.loads((tmp_path / "runs/best/softmax/dry/evaluation.json").read_text())["evaluation"]["evidence"]
     low = min(row["speedup"] for row in rows["against"] if row["id"] in ("00001", "00002"))
     assert ratio.startswith(f"x{low:.3g} ")

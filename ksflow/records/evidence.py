@@ -56,8 +56,8 @@ class Ratio(EvidenceRecord):
 
     @property
     def tie(self) -> bool:
-        """Whether they are alike: an interval that is narrow holds 1, or misses it by less than a judge resolves."""
-        return self.ranked and self.low <= 1 and not self.slower
+        """Whether they are alike: 1 is inside an interval that is narrow."""
+        return self.ranked and self.low <= 1 <= self.high
 
     @property
     def slower(self) -> bool:

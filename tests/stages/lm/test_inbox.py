@@ -191,7 +191,7 @@ def test_ctrl_c_ends_the_wait(folder):
         f"Program('writer', dspy.Signature('a -> b'), inbox_model({str(folder)!r})).ask(Inquiry({{'a': '1'}}, print))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
-        until(lambda: folder.exists() and names(folder))
+        until(lambda: folder.exists() and any(name.startswith("writer-") for name in names(folder)))
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=300)
     assert b"KeyboardInterrupt" in said
