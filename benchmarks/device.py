@@ -1,7 +1,7 @@
 """The judge of GPU kernels, tried on a GPU: against its corpus, on a problem's seeds, against another clock, again.
 
     python benchmarks/device.py cheats|dangers|honest|all [--filter TEXT]
-    python benchmarks/device.py describe fp8_gemm > problem.json       where ksflow's own packages are installed
+    python benchmarks/device.py describe fp8_gemm [VARIANT] > problem.json    where ksflow's own packages are installed
     python benchmarks/device.py seeds  --problem problem.json KERNEL ...
     python benchmarks/device.py agree  [--filter TEXT | --problem problem.json KERNEL ...]
     python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
@@ -33,8 +33,8 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
 
 from ksflow.hardware.target import default_target  # noqa: E402
+from ksflow.languages import ON_DEVICE, named  # noqa: E402
 from ksflow.records import (  # noqa: E402
-    DEVICE_LANGUAGES,
     Arg,
     Case,
     Check,
@@ -45,7 +45,6 @@ from ksflow.records import (  # noqa: E402
     Problem,
     Trial,
     Verdict,
-    language,
 )
 from ksflow.stages.evaluator.local import LocalEvaluator  # noqa: E402
 
@@ -283,12 +282,12 @@ def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
     return fine
 
 
-def describe(name: str) -> bool:
+def describe(name: str, variant: str = "") -> bool:
     """A problem as JSON, for a machine that lacks the packages which read problem folders."""
     from ksflow.problem.loader import load
 
-    fields = asdict(load(name, cases="leaderboard"))
-    print(json.dumps({**fields, "seeds": [], "languages": ["python", *DEVICE_LANGUAGES]}))
+    fields = asdict(load(name, cases="leaderboard", variant=variant or None))
+    print(json.dumps({**fields, "seeds": [], "languages": ["python", *ON_DEVICE]}))
     return True
 
 
@@ -341,14 +340,14 @@ def _order(place: Path, problem: Problem, kernel: Kernel) -> dict[str, Any]:
 
 def _kernel(file: Path) -> Kernel:
     text = file.read_text()
-    return Kernel(language(file.name, text), {file.name: text})
+    return Kernel(named(file.name, text, ON_DEVICE), {file.name: text})
 
 
 def main() -> None:
     """One command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat", "discern"])
-    parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe")
+    parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe and its variant")
     parser.add_argument("--filter", default="")
     parser.add_argument("--problem", type=Path)
     parser.add_argument("--times", type=int, default=10)
@@ -360,7 +359,7 @@ def main() -> None:
     if given.command == "discern":
         sys.exit(not discern(given.times))
     if given.command == "describe":
-        sys.exit(not describe(given.names[0]))
+        sys.exit(not describe(*given.names[:2]))
     if given.problem is None:
         parser.error("--problem FILE: what `describe` wrote")
     problem, kernels = read_problem(given.problem), {name: _kernel(Path(name)) for name in given.names}
