@@ -161,10 +161,14 @@ def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
         shown = "\n".join(f"  {line}" for line in page[id])
         assert f"\nwhat its verifier said before it was compiled\n{shown}\n" in show(tmp_path, id)
 
-    assert ksflow(tmp_path, "dataset", "run=dry", "stages=verifier", "licence=MIT", "out=rows").returncode == 0
-    rows = [json.loads(line) for line in (tmp_path / "rows/rl/train.jsonl").read_text().splitlines()]
     verdicts = {id: verdict for id, *_, verdict in trials}
     sound = {id: said for id, said in reviews.items() if not said.mended}
+    done = ksflow(tmp_path, "dataset", "run=dry", "stages=verifier", "licence=MIT", "out=rows")
+    if not sound:  # which kernels the dummy finds mistakes in depends on their bases
+        assert (done.returncode, "stages=verifier makes no row of 1 run" in done.stderr) == (2, True)
+        return
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "rows/rl/train.jsonl").read_text().splitlines()]
     assert {row["about"] for row in rows} <= sound.keys()  # what was said twice is one row
     for row in rows:
         refused = verdicts[row["about"]] != "accept"
