@@ -3,7 +3,8 @@
 Suspected of a failure is every least set of its values that no accepted kernel has together, however many they are: a
 kernel that differs from an accepted one in a single value leaves sets with that value alone. The suspects share the
 blame by how many failures for the same reason have them, those with the same wrong answer to the digit twice, and small
-sets before large ones; those that the compiler or the judge names come first. Where the words state the cause
+sets before large ones; what one of the same wrong answers does not have is hardly the cause of the others, and those
+that the compiler or the judge names come first. Where the words state the cause
 (`FORM = amx needs ...`), they are taken at their word. Points in, causes out.
 """
 
@@ -23,6 +24,7 @@ _DEEP = 3  # values of a set, as long as there are sets of so few
 _SHOWN = 24  # suspects of a failure, those with the most of the blame
 _ONE_MORE = 0.3  # how much less a set is suspected for each further value
 _CONTEXT = 0.2  # the chance that a value which all failures of a suspect have belongs to the cause
+_UNLIKE = 0.05  # the chance that wrong answers which are the same to the digit have different causes
 _CLASH = 0.5  # how much of what failed is expected of pairs of values that are new to each other
 _SURE = 0.99  # that a cause strikes again
 
@@ -158,7 +160,7 @@ class Failures:
         for values in (some for some in suspects if some <= point.values.items()):
             having = self._having(values)
             explained = (having & exactly).bit_count() + (having & roughly).bit_count()
-            pulls[values] = explained**3 * _ONE_MORE ** len(values)
+            pulls[values] = explained**3 * _ONE_MORE ** len(values) * (1 if having & exactly == exactly else _UNLIKE)
         total = sum(pulls.values())
         self._sure[point.id] = (
             _SURE * total / (total + len(point.values) * 2**3 * _ONE_MORE**2)

@@ -46,20 +46,24 @@ class Rules:
         if not promising(hopes, model):
             raise StageError(STAGE, _nothing_promises(choice.base, hopes))
         ways = avenues(around, hopes)
-        chosen = self._chosen(found, model, _unseen_forms(moves, around))
+        chosen = self._chosen(found, model, moves, around)
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
         risks = [idea.forecast.risk for idea in chosen]
         return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 
-    def _chosen(self, found: list[Proposal], model: Forecasts, unseen: frozenset[tuple[str, str]]) -> list[Idea]:
-        """Five ideas for the three ways of picking, each chosen as if those before it were measured already.
+    def _chosen(self, found: list[Proposal], model: Forecasts, moves: Catalogue, around: Space) -> list[Idea]:
+        """Five ideas for the three ways of picking, each chosen as if those before it were measured already, and no two
+        that would fail of the same suspected cause.
 
         The first is a form that was never seen to work, while there is one: what is measured in one form says little
         of another.
         """
         chosen: list[Idea] = []
+        unseen = _unseen_forms(moves, around)
         for turn in range(min(self.experiments, len(found))):
-            left = ideas([proposal for proposal in found if proposal not in [c.proposal for c in chosen]], model)
+            suspects = {around.failures.suspect(c.proposal.config) for c in chosen} - {frozenset()}
+            unlike = [proposal for proposal in found if around.failures.suspect(proposal.config) not in suspects]
+            left = ideas([p for p in unlike or found if p not in [c.proposal for c in chosen]], model)
             left = promising(left, model) or left
             forms = [i for i in left if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
             wanted = _WANTED[turn % len(_WANTED)]

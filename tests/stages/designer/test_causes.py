@@ -4,8 +4,9 @@ import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, gemm, run, seeds
 
 from ksflow.protocols import Designer
-from ksflow.records import Experiment, Material, Verdict, portfolio
-from ksflow.source.causes import Failures, Point
+from ksflow.records import Choice, Experiment, Material, Note, Plan, Population, Problem, Verdict, portfolio
+from ksflow.search.space import space
+from ksflow.source.causes import Failures, Item, Point
 from ksflow.source.tunables import values
 from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
@@ -50,6 +51,28 @@ def test_values_that_are_new_to_each_other_are_a_risk_where_pairs_have_failed() 
 def test_the_same_wrong_answer_is_the_same_cause() -> None:
     found = tried([""], {"AB": "c[3] is 7.25, not 7.5", "AC": "c[3] is 7.25, not 7.5", "BC": "c[9] is 1.5, not 1.0"})
     assert found.risk(on("A")) > found.risk(on("B")) == found.risk(on("C"))
+
+
+def test_the_cause_of_one_wrong_answer_is_in_all_that_have_it() -> None:
+    """Of four kernels three had B, C and D, too, with which another answer was wrong in the same words."""
+    same = dict.fromkeys(["ABCD", "ABCDE", "ABCDF", "AE"], "c[3] is 7.25, not 7.5")
+    found = tried(["", "E", "F"], {**same, "BCD": "c[9] is 1.5, not 1.0"})
+    assert found.bars(on("AF"))
+    assert not found.bars(on("BF"))
+
+
+def test_no_two_experiments_of_a_round_would_fail_of_the_same_suspect() -> None:
+    def design(problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+        plan = Rules()(problem, population, choice, notes)
+        around = space("", population, choice.base)
+        found = [around.failures.suspect({**around.base, **experiment.changes}) for experiment in plan.experiments]
+        suspects.append([values for values in found if values])
+        return plan
+
+    suspects: list[list[frozenset[Item]]] = []
+    run(gemm, seeds(gemm, PLAIN, GEMM), design, 40)
+    assert any(suspects)
+    assert all(len(set(found)) == len(found) for found in suspects)
 
 
 def test_other_words_are_another_cause() -> None:
