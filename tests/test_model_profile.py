@@ -123,6 +123,10 @@ def test_a_region_says_where_its_kernel_belongs(profiled: tuple[Path, str], prob
     region = json.loads((Path(problem.root) / "region.json").read_text())
     assert (Path(problem.root) / region.pop("model")).resolve() == profiled[0] / "my_model.py"
     assert 0 < region.pop("share") < 1
+    told = region.pop("profile")
+    assert told["title"] in profiled[1]
+    assert len(told["rows"]) > 3
+    assert all(row[1].split("\n")[0] in profiled[1] for row in told["rows"])
     assert region == {
         "class": "my_model.Norm",
         "modules": ["blocks.0.norm", "blocks.1.norm", "blocks.2.norm"],

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, Progress, TextColumn
@@ -21,11 +20,8 @@ from ksflow.lineage import Lineage
 from ksflow.loop import judging
 from ksflow.model.package import Candidate, region_of, winner, write_package
 from ksflow.protocols import Evaluator
+from ksflow.records import Json
 from ksflow.report import proof as words_of_proof
-from ksflow.report.words import us
-
-if TYPE_CHECKING:
-    from ksflow.model.profile import Profile
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "none")
 
@@ -62,12 +58,13 @@ def _profile(file: Path, overrides: list[str]) -> int:
         user = user_file.load(file)
         mode = own.get("mode") or ("max-autotune-no-cudagraphs" if user.gpu else "default")
         found = profile.profile(user, mode, lambda name: bar.update(task, description=name))
+        table = found.table(file.name, mode)
         words = own.get("regions", "1" if "out" in own else "").strip("[]").split(",")
         written = []
         for region in [found.named(word.strip()) for word in words if word]:
             bar.update(task, description=f"{region.title} as a problem")
-            written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser()))
-    _show(file, found, mode)
+            written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser(), table))
+    _show(table)
     for folder in written:
         console.print(
             f"written to {folder}: python -m ksflow problem={folder if folder.is_absolute() else f'./{folder}'}",
@@ -77,29 +74,17 @@ def _profile(file: Path, overrides: list[str]) -> int:
     return 0
 
 
-def _show(file: Path, found: "Profile", mode: str) -> None:
+def _show(table: Json) -> None:
     """Print the regions that take most, and what the whole could gain by each."""
     console = report.console()
-    took = f"{us(found.eager_us)} µs eager"
-    if found.compiled_us:
-        took += f", {us(found.compiled_us)} µs compiled (mode {mode}), x{found.eager_us / found.compiled_us:.3g}"
-    threads = f"{found.threads} threads" if found.threads > 1 else "1 thread"
-    console.print(f"{file.name} on {found.chip}, {threads}: {took}", markup=False, soft_wrap=True)
-    if found.failed:
-        console.print(f"torch.compile fails: {found.failed}", markup=False, soft_wrap=True)
-    heads = ("", "modules", "µs", "share", "compiled", "of its roofline", "if half", "if nothing")
-    table = Table(*heads, box=SIMPLE_HEAD)
-    for number, one in enumerate(found.regions, 1):
-        many = f" x{len(one.modules)}" if len(one.modules) > 1 else ""
-        about = Text(f"{one.title}{many}: {one.modules[0]}")
-        for tensor in one.calls[0].inputs:
-            about.append(f"\n  {tensor}", "dim")
-        about.append(f"\n  no problem: {one.unfit}" if one.unfit else "", "dim")
-        near = f"{100 * one.roofline_us / one.us:.3g} %" if one.roofline_us and one.us else ""
-        share = "" if one.compiled_share is None else f"{100 * one.compiled_share:.3g} %"
-        gains = (f"x{one.gain(left):.3g}" for left in (0.5, 0.0))
-        table.add_row(str(number), about, us(one.us), f"{100 * one.share:.3g} %", share, near, *gains)
-    console.print(table)
+    for line in (table["title"], *table["remarks"]):
+        console.print(line, markup=False, soft_wrap=True)
+    heads, *rows = table["rows"]
+    shown = Table(*heads, box=SIMPLE_HEAD)
+    for number, modules, *figures in rows:
+        name, *details = modules.split("\n")
+        shown.add_row(number, Text(name).append("".join(f"\n  {line}" for line in details), "dim"), *figures)
+    console.print(shown)
 
 
 def _apply(names: Sequence[str], overrides: list[str]) -> int:

@@ -3,12 +3,14 @@
 Imports no torch.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from ksflow import home
 from ksflow.compilers import BuildResult
 from ksflow.compilers.client import compile_loop
 from ksflow.errors import ConfigError
@@ -18,6 +20,8 @@ from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.records import Case, Evaluation, Kernel, Problem, Seed, Target, Verdict
 
+_CACHE_USER = 61181
+"""The user of sandboxes that share a cache: it owns what the others of them find."""
 EMULATED = "emulated"
 """A GPU that this machine's CPU plays, for tests."""
 _ON_A_GPU = re.compile(
@@ -95,7 +99,29 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
     """A kernel, with the problem's own files and what was compiled of it."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
-    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode}
+    kept = {"compile_cache": _compile_cache(kernel)} if _is_compiled_baseline(problem, kernel) else {}
+    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode, **kept}
+
+
+def _is_compiled_baseline(problem: Problem, kernel: Kernel) -> bool:
+    """Whether it is a baseline of the problem's own, of which torch.compile makes the kernels."""
+    return "torch.compile" in kernel.main and any(
+        seed.baseline and seed.kernel.digest == kernel.digest for seed in problem.seeds
+    )
+
+
+def _compile_cache(kernel: Kernel) -> dict[str, Any]:
+    """What a sandbox is told, so that what torch.compile makes in it is found again by the next one of this kernel.
+
+    A candidate has no such folder: it would carry what it likes from one sandbox to the next.
+    """
+    folder = home.cache("inductor", kernel.digest)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    told: dict[str, Any] = {"compile_cache": str(folder), "writable": [str(folder)]}
+    if os.getuid() == 0:
+        told["uid"] = _CACHE_USER
+        os.chown(folder, _CACHE_USER, _CACHE_USER)
+    return told
 
 
 def check_solutions(

@@ -20,6 +20,7 @@ from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
+from ksflow.sandbox.levels import PRIVATE
 
 Json = dict[str, Any]
 
@@ -55,6 +56,7 @@ class Host:
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
         told = kernel.get("interpret", {})
+        kept = kernel.get("compile_cache", {}) if self.level in PRIVATE else {}
         return SandboxSpec(
             zygote=self.light if native and not mode.endswith("torch") else self.torch,
             language=kernel["language"],
@@ -65,7 +67,7 @@ class Host:
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.sandbox_core,
             level=self.level,
-            extra={**told, "extra": [*self.device.get("folders", ()), *told.get("extra", ())]},
+            extra={**told, **kept, "extra": [*self.device.get("folders", ()), *told.get("extra", ())]},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
         )

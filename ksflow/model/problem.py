@@ -123,9 +123,9 @@ class _Case:
         return tuple(one.shape for one in self.every)
 
 
-def write(user: UserModel, region: Region, out: Path) -> Path:
+def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
     """Write a region's folder below `out`; the folder. What it replaces of its own is replaced, kernels that were added
-    to its seeds stay. ConfigError where no kernel could take the region's place."""
+    to its seeds stay. profile: the model's, as a table. ConfigError where no kernel could take the region's place."""
     if region.unfit:
         raise ConfigError(f"{region.modules[0]} {region.unfit}: no kernel can take its place; name another region")
     some = region.modules[:_CONTENTS_OF]
@@ -139,7 +139,7 @@ def write(user: UserModel, region: Region, out: Path) -> Path:
     if caught:
         said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
         raise ConfigError(f"{region.modules[0]} is no problem: {said}") from caught[0]
-    return folder.write(out)
+    return folder.write(out, profile)
 
 
 def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
@@ -263,7 +263,7 @@ class _Folder:
             if not all(torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True) for one, other in pairs):
                 raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
 
-    def write(self, out: Path) -> Path:
+    def write(self, out: Path, profile: Json) -> Path:
         """Write them below `out`; the folder. ConfigError where something else is there."""
         region = self._region
         folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
@@ -290,7 +290,7 @@ class _Folder:
         for name, (how, more) in seeds.items():
             text = _SEED.format(how=how, forward=self._forward, compiled=more, count=self._count)
             home.write(folder / "seeds" / name, text)
-        home.write(folder / "region.json", json.dumps(self._told(folder), indent=1) + "\n")
+        home.write(folder / "region.json", json.dumps(self._told(folder) | {"profile": profile}, indent=1) + "\n")
         torch.save(kept, folder / contents.KEPT)
         return folder
 

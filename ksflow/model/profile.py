@@ -25,6 +25,7 @@ from ksflow.hardware.cost_model import Work
 from ksflow.judge.machine_rates import measured
 from ksflow.model.user_file import Arguments, UserModel, wait
 from ksflow.records import Json
+from ksflow.report.words import us
 
 PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
 """A type -> the precision of the fastest unit that may compute in it."""
@@ -119,6 +120,24 @@ class Profile:
     """Why it could not be compiled."""
     chip: str
     threads: int
+
+    def table(self, name: str, mode: str) -> Json:
+        """A title, remarks, and rows with the heads first, for the terminal and for the page."""
+        took = f"{us(self.eager_us)} µs eager"
+        if self.compiled_us:
+            took += f", {us(self.compiled_us)} µs compiled (mode {mode}), x{self.eager_us / self.compiled_us:.3g}"
+        threads = f"{self.threads} threads" if self.threads > 1 else "1 thread"
+        rows = [["", "modules", "µs", "share", "compiled", "of its roofline", "if half", "if nothing"]]
+        for number, one in enumerate(self.regions, 1):
+            many = f" x{len(one.modules)}" if len(one.modules) > 1 else ""
+            about = [f"{one.title}{many}: {one.modules[0]}", *map(str, one.calls[0].inputs)]
+            about += [f"no problem: {one.unfit}"] if one.unfit else []
+            near = f"{100 * one.roofline_us / one.us:.3g} %" if one.roofline_us and one.us else ""
+            share = "" if one.compiled_share is None else f"{100 * one.compiled_share:.3g} %"
+            gains = [f"x{one.gain(left):.3g}" for left in (0.5, 0.0)]
+            rows.append([str(number), "\n".join(about), us(one.us), f"{100 * one.share:.3g} %", share, near, *gains])
+        remarks = [f"torch.compile fails: {self.failed}"] if self.failed else []
+        return {"title": f"{name} on {self.chip}, {threads}: {took}", "remarks": remarks, "rows": rows}
 
     def named(self, word: str) -> Region:
         """The region with a number, of a class, or with a module of that name. ConfigError where there is none."""

@@ -34,8 +34,8 @@ _COMPILING = {
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_VEC_ISA_OK": "1",
 }
-"""For `torch.compile`, which begins anew in every sandbox: no pool of processes, no compiling of headers that are used
-once, no trying out of vector instructions that the processor says it has."""
+"""For `torch.compile`, which begins anew in every sandbox of a candidate: no pool of processes, no compiling of headers
+that are used once, no trying out of vector instructions that the processor says it has."""
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
@@ -100,6 +100,8 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         kind = "device" if order.get("devices") else "kernel"
     listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.supported() else None
     os.environ |= {"HOME": folder, "TMPDIR": folder, **_COMPILING}
+    if "compile_cache" in order and os.access(order["compile_cache"], os.W_OK):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = order["compile_cache"]
     tempfile.tempdir = None  # it may have been looked up before
     return listener
 

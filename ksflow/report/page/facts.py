@@ -1,8 +1,10 @@
 """Everything that a page says of one run, as plain data that JSON can hold."""
 
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from ksflow.errors import counted, one_line
 from ksflow.hardware import roofline
@@ -71,6 +73,7 @@ class RunFacts:
                 for step in _story(claimed)
             ],
             "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
+            "profile": _profile(self._problem),
             "proof": proof.facts(*proved) if (proved := lineage.proof()) else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
             "notes": [
@@ -97,6 +100,15 @@ class RunFacts:
             found[trial.id] = known if known and known[0] == source else (source, trial_details(trial, base, text))
         self._details = found
         return {name: details for name, (_, details) in found.items()}
+
+
+def _profile(problem: Problem | None) -> Json | None:
+    """Of the model that a problem is a region of, as `model profile` told it."""
+    file = Path(problem.root, "region.json") if problem else None
+    if file is None or not file.is_file():
+        return None
+    found: Json | None = json.loads(file.read_text(encoding="utf-8")).get("profile")
+    return found
 
 
 def _trials(

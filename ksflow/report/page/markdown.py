@@ -27,6 +27,10 @@ def as_markdown(run: Json) -> str:
             times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(limit)]
             lines.append(_row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
+    if found := run["profile"]:
+        heads, *told = found["rows"]
+        lines += [f"The model: {_plain(found['title'])}", ""]
+        lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, told), ""]
     if found := run["proof"]:
         lines += [f"In the whole model: {_plain(found['title'])}", ""]
         for heads, *told in (found["ways"], found["engaged"]):

@@ -304,6 +304,11 @@ function page() {
   table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
       figure(row.roofline?.bound_us), row.roofline?.share ? `${figure(100 * row.roofline.share)} % ${row.roofline.bound ?? ""}` : ""]));
+  at("profiled").hidden = !run.profile;
+  if (run.profile) {
+    at("model").textContent = [run.profile.title, ...run.profile.remarks].join("; ");
+    table(at("regions"), run.profile.rows[0].map((head, column) => [head, column > 1 ? 1 : 0]), run.profile.rows.slice(1));
+  }
   at("whole").hidden = !run.proof;
   if (run.proof) {
     at("proven").textContent = run.proof.title;
