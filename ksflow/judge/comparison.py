@@ -31,6 +31,9 @@ _FEWEST, _FEWEST_TOGETHER = 2, 1
 starting a kernel costs seconds."""
 _LOOKS = frozenset((1, 2, 3, 4, 6, 9, 13, 18, 24))
 """After so many replicates it is asked whether to stop: whoever asks after each finds by chance what is not there."""
+_FEWEST_TO_RANK, _PATIENT = 4, 3
+"""Two readings that differ leave room for anything. Until there are so many replicates, kernels that cannot be ranked
+get so many times the time."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
 LEAD = 1.005
@@ -320,7 +323,10 @@ class PairedComparison:
             return True
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
             return all(row["ranked"] and row["high"] < _FAR_BEHIND for row in rows)
-        return (done in _LOOKS and all(map(_clear, rows))) or spent_s * (done + 1) / done > self.effort.spent_s
+        if done in _LOOKS and all(map(_clear, rows)):
+            return True
+        few = done < _FEWEST_TO_RANK and not all(row["ranked"] for row in rows)
+        return spent_s * (done + 1) / done > self.effort.spent_s * (_PATIENT if few else 1)
 
 
 def _compared(replicates: list[list[tuple[Samples, Samples]]], clock: str) -> Json:
