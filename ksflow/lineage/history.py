@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage.index import PLANS
+from ksflow.lineage.index import PLANS, RoundStep, round_step
 from ksflow.lineage.lineage import Lineage, Recorded
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, RoundStep, newest_holding, round_step, without_step
+from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_step
 from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     Call,

@@ -1,4 +1,4 @@
-"""What a process has read of a run's trials: every branch once, and again only when it has grown.
+"""What a process has read of a run: every branch once, and again only when it has grown; what its rounds decided.
 
 Which refs have changed since they were last looked at costs as much as has changed, not as much as there is. Git keeps
 a ref in a file of its own until `pack-refs` moves many into one, `packed-refs`; files that have not changed are not
@@ -9,18 +9,22 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 from ksflow.errors import LineageError
 from ksflow.lineage.record import Branches
-from ksflow.lineage.store import Store
-from ksflow.records import Key, PlannedRound, Population, Trial, schema
+from ksflow.lineage.store import ZERO, Store
+from ksflow.records import Key, Plan, PlannedRound, Population, Trial, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
 PLANS = 60
 """So many rounds' plans are in memory."""
+_ROUND_COMMITS = 4
+"""Of a round: that it began, what it selected and planned, a repair."""
 _LOG = logging.getLogger("ksflow.lineage")
 _RACY_NS = 50_000_000
 """A file that is younger may change once more without its time telling."""
@@ -31,16 +35,51 @@ Mark = tuple[int, int, int] | None
 """Inode, time of the last change and size; None where these may not tell."""
 
 
-class TrialIndex:
-    """The trials whose branches begin with `heads`, and the ids given out below `opened`. Not for two threads at once,
-    except to read `known`.
+class RoundStep(NamedTuple):
+    """What a commit of a run's rounds says: that one began, what it selected, which ids its plan or a repair took."""
+
+    name: str
+    """Of the round, `<session>.<number>`; of a repair the failed trial's."""
+    base: str = ""
+    reference: str = ""
+    rationale: str = ""
+    ids: tuple[str, ...] = ()
+    planned: bool = False
+    """Whether the ids are those of a plan."""
+
+    @property
+    def began(self) -> bool:
+        """Whether it only says that a round began."""
+        return not self.base and not self.ids
+
+
+def round_step(text: str) -> RoundStep | None:
+    """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
+    first = text.partition("\n")[0]
+    found: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
+    if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
+        return RoundStep(found.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
+    name, base = found.get("Round", ""), found.get("Base", "")
+    if base and "Trial" not in found:
+        said = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it
+        return RoundStep(name, base, found.get("Reference", ""), said)
+    return RoundStep(name) if name else None
+
+
+class RunIndex:
+    """The trials whose branches begin with `heads`; below `side` the ids given out, and the rounds.
+
+    Not for two threads at once, except to read `known`.
     """
 
-    def __init__(self, store: Store, heads: str, opened: str) -> None:
-        self._store, self._heads, self._opened = store, heads, opened
-        self._prefixes = (heads, opened)
-        self._refs = Refs(store, heads, opened)
-        self._newest = ""
+    def __init__(self, store: Store, heads: str, side: str) -> None:
+        self._store, self._heads, self._opened, self._rounds = store, heads, f"{side}open/", f"{side}rounds"
+        self._refs = Refs(store, heads, self._opened)
+        self._rounds_read = ZERO
+        """The newest commit of the rounds that was read."""
+        self._chosen: dict[str, tuple[str, str, str]] = {}
+        """A round without a plan -> its base, its reference and why they were chosen."""
+        self.newest = ""
         """The highest number that is a trial's id."""
         self._unfinished: dict[str, Trial] = {}
         self._again: dict[str, str] = {}
@@ -49,8 +88,8 @@ class TrialIndex:
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
         """Trial -> the commit of its newest verdict, or of its kernel: what others are made from and cite."""
-        self.annotated: dict[str, str] = {}
-        """Trial -> the newest commit of its branch, where that is another one: an annotation."""
+        self.tips: dict[str, str] = {}
+        """Trial -> the newest commit of its branch: the same one, or an annotation on top of it."""
         self.same: dict[str, tuple[str, ...]] = {}
         """A kernel's form -> the trials of that form, in the order in which they were written."""
         self.open: dict[str, str] = {}
@@ -67,7 +106,7 @@ class TrialIndex:
         self.branches.key, self.known = key, None
         for name, trial in list(self.trials.items()):
             if trial.stale or (trial.evaluation and key.changed(trial.evaluation)):
-                self._again[name] = self.tip(name)
+                self._again[name] = self.tips[name]
                 self._forget(name)
 
     def refresh(self, closely: bool = True) -> None:
@@ -83,7 +122,7 @@ class TrialIndex:
                 self.unread.pop(name, "")
                 new.pop(name, "")
                 self._forget(name)
-            elif commit not in (self.tip(name), self.unread.get(name)):
+            elif commit not in (self.tips.get(name), self.unread.get(name)):
                 new[name] = commit
         names = sorted(new)
         for at in range(0, len(names), _AT_ONCE):
@@ -103,8 +142,7 @@ class TrialIndex:
     def _forget(self, name: str) -> None:
         if name in self.at:
             self._forget_form(self.trials[name])
-            del self.trials[name], self.at[name]
-            self.annotated.pop(name, None)
+            del self.trials[name], self.at[name], self.tips[name]
             self._unfinished.pop(name, None)
             self.known = None
 
@@ -122,23 +160,12 @@ class TrialIndex:
             return
         self.unread.pop(name, None)
         self.keep(trial, self.branches.judged(commit) if commit in self.branches.explained else commit)
-        if commit != self.at[name]:
-            self.annotated[name] = commit
+        self.tips[name] = commit
 
     def _pass_over(self, name: str, commit: str, why: str) -> None:
         if self.unread.get(name) != commit:
             self.unread[name] = commit
             _LOG.warning("%s", why)
-
-    def tip(self, name: str) -> str:
-        """The newest commit of a trial's branch; an empty text where there is no such trial."""
-        return self.annotated.get(name) or self.at.get(name, "")
-
-    @property
-    def used(self) -> Iterable[str]:
-        """Every name that a branch or an open id of the run has, readable or not; of ids in use the highest alone."""
-        damaged = (ref.rpartition("/")[2] for ref in self._store.damaged if ref.startswith(self._prefixes))
-        return (self._newest, *self.open, *self.unread, *damaged)
 
     def keep(self, trial: Trial, commit: str) -> None:
         """A trial as it stands from now on, at the end of its branch."""
@@ -151,13 +178,12 @@ class TrialIndex:
             self._forget_form(before)
         if trial.form and trial.id not in (alike := self.same.get(trial.form, ())):
             self.same[trial.form] = (*alike, trial.id)
-        self.trials[trial.id], self.at[trial.id] = trial, commit
-        self.annotated.pop(trial.id, None)
+        self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
         self._unfinished.pop(trial.id, None)
         if not finished(trial):
             self._unfinished[trial.id] = trial
         if trial.id.isdigit():
-            self._newest = max(self._newest, trial.id, key=lambda name: int(name or 0))
+            self.newest = max(self.newest, trial.id, key=lambda name: int(name or 0))
 
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""
@@ -172,10 +198,38 @@ class TrialIndex:
             self.known = Population(tuple(done), stale, plans=self.plans)
         return self.known
 
-    def take_plan(self, plan: PlannedRound) -> None:
-        """Another round has decided."""
-        self.plans = (*self.plans, plan)[-PLANS:]
-        self.known = self.known and self.known.planned(self.plans)
+    def read_rounds(self) -> None:
+        """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
+        head = name = self._store.ref(self._rounds) or ""
+        new: list[str] = []
+        while name and name != self._rounds_read and len(new) < _ROUND_COMMITS * PLANS:
+            new.append(name)
+            name = next(iter(self._store.header(name)[0]), "")
+        self._rounds_read = head or ZERO
+        for commit in reversed(new):
+            try:
+                text = self._store.header(commit)[1]
+                self._take_round(text, partial(self._store.read, f"{commit}:plan.json"))
+            except LineageError as error:
+                _LOG.warning("a plan is left out: %s", error)
+
+    def grow_rounds(self, before: str, commit: str, text: str, files: Mapping[str, bytes]) -> None:
+        """Take in a commit that this process has put on top of another; what others put below it meanwhile, too."""
+        if before == self._rounds_read:
+            self._rounds_read = commit
+            self._take_round(text, lambda: files["plan.json"])
+        else:
+            self.read_rounds()
+
+    def _take_round(self, text: str, plan: Callable[[], bytes]) -> None:
+        """Take in what a commit of the rounds says."""
+        step = round_step(text)
+        if step and step.base:
+            self._chosen[step.name] = step.base, step.reference, step.rationale
+        elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
+            planned = PlannedRound(*chosen, schema.load("plan", plan(), Plan), step.ids)
+            self.plans = (*self.plans, planned)[-PLANS:]
+            self.known = self.known and self.known.planned(self.plans)
 
     def undone(self) -> dict[str, Trial]:
         """What is to be written or to be evaluated, as it stands now."""

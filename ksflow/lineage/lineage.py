@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -34,10 +34,10 @@ import yaml
 
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
 from ksflow.lineage import record
-from ksflow.lineage.index import PLANS, TrialIndex, finished
+from ksflow.lineage.index import RunIndex, finished
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
-from ksflow.lineage.store import ZERO, Ref, Store
+from ksflow.lineage.store import THIS, ZERO, Ref, Store
 from ksflow.notes import lessons
 from ksflow.records import (
     RESERVED_NAMES,
@@ -51,7 +51,6 @@ from ksflow.records import (
     Note,
     Origin,
     Plan,
-    PlannedRound,
     Population,
     Proof,
     Repeat,
@@ -66,12 +65,8 @@ T = TypeVar("T")
 
 NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
-_ROUND_COMMITS = 4
-"""Of a round: that it began, what it selected and planned, a repair."""
 _TRIES = 100
 """How often a ref is tried that other processes move too."""
-_THIS = "this"
-"""As a ref's new end: the commit that is being made."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
@@ -130,12 +125,8 @@ class Lineage:
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
         self.claims = self.store.claims(f"{problem}/{run}/")
-        self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
+        self._index = RunIndex(self.store, self._heads, self._side)
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
-        self._rounds_read = ZERO
-        """The newest commit of the rounds that was read."""
-        self._chosen: dict[str, tuple[str, str, str]] = {}
-        """A round without a plan -> its base, its reference and why they were chosen."""
         self._calls_read = ""
         """The newest model call that was read."""
         self._costs: defaultdict[tuple[str, str], Cost] = defaultdict(Cost)
@@ -167,7 +158,7 @@ class Lineage:
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
         self._index.refresh()
-        self._read_rounds()
+        self._index.read_rounds()
         return self.known
 
     @property
@@ -446,7 +437,6 @@ class Lineage:
         name = f"{self._session}.{self._rounds}"
         with self._turn(f"round {name}"):
             self._append("rounds", {}, message(f"round {name}", "", {"Round": name}))
-        self._read_rounds()
         known = self.known
         self._begun[len(known.trials)] += 1
         return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
@@ -479,12 +469,11 @@ class Lineage:
                 shares = zip(drafts, ids, cost.split(len(ids)), strict=True)
                 trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in shares)
                 files["trials.json"] = schema.dump("trials", trials)
-                taken = [(f"{self._side}open/{name}", _THIS, ZERO) for name in ids]
+                taken = [(f"{self._side}open/{name}", THIS, ZERO) for name in ids]
                 taken += [(f"{self._heads}{name}", "", ZERO) for name in ids]
                 text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
                 if self._append("rounds", files, text, taken):
                     self._index.open |= dict.fromkeys(ids, "")
-                    self._read_rounds()
                     return trials
                 for name in ids:
                     self.claims.release(name)
@@ -494,7 +483,7 @@ class Lineage:
     def _claimed_ids(self, cause: str, count: int) -> Sequence[str]:
         """Ids that nobody uses, or in a replay those that were given then."""
         if not self._turns:
-            return self.claims.free_ids(count, self._index.used)
+            return self._free_ids(count)
         ids = self._turns.ids(cause)[:count]
         if not all(map(self.claims.acquire, ids)):
             raise LineageError(f"{self.store.path}: another process replays run {self.run}; name another with run=")
@@ -545,9 +534,9 @@ class Lineage:
                     told = "the verdict %s on %s is left out: its branch is gone, or holds another kernel"
                     _LOG.warning(told, verdict, self.branch_of(trial.id))
                     break
-                head, kept = self._index.tip(trial.id), self._explained(trial.id)
+                head, kept = self._index.tips[trial.id], self._explained(trial.id)
                 files, text = record.as_commit(self.store, trial, label)
-                if commit := self._commit((ref, _THIS, head), files | kept, (head,), text):
+                if commit := self._commit((ref, THIS, head), files | kept, (head,), text):
                     self._index.branches.explained |= {commit} if kept else set()
                     self._index.keep(trial, commit)
                     break
@@ -567,13 +556,13 @@ class Lineage:
             self._index.refresh()
             if not self._holds(trial):
                 raise LineageError(f"{self.branch_of(trial.id)} is gone, or holds another kernel; look with `lineage`")
-            head = self._index.tip(trial.id)
+            head = self._index.tips[trial.id]
             files: dict[str, bytes | str] = {
                 **self.store.entries(head),
                 EXPLANATION: schema.dump("explanation", explanation),
             }
-            if commit := self._commit((ref, _THIS, head), files, (head,), text):
-                self._index.annotated[trial.id] = commit
+            if commit := self._commit((ref, THIS, head), files, (head,), text):
+                self._index.tips[trial.id] = commit
                 self._index.branches.explained.add(commit)
                 return
         raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} was moved {_TRIES} times meanwhile")
@@ -649,40 +638,22 @@ class Lineage:
             self.store.maintain(force=True)
         self.store.close()
 
-    def _read_rounds(self) -> None:
-        """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
-        head = name = self.store.ref(f"{self._side}rounds") or ""
-        new: list[str] = []
-        while name and name != self._rounds_read and len(new) < _ROUND_COMMITS * PLANS:
-            new.append(name)
-            name = next(iter(self.store.header(name)[0]), "")
-        self._rounds_read = head or ZERO
-        for commit in reversed(new):
-            try:
-                text = self.store.header(commit)[1]
-                self._take_round(text, partial(self.store.read, f"{commit}:plan.json"))
-            except LineageError as error:
-                _LOG.warning("a plan is left out: %s", error)
-
-    def _take_round(self, text: str, plan: Callable[[], bytes]) -> None:
-        """Take in what a commit of the rounds says."""
-        step = record.round_step(text)
-        if step and step.base:
-            self._chosen[step.name] = step.base, step.reference, step.rationale
-        elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
-            self._index.take_plan(PlannedRound(*chosen, schema.load("plan", plan(), Plan), step.ids))
-
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""
         for _ in range(_TRIES):
-            name = self.claims.free_ids(1, self._index.used)[0]
+            name = self._free_ids(1)[0]
             yield name
             self.claims.release(name)
             self._index.refresh()
 
+    def _free_ids(self, count: int) -> Sequence[str]:
+        """Ids above those that branches and open ids of the run have, readable or not; they are claimed."""
+        damaged = (ref.rpartition("/")[2] for ref in self.store.damaged if ref.startswith(self.prefixes))
+        return self.claims.free_ids(count, (self._index.newest, *self._index.open, *self._index.unread, *damaged))
+
     def _explained(self, trial: str) -> dict[str, str]:
         """The file with a trial's explanation -> its blob; nothing where there is none."""
-        tip = self._index.tip(trial)
+        tip = self._index.tips.get(trial, "")
         found = self.store.entries(tip) if tip in self._index.branches.explained else {}
         return {name: blob for name, blob in found.items() if name == EXPLANATION}
 
@@ -694,7 +665,7 @@ class Lineage:
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
         parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]
         files, text = record.as_commit(self.store, trial, "written")
-        commit = self._commit((f"{self._heads}{trial.id}", _THIS, ZERO), files, parents, text, closing)
+        commit = self._commit((f"{self._heads}{trial.id}", THIS, ZERO), files, parents, text, closing)
         if commit:
             self._index.keep(trial, commit)
             self._index.open.pop(trial.id, None)
@@ -710,10 +681,9 @@ class Lineage:
         ref = f"{self._side}{chain}"
         for _ in range(_TRIES):
             head = after or self.store.ref(ref) or ZERO
-            if commit := self._commit((ref, _THIS, head), files, [head] if head != ZERO else [], text, others):
-                if chain == "rounds" and head == self._rounds_read:  # nobody else wrote in between
-                    self._rounds_read = commit
-                    self._take_round(redact(text), lambda: files["plan.json"])
+            if commit := self._commit((ref, THIS, head), files, [head] if head != ZERO else [], text, others):
+                if chain == "rounds":
+                    self._index.grow_rounds(head, commit, redact(text), files)
                 return True
             if after or (others and (self.store.ref(ref) or ZERO) == head):
                 return False
@@ -734,10 +704,8 @@ class Lineage:
         if self._session:
             *before, last = text.rstrip("\n").split("\n\n")  # trailers, where there are any
             text += f"{'' if before and last[0] != ' ' else chr(10)}Step: {self._session}.{self._steps + 1}\n"
-        commit = self.store.commit(files, parents, text, int(self._clock()))
-        if not self.store.move((name, commit if new == _THIS else new, old) for name, new, old in (ref, *others)):
-            return ""
-        self._steps += 1
+        commit = self.store.commit(files, parents, text, int(self._clock()), (ref, *others))
+        self._steps += bool(commit)
         return commit
 
     def _turn(self, step: str) -> AbstractContextManager[None]:

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from ksflow.errors import LineageError, printable
 from ksflow.languages import ENDINGS, named
@@ -74,47 +73,12 @@ def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def body(text: str) -> str:
-    """What a stage wrote of a message, without its indentation."""
-    return "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))
-
-
 def without_step(text: str) -> tuple[str, str]:
     """A message as it was before it was given its step, and the step; empty where there is none."""
     body, mark, step = text.rpartition("Step: ")
     if not mark or not _STEP.fullmatch(step):
         return text, ""
     return (body[:-1] if body.endswith("\n\n") else body), step.rstrip("\n")
-
-
-class RoundStep(NamedTuple):
-    """What a commit of a run's rounds says: that one began, what it selected, which ids its plan or a repair took."""
-
-    name: str
-    """Of the round, `<session>.<number>`; of a repair the failed trial's."""
-    base: str = ""
-    reference: str = ""
-    rationale: str = ""
-    ids: tuple[str, ...] = ()
-    planned: bool = False
-    """Whether the ids are those of a plan."""
-
-    @property
-    def began(self) -> bool:
-        """Whether it only says that a round began."""
-        return not self.base and not self.ids
-
-
-def round_step(text: str) -> RoundStep | None:
-    """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
-    first = text.partition("\n")[0]
-    found: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
-    if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
-        return RoundStep(found.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
-    name, base = found.get("Round", ""), found.get("Base", "")
-    if base and "Trial" not in found:
-        return RoundStep(name, base, found.get("Reference", ""), body(text))
-    return RoundStep(name) if name else None
 
 
 class Branches:

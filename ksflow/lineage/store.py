@@ -30,6 +30,8 @@ from ksflow.lineage.git_processes import RefUpdates, git_said, opened
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
 
 ZERO = "0" * 40
+THIS = "this"
+"""As a ref's new end: the commit that is being made."""
 _AUTHOR = "ksflow <ksflow@localhost>"
 _MANY = 16
 """Objects from which on a process of its own reads them faster than question and answer."""
@@ -79,14 +81,21 @@ class Store:
         """Write a blob, and return its id."""
         return self._write("blob", data)
 
-    def commit(self, files: Mapping[str, bytes | str], parents: Iterable[str], message: str, when: int) -> str:
-        """Write a commit (`when`: seconds since 1970, UTC) and its tree; its id. A file is bytes, or a blob's id."""
+    def commit(
+        self, files: Mapping[str, bytes | str], parents: Iterable[str], text: str, when: int, refs: Sequence[Ref] = ()
+    ) -> str:
+        """Write a commit (`when`: seconds since 1970, UTC) and its tree, and move refs to it (`THIS`); its id.
+
+        A file is bytes, or a blob's id. Empty where a ref was not as expected: then none has moved.
+        """
         blobs = {name: data if isinstance(data, str) else self.blob(data) for name, data in files.items()}
         rows = sorted((name.encode(), bytes.fromhex(blob)) for name, blob in blobs.items())
         tree = self._write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        return self._write("commit", "\n".join([*lines, "", message]).encode())
+        made = self._write("commit", "\n".join([*lines, "", text]).encode())
+        moved = not refs or self.move((name, made if new == THIS else new, old) for name, new, old in refs)
+        return made if moved else ""
 
     def _write(self, kind: str, data: bytes) -> str:
         """Write an object (`blob`, `tree`, `commit`); its id. LineageError where the disk does not take it."""
