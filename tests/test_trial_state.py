@@ -3,7 +3,7 @@
 import pytest
 
 from ksflow.loop.events import Step
-from ksflow.loop.trial_state import NEXT, State, advanced, state, waits_for
+from ksflow.loop.round import NEXT, State, advanced, state, waits_for
 from ksflow.records import Comparison, Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
 
 PLANNED = Trial("00007", Origin.EXPERIMENT, ("00001",), Experiment("unroll", "it is unrolled", (1.0, 2.0), 10.0))

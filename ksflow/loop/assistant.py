@@ -17,9 +17,8 @@ from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.events import Step
 from ksflow.loop.queue import Job
-from ksflow.loop.round import ask_judge, dispatch, judge
+from ksflow.loop.round import advanced, ask_judge, dispatch, judge, waits_for
 from ksflow.loop.run import Run
-from ksflow.loop.trial_state import advanced, waits_for
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
@@ -119,7 +118,7 @@ class Assistant:
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), self.by)
         self.run.lineage.select(choice, begun.name)
         trials = dispatch(self.run, choice, plan, begun)
-        self.run.tally.give_back(len(trials))  # an experiment counts when its kernel comes
+        self.run.give_back(len(trials))  # an experiment counts when its kernel comes
         if not trials:
             raise ConfigError(self._spent)
         with self._lock:
@@ -142,7 +141,7 @@ class Assistant:
         except BaseException:
             with self._lock:  # it waits for a kernel still
                 self._planned[trial] = draft
-                self.run.tally.give_back(1)
+                self.run.give_back(1)
             raise
 
         return self._judge(written)
@@ -250,7 +249,7 @@ class Assistant:
             raise ConfigError("the server is closing")
         if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
             raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
-        if not self.run.tally.reserve(1):
+        if not self.run.reserve(1):
             raise ConfigError(self._spent)
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:

@@ -4,12 +4,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from ksflow.loop import judging
 from ksflow.loop.events import Began, Notice, Step
 from ksflow.loop.queue import map_parallel
+from ksflow.loop.round import advanced
 from ksflow.loop.run import Run
-from ksflow.loop.trial_state import advanced
-from ksflow.records import Comparison, Evaluation, HeldOut, Trial, Verdict
+from ksflow.records import Evaluation, HeldOut, Trial, Verdict
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
@@ -22,7 +21,8 @@ def confirm(run: Run) -> None:
     faster, they are a tie. A leader that is wrong on a held-out shape is followed by the next that is faster than every
     baseline, until one is right there.
     """
-    moment = 1 + max((row.moment for t in run.known.trials for row in _rows(t)), default=0)
+    judged = (trial.evaluation for trial in run.known.trials if trial.evaluation)
+    moment = 1 + max((row.moment for evaluation in judged for row in evaluation.evidence.against), default=0)
     before: Trial | None = None
     again: set[str] = set()
     for _ in range(_RETIMINGS):
@@ -39,16 +39,15 @@ def confirm(run: Run) -> None:
         _judge_again(run, best, tuple(rivals[:1]), others, moment)
 
 
-def _rows(trial: Trial) -> tuple[Comparison, ...]:
-    return trial.evaluation.evidence.against if trial.evaluation else ()
-
-
 def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
     """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
     run.tell(Began(Step.CONFIRM, best))
     assert best.evaluation is not None
     before = best.evaluation
-    now = _at(_compare(run, best, rivals, baselines), moment).with_evidence(renewed=before.evidence.renewed)
+    now = _compare(run, best, rivals, baselines)
+    rows, claim = tuple(replace(row, moment=moment) for row in now.evidence.against), now.evidence.claim
+    claim = claim and replace(claim, moment=moment)
+    now = now.with_evidence(against=rows, claim=claim, renewed=before.evidence.renewed)
     if now.verdict is Verdict.TIMEOUT:
         now = replace(now, reason=f"timed out twice when it was judged again: {now.reason}")
     if not now.accepted:
@@ -65,12 +64,6 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     elif now.accepted:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
     run.lineage.evaluate(advanced(best, evaluation=now), label)
-
-
-def _at(now: Evaluation, moment: int) -> Evaluation:
-    """With the moment on each of its comparisons."""
-    rows = tuple(replace(row, moment=moment) for row in now.evidence.against)
-    return now.with_evidence(against=rows, claim=now.claim and replace(now.claim, moment=moment))
 
 
 def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
@@ -116,8 +109,7 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
 def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: Callable[[], HeldOut | None]) -> Evaluation:
     """The judge's word, which is kept before it is acted on, with that on held-out shapes where it accepts."""
     assert trial.kernel is not None
-    with run.device.place():
-        evaluation = judging.verdict(run.problem, run.stages.evaluate, trial.kernel, against)
+    evaluation = run.device.verdict(run.problem, run.stages.evaluate, trial.kernel, lambda: against)
     if evaluation.accepted and (found := hidden()):
         evaluation = evaluation.with_evidence(heldout=found)
     run.lineage.record_verdict(trial, evaluation)
@@ -134,8 +126,7 @@ def _judge_held_out(run: Run, trial: Trial, baseline: tuple[Trial, ...]) -> Held
     while left and not run.stages.evaluate.recorded:
         problem = replace(run.problem, tests=left, benchmarks=left)
         for _ in range(2):  # the machine was busy for a moment
-            with run.device.place():
-                found = judging.verdict(problem, run.stages.evaluate, trial.kernel, baseline)
+            found = run.device.verdict(problem, run.stages.evaluate, trial.kernel, lambda: baseline)
             if found.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT):
                 break
         if found.accepted:

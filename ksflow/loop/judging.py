@@ -1,7 +1,11 @@
-"""Asking an evaluator: what its answer holds for, and the answer with that written on it."""
+"""Asking an evaluator, when it is one's turn: what its answer holds for, and the answer with that written on it."""
 
 import sys
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ksflow.errors import StageError, boundary, expect_type
@@ -33,3 +37,44 @@ def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tupl
     if not (wall_s or evaluate.recorded):
         wall_s = round(time.monotonic() - started, 3)
     return replace(evaluation, judge=judge, problem=problem.digest, wall_s=wall_s)
+
+
+class DeviceQueue:
+    """Lets `places` threads through at a time, in the order in which they came.
+
+    `busy_s`: for how long places were taken.
+    """
+
+    def __init__(self, places: int = 1) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+        self._taken = 0
+        self.places = places
+        self.busy_s = 0.0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Wait for one, and have it meanwhile."""
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+            while self._waiting[0] is not ticket or self._taken >= self.places:
+                self._changed.wait()
+            self._waiting.popleft()
+            self._taken += 1
+            self._changed.notify_all()
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self.busy_s += time.monotonic() - since
+                self._changed.notify_all()
+
+    def verdict(
+        self, problem: Problem, evaluate: Evaluator, kernel: Kernel, against: Callable[[], tuple[Trial, ...]]
+    ) -> Evaluation:
+        """The judge's word, as the function `verdict` has it, when it is the thread's turn: `against` is asked then."""
+        with self.place():
+            return verdict(problem, evaluate, kernel, against())

@@ -1,4 +1,4 @@
-"""Threads for rounds and trials, the queue in front of a device, and Ctrl-C.
+"""Threads for rounds and trials, and Ctrl-C.
 
 Threads are daemons: the process can leave whenever it wants to. Each runs in a copy of its maker's context, so what
 that context says of transcript and budgets holds there too.
@@ -7,8 +7,6 @@ that context says of transcript and budgets holds there too.
 import contextvars
 import signal
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -49,40 +47,6 @@ def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
     for job in jobs:
         if job.error:
             raise job.error
-
-
-class DeviceQueue:
-    """Lets `places` threads through at a time, in the order in which they came.
-
-    `busy_s`: for how long places were taken.
-    """
-
-    def __init__(self, places: int = 1) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
-        self._taken = 0
-        self.places = places
-        self.busy_s = 0.0
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Wait for one, and have it meanwhile."""
-        ticket = object()
-        with self._changed:
-            self._waiting.append(ticket)
-            while self._waiting[0] is not ticket or self._taken >= self.places:
-                self._changed.wait()
-            self._waiting.popleft()
-            self._taken += 1
-            self._changed.notify_all()
-        since = time.monotonic()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= 1
-                self.busy_s += time.monotonic() - since
-                self._changed.notify_all()
 
 
 class Interruption:

@@ -4,19 +4,19 @@ Everything is committed before the next thing acts on it. Rounds go on side by s
 take turns at the device alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
+from typing import Any, NamedTuple
 
 from ksflow.errors import StageError, boundary, expect_type
 from ksflow.lineage import Round
 from ksflow.lineage.lineage import NOTHING
-from ksflow.loop import judging
 from ksflow.loop.events import Began, Checked, Judged, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
-from ksflow.loop.trial_state import advanced, goes_back
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Context, Evaluator, call_stage
 from ksflow.records import (
@@ -32,6 +32,7 @@ from ksflow.records import (
     Population,
     Review,
     Trial,
+    Verdict,
 )
 from ksflow.source import fingerprint
 
@@ -40,17 +41,12 @@ Notes = tuple[Note, ...]
 
 def run_round(run: Run, begun: Round, learning: bool = False) -> None:
     """One round. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
-    plan = None
-    try:
-        with run.transcript.about(f"round {begun.name}", begun.sample) as spent:
-            learnt = digest(run, begun) if learning else begun.notes
-            notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
-            choice = select(run, known, begun)
-            plan = None if run.stopping() else design(run, known, choice, notes, begun)
-        trials = () if plan is None else dispatch(run, choice, plan, begun, spent.cost)
-    finally:
-        run.tally.end_planning(plan)
-        run.rest()
+    with run.transcript.about(f"round {begun.name}", begun.sample) as spent:
+        learnt = digest(run, begun) if learning else begun.notes
+        notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
+        choice = select(run, known, begun)
+        plan = None if run.limits.reached() else design(run, known, choice, notes, begun)
+    trials = () if plan is None else dispatch(run, choice, plan, begun, spent.cost)
     map_parallel(lambda trial: attempt(run, trial, notes), trials)
 
 
@@ -58,7 +54,7 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
     """Write, judge, repair a trial that has its id; one left when told to stop is finished next time."""
     try:
         for times in range(run.schedule.repairs + 2):
-            if run.stopping():
+            if run.limits.reached():
                 return
             trial = judge(run, trial if trial.kernel else write(run, trial, notes))
             repair = _dispatch_repair(run, trial, times)
@@ -149,7 +145,7 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
 
 def check(run: Run, kernel: Kernel) -> Trial | str:
     """A kernel that is still being written, with its verdict, which counts as an evaluation; or why none is given."""
-    if run.stopping() or not run.tally.reserve(1):
+    if run.limits.reached() or not run.reserve(1):
         return "The budget does not cover another question to the judge."
     draft = Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=ask_judge(run, kernel))
     run.tell(Checked(draft))
@@ -161,9 +157,9 @@ def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Ev
     evaluate = evaluate or run.stages.evaluate
     with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
-    with run.device.place():
-        best = run.lineage.known.best
-        return judging.verdict(run.problem, evaluate, kernel, (best,) if best else ())
+    return run.device.verdict(
+        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.best) else ()
+    )
 
 
 def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
@@ -179,7 +175,14 @@ def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | No
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
     """The repair of a trial whose experiment the writer has had back `times` times; None where it needs none."""
-    if not run.stages.write.repairs or not goes_back(trial, times, run.schedule.repairs, run.schedule.repeats):
+    if trial.evaluation is None or trial.kernel is None or not run.stages.write.repairs:
+        return None
+    if trial.repeats:  # it is shown to its writer with what was said before
+        goes_back = run.schedule.repeats == "show" and times <= run.schedule.repairs
+    else:
+        failed = trial.score_us is None and trial.evaluation.verdict is not Verdict.HARNESS
+        goes_back = failed and times < run.schedule.repairs
+    if not goes_back:
         return None
     parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))
     draft = Trial("", Origin.REPAIR, parents, trial.experiment, by=trial.by)
@@ -190,8 +193,67 @@ def _with_ids(
     run: Run, drafts: Sequence[Trial], cause: str, plan: Plan | None = None, cost: Cost = NOTHING
 ) -> tuple[Trial, ...]:
     """As many as the budget covers; in a replay at most as many as were given ids then."""
-    slots = run.tally.reserve(len(drafts))
+    slots = run.reserve(len(drafts), plan, cause)
     trials = run.lineage.dispatch(drafts[:slots], plan, cause, cost)
     if len(trials) < slots:
-        run.tally.give_back(slots - len(trials))
+        run.give_back(slots - len(trials))
     return trials
+
+
+# -- the states of a trial, and what follows which -------------------------------------------------
+
+
+class State(StrEnum):
+    """How far a trial has come."""
+
+    PLANNED = "planned"
+    """It has its id and an experiment."""
+    WRITTEN = "written"
+    """It has a kernel."""
+    FAILED = "failed"
+    """Its writer had none to give."""
+    JUDGED = "judged"
+    CONFIRMED = "confirmed"
+    """It led, and was judged once more beside others."""
+
+
+class Next(NamedTuple):
+    """What is done with a trial."""
+
+    step: Step | None
+    """An interrupted run takes up what is to be written or evaluated."""
+    then: tuple[State, ...]
+    """What it may be after that."""
+
+
+NEXT: Mapping[State, Next] = {
+    State.PLANNED: Next(Step.WRITE, (State.WRITTEN, State.FAILED)),
+    State.WRITTEN: Next(Step.EVALUATE, (State.JUDGED,)),
+    State.FAILED: Next(None, ()),
+    State.JUDGED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+    State.CONFIRMED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+}
+"""Only the leader is confirmed. What became stale, or the judge could not answer, counts as written again."""
+
+
+def state(trial: Trial) -> State:
+    """How far it has come."""
+    if trial.evaluation is not None:
+        again = any(row.moment for row in trial.evaluation.evidence.against)
+        return State.CONFIRMED if again else State.JUDGED
+    if trial.failure:
+        return State.FAILED
+    return State.PLANNED if trial.kernel is None else State.WRITTEN
+
+
+def waits_for(trial: Trial, step: Step) -> bool:
+    """Whether that is what is to be done with it next."""
+    return NEXT[state(trial)].step is step
+
+
+def advanced(trial: Trial, **changes: Any) -> Trial:
+    """The trial one state further. ValueError where that does not follow."""
+    after = replace(trial, **changes)
+    if state(after) not in NEXT[state(trial)].then:
+        raise ValueError(f"trial {trial.id} cannot be {state(after)}: it is {state(trial)}")
+    return after

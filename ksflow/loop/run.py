@@ -19,9 +19,8 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.loop import judging, stops
 from ksflow.loop.budget import Meter
 from ksflow.loop.events import Began, Checked, Ending, Event, Judged
-from ksflow.loop.queue import DeviceQueue, Interruption
+from ksflow.loop.queue import Interruption
 from ksflow.loop.schedule import Schedule
-from ksflow.loop.trial_state import Tally
 from ksflow.protocols import (
     Answerer,
     Designer,
@@ -32,11 +31,10 @@ from ksflow.protocols import (
     as_evaluator,
     as_writer,
 )
-from ksflow.records import Key, Note, Population, Problem, Trial
+from ksflow.records import Key, Note, Plan, Population, Problem, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
-
 _TELLING = 3
 """Experiments after which their pace tells how long the others take."""
 _CONFIRMING = 4
@@ -76,33 +74,31 @@ class Run:
         self.schedule = schedule or Schedule()
         self.initial_notes, self.recorded, self.models = initial_notes, recorded, models
         self.transcript = Transcript(lineage)
-        self.device = DeviceQueue(stages.evaluate.devices)
-        self.tally = Tally(self.schedule.caps.get("evaluations"))
-        self.meter = Meter(self.transcript, self.schedule.caps, self.stopping)
+        self.device = judging.DeviceQueue(stages.evaluate.devices)
+        self.tally = stops.Tally(self.schedule.caps.get("evaluations", math.inf))
+        self._interruption = Interruption(self._announce)
+        self.limits = stops.Limits(self.tally, self._interruption.requested)
+        self.meter = Meter(self.transcript, self.schedule.caps, self.limits.reached)
         self.budgets = stops.budgets(self.schedule.caps, self.meter)
-        self.stops: list[stops.Stop] = list(self.budgets)
+        self.limits.stops += self.budgets
         if recorded is None:
-            self.stops += self._conditions()
+            hopeless, rounds = self.schedule.unpromising_rounds, _BARREN_ROUNDS * self.schedule.rounds_in_flight
+            self.limits.stops += [stops.BarrenRounds(rounds), stops.JudgeFails()]
+            self.limits.stops += [stops.NothingPromises(hopeless)] if hopeless else []
         self.exact: Turns | None = None
         """The recorded steps, where they are repeated one by one."""
         self.search_started: float | None = None
-        """When the first round could begin: the seeds were judged by then."""
+        """When the first round could begin: what is told before that counts against no budget."""
         self.search_ended: float | None = None
         """When the last round was over: what follows is the winner's confirmation."""
-        self.searching = False
-        """Whether trials count against the budgets; seeds, and what an earlier call left, do not."""
-        self.ended = ""
-        """Why no more rounds begin."""
-        self.error: BaseException | None = None
         self.doing: dict[int, tuple[str, str]] = {}
         """Thread -> (step, trial): what is in flight."""
         self.unanswered = 0
         """Questions to a person that wait, or waited when Ctrl-C was pressed."""
         self.baseline_ids: frozenset[str] = frozenset()
         self.changed = threading.Condition(threading.RLock())
-        """Guards what is in flight."""
+        """Guards what is in flight, and what is counted."""
         self._listeners = listeners
-        self._interruption = Interruption(self._announce)
 
     @property
     def key(self) -> Key:
@@ -140,17 +136,6 @@ class Run:
         """Meanwhile Ctrl-C ends the search at the next step; a second one raises KeyboardInterrupt."""
         return self._interruption.handled()
 
-    def stopping(self) -> bool:
-        """Whether nothing more is to be begun. Asked before each trial, and between the steps of a round."""
-        if self.interrupted or self.error:
-            return True
-        return self.searching and self.exact is None and bool(self.ended or self.enough(at_once=True))
-
-    @property
-    def reason(self) -> str:
-        """Why it ends."""
-        return self.ended or self.enough() or ("interrupted" if self.interrupted else "nothing more may begin")
-
     def used(self) -> dict[str, float]:
         """Budget -> the share of it that is used."""
         return {budget.name: budget.used(self.tally) for budget in self.budgets}
@@ -172,24 +157,59 @@ class Run:
         ]
         return max(min(found), 0.0) + confirm_s if found else None
 
-    def enough(self, at_once: bool = False) -> str:
-        """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
-        return stops.first_reason(self.stops, self.tally, at_once)
+    # -- what is counted, and seen ---------------------------------------------------------------
 
-    def _conditions(self) -> Iterator[stops.Stop]:
-        yield stops.BarrenRounds(_BARREN_ROUNDS * self.schedule.rounds_in_flight)
-        yield stops.JudgeFails()
-        if self.schedule.unpromising_rounds:
-            yield stops.NothingPromises(self.schedule.unpromising_rounds)
+    def reserve(self, wanted: int, plan: Plan | None = None, cause: str = "") -> int:
+        """How many of so many questions to the judge the budget covers; they are taken from it.
 
-    # -- what is seen ----------------------------------------------------------------------------
+        With a plan they are its experiments: the round `cause` has planned, and brings no more than these.
+        """
+        with self.changed:
+            granted = int(max(min(wanted, self.tally.most - self.tally.dispatched), 0))
+            self.tally.dispatched += granted
+            if plan:
+                promises = any(experiment.gain_percent[1] >= 0 for experiment in plan.experiments)
+                self.tally.unpromising = 0 if promises else self.tally.unpromising + 1
+                self.tally.planning.discard(cause)
+                self.rest()
+            return granted
+
+    def give_back(self, count: int) -> None:
+        """Return what was reserved and not used."""
+        with self.changed:
+            self.tally.dispatched -= count
 
     def tell(self, event: Event) -> None:
         """Count what has happened, and show it."""
         with self.changed:
-            self._note(event)
+            match event:
+                case Began(step, trial):
+                    self.doing[threading.get_ident()] = (step.value, trial.id if trial else "")
+                case Checked() | Judged():
+                    self._count(event)
         for listener in self._listeners:
             listener(event, self)
+
+    def _count(self, event: Checked | Judged) -> None:
+        tally, trial, said = self.tally, event.trial, event.trial.evaluation
+        tally.judge_s += said.wall_s if said else 0.0
+        if isinstance(event, Checked):
+            tally.checks += 1
+        else:
+            self.doing.pop(threading.get_ident(), None)
+            if self.search_started is None:  # a seed, or what an earlier call left to be judged again
+                return
+            tally.tried += trial.kernel is not None
+            tally.trouble = trial.failure or tally.trouble
+            if trial.repeats:
+                tally.repeats += 1
+                tally.dispatched -= 1
+                return
+            tally.judged += 1
+        if said:
+            failed = said.verdict is Verdict.HARNESS
+            tally.harness_errors = tally.harness_errors + 1 if failed else 0
+            tally.trouble = said.reason if failed else tally.trouble
 
     def rest(self) -> None:
         """This thread is at no step any more."""
@@ -207,19 +227,6 @@ class Run:
         finally:
             with self.changed:
                 self.unanswered -= not self.interrupted
-
-    def _note(self, event: Event) -> None:
-        me = threading.get_ident()
-        match event:
-            case Began(step, trial):
-                self.doing[me] = (step.value, trial.id if trial else "")
-            case Checked(trial):
-                self.tally.count_check(trial)
-            case Judged(trial):
-                self.doing.pop(me, None)
-                self.tally.judge_s += trial.evaluation.wall_s if trial.evaluation else 0.0
-                if self.searching:  # what an earlier call left to be judged again is none of this one's experiments
-                    self.tally.count_trial(trial)
 
     def _announce(self, what: str) -> None:
         for listener in self._listeners:

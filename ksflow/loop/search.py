@@ -39,7 +39,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
         run.search_started = began
         _estimate(run)
         Rounds(run).go_on()
-        reason, ended = run.reason, time.monotonic()
+        reason, ended = run.limits.reason, time.monotonic()
         run.search_ended = ended
         busy = (run.device.busy_s - before) / max(ended - began, 1e-9)
         if run.schedule.confirm and (run.exact is None or run.exact.missing):
@@ -118,11 +118,11 @@ class Rounds:
 
     def go_on(self) -> None:
         """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""
-        self._run.searching = True
+        self._run.limits.hold = self._run.exact is None
         while self._advance():
             pass
-        if self._run.error:
-            raise self._run.error
+        if self._run.limits.error:
+            raise self._run.limits.error
 
     def _advance(self) -> bool:
         """Begin a round, or wait for one; False when all is over."""
@@ -134,7 +134,7 @@ class Rounds:
                     run.changed.wait(_LOOK_S)
                 return bool(self._running)
         if left := run.lineage.unfinished():
-            slots = run.tally.reserve(len(left))
+            slots = run.reserve(len(left))
             for trial in left[:slots]:
                 self._running.append(Job(partial(attempt, run, trial), self._job_over))
             for trial in left[slots:]:
@@ -143,24 +143,26 @@ class Rounds:
         try:
             begun = run.lineage.begin_round()
         except BudgetError as error:  # a recording that has no more rounds
-            run.ended = str(error)
+            run.limits.ended = str(error)
             return True
         every, known = run.schedule.digest_every, len(begun.known.trials)
         learning, self._digested = known // every > self._digested // every, known
-        run.tally.begin_round()
+        with run.changed:
+            run.tally.rounds += 1
+            run.tally.planning.add(begun.name)
         self._running.append(Job(partial(self._round, begun, learning), self._job_over))
         return True
 
     def _may_begin(self) -> bool:
         run = self._run
-        if run.ended or run.stopping():
+        if run.limits.ended or run.limits.reached():
             return False
         if run.exact is not None:
             return True
         return (
             len(self._running) < run.schedule.rounds_in_flight
-            and not run.enough()
-            and run.tally.most - run.tally.dispatched > run.tally.planning * _A_ROUND
+            and not run.limits.enough()
+            and run.tally.most - run.tally.dispatched > len(run.tally.planning) * _A_ROUND
         )
 
     def _round(self, begun: Round, learning: bool) -> None:
@@ -172,12 +174,14 @@ class Rounds:
             run.tally.trouble = str(error)
             run.tell(Notice(f"no plan: {error}"))
         finally:
-            run.tally.end_round(barren=run.tally.judged == before)
+            with run.changed:
+                run.tally.planning.discard(begun.name)
+                run.tally.barren = 0 if run.tally.judged > before else run.tally.barren + 1
 
     def _job_over(self, job: Job) -> None:
         run = self._run
         if isinstance(job.error, BudgetError):
-            run.ended = run.ended or (str(job.error) if run.exact is None else "")
+            run.limits.ended = run.limits.ended or (str(job.error) if run.exact is None else "")
         elif job.error is not None:
-            run.error = run.error or job.error
+            run.limits.error = run.limits.error or job.error
         run.rest()

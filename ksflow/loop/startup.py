@@ -1,7 +1,9 @@
 """How a session begins: what an earlier one left undone, what has become stale, and the seeds."""
 
+import math
 import textwrap
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -9,17 +11,18 @@ from pathlib import Path
 from ksflow.errors import ConfigError, NothingTried, counted
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
-from ksflow.loop import revalidate
 from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
-from ksflow.records import Kernel, Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.source.flags import with_flags
 from ksflow.source.tunables import tunables
 
 _REASON = 200
 """Letters for each seed that failed."""
+_LEADERS = 8
+"""So many of the best that one judge said of one problem on one machine are judged again where they became stale."""
 
 
 def place(problem: Problem) -> str:
@@ -55,7 +58,7 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
 
     def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
-            if not run.stopping():
+            if not run.limits.reached():
                 judge(run, trial)
 
     devices = run.device.places
@@ -119,9 +122,13 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
 
 
 def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
-    """Judge again what has become stale and matters; the rest stays stale."""
+    """Judge again what has become stale and matters: seeds, and the leaders of wherever they were judged.
+
+    A trial that was judged again keeps what it was before in its evidence (`renewed`), so nobody judges a leader's
+    runners-up again at every start. The rest stays stale.
+    """
     stale, lineage = run.lineage.known.stale, run.lineage
-    due = {trial.id: trial for trial in revalidate.due(lineage.known, {seed.kernel.digest for seed in seeds})}
+    due = {trial.id: trial for trial in _due(lineage.known, {seed.kernel.digest for seed in seeds})}
     if due:
         changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
         results = counted(len(stale), "result")
@@ -129,5 +136,42 @@ def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
         run.tell(Notice(f"stale: {results} from before a change ({changed}); {again}"))
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
-        if was and not run.stopping():
-            judge(run, trial, revalidate.before(was))
+        if was and not run.limits.reached():
+            judge(run, trial, _earlier(was))
+
+
+def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
+    """The stale trials to judge again, seeds (also by their kernels' digests) first, then by their old scores."""
+    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds))
+    groups: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
+    for trial in (*population.stale, *population.trials):
+        was = _was(trial)
+        if was and not _is_seed(trial, seeds):
+            groups[was.problem, was.judge, was.target].append((was.score_us or math.inf, trial.id))
+    leaders = {name for group in groups.values() for _, name in sorted(group)[:_LEADERS]}
+    others = [trial for trial in population.stale if trial.id in leaders]
+    return (*planted, *sorted(others, key=lambda t: (t.evaluation.score_us if t.evaluation else None) or math.inf))
+
+
+def _earlier(evaluation: Evaluation) -> EarlierVerdict:
+    """What an evaluation was, for the evidence of the one that replaces it."""
+    return EarlierVerdict(
+        verdict=evaluation.verdict.value,
+        score_us=evaluation.score_us,
+        problem=evaluation.problem,
+        judge=evaluation.judge,
+        target=evaluation.target,
+    )
+
+
+def _was(trial: Trial) -> EarlierVerdict | None:
+    """What was once said of a trial, if it was accepted then."""
+    evaluation = trial.evaluation
+    if evaluation is None:
+        return None
+    was = _earlier(evaluation) if trial.stale else evaluation.evidence.renewed
+    return was if was and was.score_us else None
+
+
+def _is_seed(trial: Trial, seeds: set[str]) -> bool:
+    return trial.origin is Origin.SEED or (trial.kernel is not None and trial.kernel.digest in seeds)

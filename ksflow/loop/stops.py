@@ -1,10 +1,47 @@
-"""Why a run begins nothing more. A stop says whether it is enough, and a budget also how much of it is used."""
+"""What a run has used, and why it begins nothing more.
 
+A stop says whether it is enough, and a budget also how much of it is used.
+"""
+
+import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ksflow.loop.budget import Meter
-from ksflow.loop.trial_state import Tally
+
+
+@dataclass
+class Tally:
+    """What a run has used so far; the run counts."""
+
+    most: float = math.inf
+    """Questions to the judge that the budget covers."""
+    started: float = field(default_factory=time.monotonic)
+    dispatched: int = 0
+    """Questions to the judge that are taken from the budget, answered or not."""
+    judged: int = 0
+    """Experiments that were judged."""
+    repeats: int = 0
+    """Those that were answered from the record."""
+    checks: int = 0
+    """Kernels that were judged while being written."""
+    tried: int = 0
+    """Experiments that came to a kernel."""
+    rounds: int = 0
+    """Rounds that have begun."""
+    planning: set[str] = field(default_factory=set)
+    """Those of them that have not said yet how many experiments they bring."""
+    barren: int = 0
+    """Rounds in a row without a trial."""
+    unpromising: int = 0
+    """Plans in a row without a promise."""
+    harness_errors: int = 0
+    """Questions in a row that the judge could not answer."""
+    judge_s: float = 0.0
+    trouble: str = ""
+    """Why the newest experiment, or the newest round, came to nothing."""
 
 
 class Stop:
@@ -102,6 +139,31 @@ def _budget(name: str, most: float, meter: Meter) -> Budget:
     return Budget(name, most, spent, at_once=name != "rounds")
 
 
-def first_reason(stops: Iterable[Stop], tally: Tally, at_once: bool = False) -> str:
-    """Of the first that is enough, of all or of those that end rounds in flight; empty where there is none."""
-    return next(filter(None, (stop.reason(tally) for stop in stops if stop.at_once or not at_once)), "")
+class Limits:
+    """When a run has had enough: its stops, Ctrl-C, an error, or what a round could not go on from."""
+
+    def __init__(self, tally: Tally, interrupted: threading.Event) -> None:
+        self.tally, self.interrupted = tally, interrupted
+        self.stops: list[Stop] = []
+        self.hold = False
+        """Whether stops end what has begun: not before the search, nor where recorded steps are repeated one by one."""
+        self.ended = ""
+        """Why no more rounds begin."""
+        self.error: BaseException | None = None
+
+    def reached(self) -> bool:
+        """Whether nothing more is to be begun. Asked before each trial, and between the steps of a round."""
+        if self.interrupted.is_set() or self.error:
+            return True
+        return self.hold and bool(self.ended or self.enough(at_once=True))
+
+    def enough(self, at_once: bool = False) -> str:
+        """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
+        asked = (stop for stop in self.stops if stop.at_once or not at_once)
+        return next(filter(None, (stop.reason(self.tally) for stop in asked)), "")
+
+    @property
+    def reason(self) -> str:
+        """Why it ends."""
+        interrupted = "interrupted" if self.interrupted.is_set() else "nothing more may begin"
+        return self.ended or self.enough() or interrupted
