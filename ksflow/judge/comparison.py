@@ -33,7 +33,7 @@ _LOOKS = frozenset((1, 2, 3, 4, 6, 9, 13, 18, 24))
 """After so many replicates it is asked whether to stop: whoever asks after each finds by chance what is not there."""
 _FEWEST_TO_RANK, _PATIENT = 4, 3
 """Two readings that differ leave room for anything. Until there are so many replicates, kernels that cannot be ranked
-get so many times the time."""
+may take so many times the time."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
 LEAD = 1.005
@@ -49,11 +49,12 @@ _DISAGREE = 0.01
 @dataclass(frozen=True)
 class Effort:
     """How many replicates there may be, and how long they may take, while it is unclear how the first kernel does
-    beside the first `watched` others."""
+    beside the first `watched` others. The `fewest` may take three times as long."""
 
     most: int = 9
     spent_s: float = 20.0
     watched: int = 1
+    fewest: int = 1
 
 
 @dataclass
@@ -325,7 +326,7 @@ class PairedComparison:
             return all(row["ranked"] and row["high"] < _FAR_BEHIND for row in rows)
         if done in _LOOKS and all(map(_clear, rows)):
             return True
-        few = done < _FEWEST_TO_RANK and not all(row["ranked"] for row in rows)
+        few = done < self.effort.fewest or (done < _FEWEST_TO_RANK and not all(row["ranked"] for row in rows))
         return spent_s * (done + 1) / done > self.effort.spent_s * (_PATIENT if few else 1)
 
 

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02
 """A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
-_CONFIRMING = Effort(most=24, spent_s=60.0, watched=2)
+_CONFIRMING = Effort(most=24, spent_s=60.0, watched=2, fewest=3)
 """For a claim: the kernel beside the incumbent, and the control."""
 _COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
 """What a kernel in Python has in its text where its first call may have to compile."""

@@ -14,7 +14,7 @@ from ksflow.judge.comparison import CaseResult, CaseResults, Effort, Outcome, Pa
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
-from ksflow.judge.session import Host, Judgement
+from ksflow.judge.session import _CONFIRMING, Host, Judgement
 from ksflow.judge.timing import Backend, Replicate
 from ksflow.judge.tolerance import expected
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -92,12 +92,12 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
 def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_takes_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each replicate takes 8 s, and there are 20 s: two of them leave x1.68 and x1.51 unranked."""
+    """Two replicates take the time there is, and leave x1.68 and x1.51 unranked; of a confirmation one takes all."""
 
     class Played(PairedComparison):
         def _run_replicate(self, stack: object, own: object, opener: object, replicate: Replicate) -> None:
             nonlocal now
-            now += 8.0
+            now += self.effort.spent_s * (0.4 if self.effort == Effort() else 0.9)
             lead = (1.68, 1.51, 1.62, 1.55)[replicate.number % 4]
             rows = {"": [1.0] * 9, "00001": [lead] * 9}
             samples = {name: Samples(each, each, each) for name, each in rows.items()}
@@ -106,13 +106,14 @@ def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     case = SimpleNamespace(case={"name": "only"})
-    pool = SimpleNamespace(benchmarks=[case], large=False, problem={"limits": {}})
-    kernels = {"": {}, "00001": {}}
-    played = Played(cast(InputPool, pool), cast(Backend, SimpleNamespace(starts_together=True)), kernels, str)
-    ratio = played.run(cast(Any, None), cast(Any, None)).ratios["00001"]
-    assert len(ratio["replicates"]) == 3
-    assert ratio["ranked"]
-    assert ratio["low"] > 1.3
+    pool = cast(InputPool, SimpleNamespace(benchmarks=[case], large=False, problem={"limits": {}}))
+    backend = cast(Backend, SimpleNamespace(starts_together=True))
+    for effort in (Effort(), _CONFIRMING):
+        played = Played(pool, backend, {"": {}, "00001": {}}, str, effort)
+        ratio = played.run(cast(Any, None), cast(Any, None)).ratios["00001"]
+        assert len(ratio["replicates"]) == 3
+        assert ratio["ranked"]
+        assert ratio["low"] > 1.3
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.bool])
