@@ -8,7 +8,7 @@ change what it is given, and is called again after a crash with the same values.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from ksflow.records import (
     Call,
     Choice,
+    Cost,
     Evaluation,
     Experiment,
     Explanation,
@@ -368,6 +369,13 @@ class Workspace:
     """The judge, which the agent may ask."""
 
 
+@dataclass
+class Account:
+    """What the calls about one thing have cost."""
+
+    cost: Cost = field(default_factory=Cost)
+
+
 @contextmanager
 def _unanswered() -> Iterator[Callable[[], bool]]:
     """Outside a run Ctrl-C ends the wait by itself."""
@@ -386,6 +394,8 @@ class CallContext:
     """Which of several answers to the same question is wanted: an earlier one may be had again, another is new."""
     record: Callable[[Call], None] | None = None
     """Keeps every finished call; returns once it is safe on disk."""
+    account: Account | None = None
+    """What such a call is charged to, beside the whole."""
     meter: Meter | None = None
     """Asked before every call."""
     workspace: Workspace | None = None

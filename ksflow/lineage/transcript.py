@@ -7,20 +7,12 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 from ksflow.lineage import Lineage
-from ksflow.protocols import call_context, calling
+from ksflow.protocols import Account, call_context, calling
 from ksflow.records import Call, Cost
 from ksflow.redaction import redact
-
-
-@dataclass
-class Account:
-    """What the calls about one thing have cost."""
-
-    cost: Cost = field(default_factory=Cost)
 
 
 class Transcript:
@@ -32,23 +24,21 @@ class Transcript:
         self.total = Cost()
         self.stages: dict[str, Cost] = defaultdict(Cost)
 
-    def keep(self, call: Call, account: Account | None = None) -> None:
-        """Commit one call, and charge it to the account."""
+    def keep(self, call: Call) -> None:
+        """Commit one call, and charge it to the account of whoever made it."""
+        context = call_context()
         messages = tuple({key: redact(text) for key, text in message.items()} for message in call.messages)
         answer, error = redact(call.answer), redact(call.error)
         with self._lock:
             self.total = self.total + call.cost
             self.stages[call.stage.partition("=")[0]] += call.cost
-            if account:
-                account.cost = account.cost + call.cost
-        self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=call_context().about))
+            if context.account:
+                context.account.cost += call.cost
+        self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=context.about))
 
     @contextmanager
-    def about(self, what: str, sample_index: int = 0) -> Iterator[Account]:
-        """Calls made meanwhile in this context are kept here, are about `what`, and are charged to the account.
-
-        `sample_index`: which of several answers to the same questions is wanted.
-        """
+    def about(self, what: str) -> Iterator[Account]:
+        """Calls made meanwhile in this context are kept here, are about `what`, and are charged to the account."""
         account = Account()
-        with calling(about=what, sample_index=sample_index, record=partial(self.keep, account=account)):
+        with calling(about=what, record=self.keep, account=account):
             yield account

@@ -18,7 +18,7 @@ from ksflow.loop.events import Began, Checked, Judged, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
 from ksflow.notes.knowledge import keep_challenges
-from ksflow.protocols import Context, Evaluator, call_stage
+from ksflow.protocols import Account, Context, Evaluator, call_stage, calling
 from ksflow.records import (
     Choice,
     Cost,
@@ -41,7 +41,8 @@ Notes = tuple[Note, ...]
 
 def run_round(run: Run, begun: Round, learning: bool = False) -> None:
     """One round. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
-    with run.transcript.about(f"round {begun.name}", begun.sample) as spent:
+    spent = Account()
+    with calling(about=f"round {begun.name}", sample_index=begun.sample, account=spent):
         learnt = digest(run, begun) if learning else begun.notes
         notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
         choice = select(run, known, begun)
@@ -112,8 +113,8 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     run.tell(Began(Step.WRITE, trial))
     notes = run.initial_notes + run.lineage.notes() if notes is None else notes
     reviews: list[Review] = []
-    context = Context(check=partial(check, run), reviewed=reviews.append)
-    with run.transcript.about(trial.id) as spent:
+    context, spent = Context(check=partial(check, run), reviewed=reviews.append), Account()
+    with calling(about=trial.id, account=spent):
         try:
             with boundary("writer"):
                 choice, failed = writer_question(run.lineage.known, trial)
