@@ -6,13 +6,11 @@ that were paid for come from the model's cache. What this does not do: read outc
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ksflow import home, report
 from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
@@ -25,6 +23,7 @@ from ksflow.notes import documents, knowledge
 from ksflow.notes.documents import DocumentReader, File, Progress, Unread
 from ksflow.protocols import Digester
 from ksflow.records import Document, Material, Note, Problem, Target, schema
+from ksflow.report.words import grid
 
 _DONE = ".digested.json"
 _SHOWN = 3  # unread places that are named
@@ -63,9 +62,7 @@ def digest(words: list[str], overrides: list[str]) -> int:
 def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]:
     """The documents, with a line for each."""
 
-    def notice(text: str) -> None:
-        console.print(text, style="yellow", markup=False, soft_wrap=True)
-
+    notice = partial(report.say, console, style="yellow")
     found = []
     for file in documents.find(words, notice):
         document = documents.load(file, notice)
@@ -159,14 +156,9 @@ class _Display:
 
     def end(self) -> None:
         """List the notes of this call."""
-        if self.notes:
-            table = Table(box=SIMPLE_HEAD)
-            for title in ("note", "status", "sources"):
-                table.add_column(title, overflow="fold")
-            for note in self.notes.values():
-                more = f" and {len(note.sources) - 1} more" if len(note.sources) > 1 else ""
-                table.add_row(Text(note.title), note.status.value, Text(note.sources[0] + more))
-            self._console.print(table)
+        rows = [{"note": one.title, "status": one.status.value, "sources": _some(one)} for one in self.notes.values()]
+        if rows:
+            self._console.print(grid(self._console, rows, rows[0], rows[0]))
         self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")
 
     def _cost(self) -> str:
@@ -174,4 +166,9 @@ class _Display:
         return f"{total.tokens} tokens, {total.dollars()}"
 
     def _say(self, text: str, doubtful: bool = False) -> None:
-        self._console.print(text, style="yellow" if doubtful else None, markup=False, soft_wrap=True)
+        report.say(self._console, text, style="yellow" if doubtful else None)
+
+
+def _some(note: Note) -> str:
+    """The first of its sources, and how many there are beside."""
+    return note.sources[0] + (f" and {len(note.sources) - 1} more" if note.sources[1:] else "")

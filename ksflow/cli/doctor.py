@@ -88,10 +88,7 @@ def show(console: Console) -> int:
     if gpu.kind == "gpu" and (why := targets.torch_mismatch(gpu.march)):
         add("torch on the GPU", why)
     present = [name for name in _KEYS if os.environ.get(name)]
-    add(
-        "model keys",
-        ", ".join(present) or "none set: llm=offline works without; see --help for llm=",
-    )
+    add("model keys", ", ".join(present) or "none set: llm=offline works without; see --help for llm=")
     console.print(table)
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)

@@ -8,13 +8,13 @@ the kernel says something else, or another model is asked; `again=true` asks ane
 from dataclasses import replace
 
 from ksflow import report
-from ksflow.cli.task import opened, recorded_task, some_trials
+from ksflow.cli.task import recorded_run, recorded_task, some_trials
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary, expect_type
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import locate
 from ksflow.protocols import Explainer, calling
-from ksflow.records import Explanation, Problem, Trial
+from ksflow.records import Explanation, Trial
 from ksflow.redaction import redact
 from ksflow.source import features
 
@@ -26,10 +26,8 @@ def explain(words: list[str], overrides: list[str]) -> int:
     own, rest = keys.own_options(overrides, "again")
     again = boolean("again", own.get("again", "false"))
     cfg = compose.compose(rest)
-    problem: Problem = compose.build(cfg.problem)
     explainer: Explainer = compose.build(cfg.explainer)
-    with opened(cfg, problem.name) as lineage:
-        lineage.expect_as_recorded()
+    with recorded_run(cfg) as (problem, lineage):
         trial = _trial(lineage, "".join(words))
         assert trial.kernel
         told = features.features(trial.kernel, trial.evaluation)
@@ -47,7 +45,8 @@ def explain(words: list[str], overrides: list[str]) -> int:
                     boundary("explainer"),
                 ):
                     found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
-                found = _redacted(found)
+                said = tuple(replace(one, text=redact(one.text)) for one in found.statements)
+                found = replace(found, summary=redact(found.summary), statements=said)
                 cost = f"; {transcript.total.tokens} tokens, {transcript.total.dollars()}"
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
@@ -57,10 +56,8 @@ def explain(words: list[str], overrides: list[str]) -> int:
             lineage.explain(trial, found)
         elif not cost:
             cost = ", as kept before"
-        console = report.console()
         head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}{cost}"
-        console.print(head, markup=False, highlight=False, soft_wrap=True)
-        console.print("\n".join(report.explanation.lines(found)), markup=False, highlight=False, soft_wrap=True)
+        report.say(report.console(), head, *report.explanation.lines(found))
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
@@ -70,12 +67,6 @@ def _explained(lineage: Lineage, trial: Trial) -> int:
     """How often it was explained since its verdict: another answer than those is wanted."""
     tip = lineage.store.ref(f"refs/heads/{lineage.branch_of(trial.id)}")
     return len(lineage.store.since(tip, lineage.commit_of(trial.id))) if tip else 0
-
-
-def _redacted(found: Explanation) -> Explanation:
-    """The explanation without secrets."""
-    statements = tuple(replace(one, text=redact(one.text)) for one in found.statements)
-    return replace(found, summary=redact(found.summary), statements=statements)
 
 
 def _trial(lineage: Lineage, word: str) -> Trial:

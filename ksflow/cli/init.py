@@ -101,8 +101,7 @@ def _expect_absent(path: Path) -> None:
 def _told(console: Console, files: dict[Path, str]) -> None:
     width = max(len(str(file)) for file in files)
     console.print("written:")
-    for file, said in files.items():
-        console.print(f"  {file!s:{width}}  {said}", soft_wrap=True)
+    report.say(console, *(f"  {file!s:{width}}  {said}" for file, said in files.items()))
 
 
 def _next(console: Console, *commands: str) -> None:

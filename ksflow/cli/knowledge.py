@@ -6,6 +6,7 @@ the doubt. Shipped notes are never written: the user's folder gets a copy, which
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from ksflow import report
 from ksflow.cli import probe, verify
 from ksflow.cli.sources import Finding, Sources
 from ksflow.cli.task import recorded_task
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, counted, writing
 from ksflow.hardware.target import label
 from ksflow.lineage import Lineage
@@ -50,10 +51,12 @@ class _Command:
     """The user's own."""
     entries: tuple[StoredNote, ...]
     broken: tuple[str, ...]
+    why: str
+    """What a person says of a note."""
 
-    def say(self, text: str) -> None:
+    def say(self, *lines: str) -> None:
         """Notes are written by models: nothing in them is markup."""
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        report.say(self.console, *lines)
 
     def lineage(self) -> Lineage | None:
         """The run's."""
@@ -63,27 +66,23 @@ class _Command:
 def show_knowledge(words: list[str], overrides: list[str]) -> int:
     """`knowledge` and its commands; 1 where `check` found something that does not hold."""
     words += [item for item in overrides if not _SETTING.match(item)]  # a title with `=` in it
-    settings = [item for item in overrides if _SETTING.match(item)]
-    why = next((item.partition("=")[2].strip("\"'") for item in settings if item.startswith("note=")), "")
-    command = _command([item for item in settings if not item.startswith("note=")])
+    own, settings = keys.own_options([item for item in overrides if _SETTING.match(item)], "note")
+    command = _command(settings, own.get("note", ""))
     try:
         match words:
             case []:
                 return _list(command)
             case ["check"]:
                 return _check(command)
-            case ["show", *title] if title:
-                return _show(command, knowledge.find_note(command.entries, " ".join(title)))
-            case ["challenge", *title] if title:
-                return _challenge(command, knowledge.find_note(command.entries, " ".join(title)), why)
-            case ["uphold", *title] if title:
-                return _uphold(command, knowledge.find_note(command.entries, " ".join(title)))
+            case [("show" | "challenge" | "uphold") as verb, *title] if title:
+                entry = knowledge.find_note(command.entries, " ".join(title))
+                return {"show": _show, "challenge": _challenge, "uphold": _uphold}[verb](command, entry)
         raise ConfigError(f"no command 'knowledge {' '.join(words)}'; commands: {_USAGE}")
     finally:
         command.sources.close()
 
 
-def _command(overrides: list[str]) -> _Command:
+def _command(overrides: list[str], why: str) -> _Command:
     """Every note that is known here; of a target or a problem, where one is named."""
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
@@ -100,7 +99,7 @@ def _command(overrides: list[str]) -> _Command:
     if "problem" in named:
         entries = tuple(e for e in entries if not e.note.problems or problem.name in e.note.problems)
     folder = knowledge.user_folder(options.get("lineage", knowledge.LINEAGE))
-    return _Command(report.console(), cfg, problem, sources, folder, entries, broken)
+    return _Command(report.console(), cfg, problem, sources, folder, entries, broken, why)
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ def _list(command: _Command) -> int:
     doubted = sum(bool(entry.note.challenge) for entry in command.entries)
     count = counted(len(command.entries), "note")
     command.say(f"{count}, {doubted} challenged; your own are kept in {command.folder}")
-    _name_broken(command)
+    command.say(*(f"not read: {line}" for line in command.broken))
     return 0
 
 
@@ -135,9 +134,7 @@ def _show(command: _Command, entry: StoredNote) -> int:
     for at, (source, quote) in enumerate(zip(note.sources, quotes, strict=True), 1):
         command.say(f"[{at}] {source}{f': {quote!r}' if quote else ''}")
     lists = {"targets": note.targets, "problems": note.problems, "stands for": note.closes}
-    for name, values in lists.items():
-        if values:
-            command.say(f"{name}: {', '.join(values)}")
+    command.say(*(f"{name}: {', '.join(values)}" for name, values in lists.items() if values))
     return 0
 
 
@@ -147,11 +144,10 @@ def _check(command: _Command) -> int:
     What ships comes without the documents; saying so for each of its sources would hide the rest.
     """
     _expect(command)
-    counts = dict.fromkeys(_MARKS, 0)
+    counts: Counter[bool | None] = Counter()
     for entry in command.entries:
         findings = command.sources.of(entry)
-        for found in findings:
-            counts[found.holds] += 1
+        counts.update(found.holds for found in findings)
         told = [found for found in findings if found.holds is False or (found.holds is None and not entry.shipped)]
         if told:
             command.say(f"{entry.note.title} ({entry.where})")
@@ -160,7 +156,7 @@ def _check(command: _Command) -> int:
         f"{counted(len(command.entries), 'note')}; sources that hold: {counts[True]}, that do not: {counts[False]}, "
         f"of which it cannot be told here: {counts[None]}"
     )
-    _name_broken(command)
+    command.say(*(f"not read: {line}" for line in command.broken))
     return 1 if counts[False] or command.broken else 0
 
 
@@ -174,14 +170,14 @@ def _expect(command: _Command) -> None:
 # -- doubting --------------------------------------------------------------------------------------
 
 
-def _challenge(command: _Command, entry: StoredNote, why: str) -> int:
+def _challenge(command: _Command, entry: StoredNote) -> int:
     """Show what the sources say; keep the doubt; have a probe settle it where one can."""
     _expect(command)
     note = entry.note
     command.say(f"{note.title} ({_trust(note)}; {entry.where})")
     findings = command.sources.of(entry)
     _tell(command, findings, around=True)
-    reason = _WAS.sub("", " ".join(why.split()) or note.challenge or "a person doubts it")
+    reason = _WAS.sub("", " ".join(command.why.split()) or note.challenge or "a person doubts it")
     lost = not any(found.holds for found in findings) and note.status is not Status.REFUTED
     was = _former(note)
     status = Status.ASSUMED if lost else was
@@ -267,8 +263,3 @@ def _tell(command: _Command, findings: Iterable[Finding], around: bool = False) 
         command.say(f"  {_MARKS[found.holds]}: {found.source}: {found.said}")
         if around and found.context:
             command.say(f"      {found.context}")
-
-
-def _name_broken(command: _Command) -> None:
-    for line in command.broken:
-        command.say(f"not read: {line}")

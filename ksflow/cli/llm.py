@@ -29,14 +29,15 @@ def llm(words: list[str], overrides: list[str]) -> int:
     console, code = report.console(), 0
     for model in models:
         if why := _NOBODY.get(type(model.engine).__name__):
-            console.print(f"{model.model}: {why}", markup=False, soft_wrap=True)
+            report.say(console, f"{model.model}: {why}")
             continue
         try:
             found = probe_call.ask(model)
         except StageError as error:
             raise ConfigError(f"{error.reason}; `ksflow doctor` says which keys are set") from error
-        for line in (*_told(found.call), _form(found.trouble)):
-            console.print(line, markup=False, soft_wrap=True)
+        right = "right: stages can read its answers"
+        wrong = f"wrong: {found.trouble}; another model, or a larger model.max_tokens, may do better"
+        report.say(console, *_told(found.call), f"form: {wrong if found.trouble else right}")
         code = 1 if found.trouble else code
     return code
 
@@ -53,9 +54,3 @@ def _told(call: Call) -> tuple[str, ...]:
         f"answer: in {call.cost.wall_s:.1f} s; tokens: {tokens}",
         f"cost: {cost}",
     )
-
-
-def _form(trouble: str) -> str:
-    if not trouble:
-        return "form: right: stages can read its answers"
-    return f"form: wrong: {trouble}; another model, or a larger model.max_tokens, may do better"

@@ -14,9 +14,9 @@ import textwrap
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,13 +30,12 @@ from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.loop.assistant import Assistant, Ticket
 from ksflow.loop.run import Run, Stages
-from ksflow.loop.schedule import Schedule
 from ksflow.loop.startup import no_other, place
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
 from ksflow.protocols import Evaluator
-from ksflow.records import Experiment, Kernel, Origin, Trial
+from ksflow.records import Experiment, Json, Kernel, Origin, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
@@ -110,19 +109,16 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     evaluate = compose.evaluator(cfg)
     opened: Callable[..., Lineage] = partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
     lineage = opened()
-    schedule: Schedule = compose.build(cfg.loop)
     target = compose.build(cfg.target)
     run = Run(
         problem,
         lineage,
         Stages(_nobody, _nobody, _nobody, evaluate, _nobody),
-        schedule,
+        compose.build(cfg.loop),
         initial_notes=tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
     )
     assistant = Assistant(
-        run,
-        problem.seeds,
-        profiler=partial(_profiling, cfg) if target.kind == "gpu" and evaluate.profiles else None,
+        run, problem.seeds, profiler=partial(_profiling, cfg) if target.kind == "gpu" and evaluate.profiles else None
     )
     folder = lineage.store.path.parent
     try:
@@ -171,22 +167,14 @@ class _Tools:
     def __init__(
         self, assistant: Assistant, inbox: Inbox, opened: Callable[[], Lineage], folder: Path, target: Any
     ) -> None:
-        self._assistant, self._inbox, self._opened, self._folder, self._target = (
-            assistant,
-            inbox,
-            opened,
-            folder,
-            target,
-        )
-        self._run, self._lineage = assistant.run, assistant.run.lineage
+        self._assistant, self._run, self._lineage = assistant, assistant.run, assistant.run.lineage
+        self._inbox, self._opened, self._folder, self._target = inbox, opened, folder, target
 
     def all(self) -> list[Callable[..., str]]:
         """Every tool; what a user of the command line would read as an error is one for the client, too."""
         from mcp.server.mcpserver.exceptions import ToolError
 
         def guarded(tool: Callable[..., str]) -> Callable[..., str]:
-            from functools import wraps
-
             @wraps(tool)
             def call(*args: Any, **kwargs: Any) -> str:
                 try:
@@ -247,10 +235,9 @@ class _Tools:
 
     def knowledge_read(self, title: Annotated[str, Field(max_length=300)]) -> str:
         """One note by its title, with its sources."""
-        found = [note for note in self._notes() if note.title == title]
-        if not found:
+        note = next((note for note in self._notes() if note.title == title), None)
+        if note is None:
             raise ConfigError(f"no note has the title {title[:80]!r}; knowledge_search lists titles")
-        note = found[0]
         return f"{note.title} ({note.status.value})\n\n{note.text}\n\nSources: {'; '.join(note.sources) or 'none'}"
 
     def plan(
@@ -326,11 +313,8 @@ class _Tools:
 
     def report(self, html: bool = False) -> str:
         """The run so far as Markdown; html: also as a page, in the run's own folder."""
-        lineage = self._opened()
-        try:
+        with closing(self._opened()) as lineage:
             facts = run_facts(lineage, self._run.problem)
-        finally:
-            lineage.close()
         text = as_markdown({**facts, "held_out": ""})  # no model is to read of those shapes
         if not html:
             return text
@@ -366,8 +350,8 @@ class _Tools:
         place = self._folder / "best" / self._run.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
+        assert best.evaluation
         said = claimed.claim if claimed else ""
-        assert best.evaluation is not None
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
         written = write_best(place, self._run.problem, self._target, shown, commit, said)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
@@ -380,14 +364,8 @@ def _kernel(language: str, files: dict[str, str], said: str = "") -> Kernel:
         raise ConfigError(str(error)) from error
 
 
-def _row(trial: Trial) -> dict[str, Any]:
-    what = trial.experiment.description if trial.experiment else trial.name
-    row: dict[str, Any] = {
-        "id": trial.id,
-        "parents": trial.parents,
-        "verdict": trial.verdict,
-        "score_us": trial.score_us,
-    }
+def _row(trial: Trial) -> Json:
+    row: Json = {"id": trial.id, "parents": trial.parents, "verdict": trial.verdict, "score_us": trial.score_us}
     if trial.evaluation and not trial.evaluation.accepted:
         row["why"] = textwrap.shorten(without_paths(without_answers(trial.evaluation).reason), 200)
-    return {**row, "what": textwrap.shorten(what, 200), "seed": trial.origin is Origin.SEED}
+    return {**row, "what": textwrap.shorten(trial.idea, 200), "seed": trial.origin is Origin.SEED}

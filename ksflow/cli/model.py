@@ -13,13 +13,12 @@ from rich.text import Text
 from ksflow import report
 from ksflow.cli import usage
 from ksflow.cli.named import resolved
-from ksflow.cli.task import opened
+from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, LineageError, boolean
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
 from ksflow.model.package import Candidate, region_of, winner, write_package
-from ksflow.protocols import Evaluator
 from ksflow.records import Json
 from ksflow.report import proof as words_of_proof
 
@@ -66,19 +65,15 @@ def _profile(file: Path, overrides: list[str]) -> int:
             written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser(), table))
     _show(table)
     for folder in written:
-        console.print(
-            f"written to {folder}: python -m ksflow problem={folder if folder.is_absolute() else f'./{folder}'}",
-            markup=False,
-            soft_wrap=True,
-        )
+        typed = folder if folder.is_absolute() else f"./{folder}"
+        report.say(console, f"written to {folder}: python -m ksflow problem={typed}")
     return 0
 
 
 def _show(table: Json) -> None:
     """Print the regions that take most, and what the whole could gain by each."""
     console = report.console()
-    for line in (table["title"], *table["remarks"]):
-        console.print(line, markup=False, soft_wrap=True)
+    report.say(console, table["title"], *table["remarks"])
     heads, *rows = table["rows"]
     shown = Table(*heads, box=SIMPLE_HEAD)
     for number, modules, *figures in rows:
@@ -97,7 +92,7 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     found = [rest] if given else [resolved("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
     evaluate = compose.evaluator(compose.compose(found[0]))
     try:
-        candidates = [_candidate(one, evaluate) for one in found]
+        candidates = [_candidate(one) for one in found]
         if len({one.name for one in candidates}) < len(candidates):
             raise ConfigError("two of these runs are of one problem: name the better one")
         stem = Path(region_of(candidates[0].problem)["model"]).stem
@@ -106,22 +101,18 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     finally:
         judging.close(evaluate)
     console = report.console()
-    for line in said:
-        console.print(line, markup=False, soft_wrap=True)
+    report.say(console, *said)
     console.print(f"written to {folder}: `import {folder.name}; {folder.name}.install(model)`", soft_wrap=True)
     return 0
 
 
-def _candidate(overrides: list[str], evaluate: Evaluator) -> Candidate:
+def _candidate(overrides: list[str]) -> Candidate:
     """A run's winner, as it is on record."""
     cfg = compose.compose(overrides)
-    problem = compose.problem(cfg)
-    region_of(problem)
-    with opened(cfg, problem.name) as lineage:
-        lineage.expect_as_recorded()
+    with recorded_run(cfg) as (problem, lineage):
+        region_of(problem)
         trial, ratios = winner(lineage.known, problem)
-        place = lineage.store.path.resolve()
-        commit = lineage.commit_of(trial.id)
+        place, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
         return Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
 
 
@@ -142,5 +133,5 @@ def _prove(folder: Path, overrides: list[str]) -> int:
             with closing(Lineage(record["lineage"], record["problem"], record["run"], create=False)) as lineage:
                 lineage.record_proof(found)
         except (ConfigError, LineageError) as error:
-            console.print(f"not on record: {error}", markup=False, soft_wrap=True)
+            report.say(console, f"not on record: {error}")
     return 0 if len(found.ways) == 2 and all(way.alike for way in found.ways) else 1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, KsflowError, suggest
+from ksflow.errors import ConfigError, LineageError, suggest
 from ksflow.home import plain_or_quoted
 from ksflow.lineage import Lineage
 
@@ -33,8 +33,7 @@ def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
     """
 
     def named(words: list[str], overrides: list[str]) -> int:
-        problem = next((word for word in overrides if word.startswith(("problem=", "problem."))), "")
-        if not problem:
+        if not any(word.startswith(("problem=", "problem.")) for word in overrides):
             words, overrides = resolved(verb, words, overrides, kernels)
         return command(words, overrides)
 
@@ -44,15 +43,13 @@ def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
 def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
     """A command's words without a run's name, and its configuration with what that names. ConfigError for none."""
     cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
-    wanted = next((word.partition("=")[2] for word in overrides if word.startswith("run=")), "")
+    wanted = keys.own_options(overrides, "run")[0].get("run", "")
     try:
         with opened(cfg, "any", "main") as lineage:
             runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
             found = _find(lineage, runs, words, kernels)
-    except ConfigError:
-        raise
-    except KsflowError:  # no lineage is there: the command says so
-        return words, overrides
+    except LineageError:  # none is there: the command says so
+        found = None
     if found is None:
         return words, overrides
     (problem, run), several, words = found
@@ -81,7 +78,7 @@ def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], k
             return _Found(main, 1, rest) if main in among else _Found(newest(among), len(among), rest)
     if words and _COMMIT.fullmatch(words[0]):  # which says itself whose it is
         return None
-    if len(words) > kernels and not begin and words[0] not in _SUBCOMMANDS:
+    if len(words) > kernels and not begin:
         known = [*dict.fromkeys(run[0] for run in runs), *map("/".join, runs)]
         raise ConfigError(f"no run {words[0]!r} in {lineage.store.path}; {suggest(words[0], known)}")
     return _Found(newest(runs), len(runs), words) if runs else None
@@ -91,7 +88,7 @@ def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
     """What a user would type to name the problem of a run that was made so."""
     given = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
     words = [word for word in given if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
-    value = next((word.partition("=")[2] for word in words if word.startswith("problem=")), "")
+    value = keys.own_options(words, "problem")[0].get("problem", "")
     place = str(recorded.get("place") or "")
     if value and Path(value, "problem.yaml").is_file():
         return words

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ksflow import home, report
 from ksflow.cli.task import recorded_task
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, suggest, writing
 from ksflow.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
@@ -58,21 +58,21 @@ class Answer:
 
 def probe(words: list[str], overrides: list[str]) -> int:
     """`probe [NAME ...] [again=true]`: 0, or 1 where a program failed."""
-    asked_again = [word for word in overrides if word.startswith("again=")]
-    if unknown := [word for word in asked_again if word.lower() not in ("again=true", "again=false")]:
-        raise ConfigError(f"{unknown[0]}; valid: again=true, again=false")
-    again = any(word.lower() == "again=true" for word in asked_again)
-    cfg = compose.compose([word for word in overrides if not word.startswith("again=")])
+    own, rest = keys.own_options(overrides, "again")
+    again = own.get("again", "false").lower()
+    if again not in ("true", "false"):
+        raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
+    cfg = compose.compose(rest)
     target: Target = compose.build(cfg.target)
     fit = tuple(one for one in probes.ready() if one.kernel.language == probes.language(target))
     for name in words:
-        if not any(one.name == name for one in probes.ready()):
+        if name not in [one.name for one in probes.ready()]:
             raise ConfigError(f"no probe {name}; {suggest(name, [one.name for one in fit])}")
     chosen = tuple(one for one in probes.ready() if one.name in words) if words else fit
     prober: Prober = compose.build(cfg.prober)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
-    answers = [_told(console, answer) for answer in ask(chosen, prober.bench, folder, again)]
+    answers = [_told(console, answer) for answer in ask(chosen, prober.bench, folder, again == "true")]
     if prober.most:
         problem: Problem = compose.build(cfg.problem)
         notes: tuple[Note, ...] = compose.build(cfg.knowledge)(target=target, problem=problem.name)
@@ -80,7 +80,7 @@ def probe(words: list[str], overrides: list[str]) -> int:
             answers += [_told(console, answer) for answer in ask_own(prober, problem, notes, folder)]
     counts = {state: sum(answer.state == state for answer in answers) for state in ("measured", "known", "failed")}
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    console.print(f"{said}; notes are in {folder}", markup=False, soft_wrap=True)
+    report.say(console, f"{said}; notes are in {folder}")
     return 1 if counts["failed"] else 0
 
 
@@ -103,7 +103,7 @@ def ask_own(prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: P
         try:
             answer = _ask_prober(prober, problem, tuple(known.values()), folder)
         except (StageError, BudgetError) as error:
-            report.console(stderr=True).print(f"no further question: {error}", markup=False, soft_wrap=True)
+            report.say(report.console(stderr=True), f"no further question: {error}")
             return
         if answer is None:
             return
@@ -176,5 +176,5 @@ def _measured(folder: Path) -> dict[str, Note]:
 
 
 def _told(console: Console, answer: Answer) -> Answer:
-    console.print(f"{answer.probe.name:16} {answer.state:9} {answer.line}", markup=False, soft_wrap=True)
+    report.say(console, f"{answer.probe.name:16} {answer.state:9} {answer.line}")
     return answer

@@ -7,12 +7,9 @@ selection on record. Notes that `inherit=` would bring are not among those shown
 
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from ksflow import report
 from ksflow.cli import usage
-from ksflow.cli.task import opened
+from ksflow.cli.task import named_trial, recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, boundary
 from ksflow.lineage import Lineage
@@ -21,6 +18,7 @@ from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
 from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Selector, call_stage
 from ksflow.records import Choice, Material, Note, Population, Problem, Trial
+from ksflow.report.words import table
 
 
 def prompt(words: list[str], overrides: list[str]) -> int:
@@ -33,9 +31,7 @@ def prompt(words: list[str], overrides: list[str]) -> int:
     given = ["sections=true" if word == "--sections" else word for word in overrides]
     own, rest = keys.own_options(given, "sections")
     cfg = compose.without_keys(compose.compose(rest))
-    problem = compose.problem(cfg)
-    with opened(cfg, problem.name) as lineage:
-        lineage.expect_as_recorded()
+    with recorded_run(cfg) as (problem, lineage):
         if not lineage.population().ranked:
             raise ConfigError(f"{problem.name}/{cfg.run} has no accepted kernel to go on from; runs: {lineage.runs()}")
         asked = Asker(cfg, problem, lineage).ask(words[0], "".join(words[1:]))
@@ -44,14 +40,13 @@ def prompt(words: list[str], overrides: list[str]) -> int:
         if not boolean("sections", own.get("sections", "false")):
             for message in asked.messages:
                 console.print(f"----- {message['role']} -----", style="bold")
-                console.print(str(message["content"]), markup=False, soft_wrap=True)
-        table = Table("section", "kind", "tokens", box=SIMPLE_HEAD, title=f"{asked.label} {asked.model}")
-        table.columns[2].justify = "right"
-        for name, kind, tokens in asked.sections:
-            table.add_row(name, kind, str(tokens))
-        table.add_section()
-        table.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
-        console.print(table)
+                report.say(console, str(message["content"]))
+        rows = [(name, kind, str(tokens)) for name, kind, tokens in asked.sections]
+        told = table(("section", "kind", "tokens"), rows, title=f"{asked.label} {asked.model}")
+        told.columns[2].justify = "right"
+        told.add_section()
+        told.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
+        console.print(told)
     return 0
 
 
@@ -111,7 +106,7 @@ class Asker:
     def _experiment(self, id: str) -> Trial:
         """The trial that is named, or the newest experiment."""
         trials = {trial.id: trial for trial in self._lineage.all_trials()}
-        named = [trials[usage.trial_id(id, trials)]] if id else list(trials.values())
+        named = [named_trial(id, trials)] if id else list(trials.values())
         tried = [trial for trial in named if trial.experiment]
         if not tried:
             what = f"{named[0].id} is no experiment" if id else "the run has no experiment yet"

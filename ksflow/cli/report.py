@@ -15,7 +15,7 @@ from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, writing
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
-from ksflow.report import console
+from ksflow.report import console, say
 from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png
 
 _FORMATS = ("html", "md", "png")
@@ -37,7 +37,7 @@ def report(words: list[str], overrides: list[str]) -> int:
     with writing(path, "choose another place with out=FILE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         home.write(path, as_png(data) if kind == "png" else data)
-    console().print(f"written to {path}", markup=False, soft_wrap=True)
+    say(console(), f"written to {path}")
     return 0
 
 

@@ -1,14 +1,13 @@
 """The verb `runs`: every run that a lineage has, a line each."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from ksflow import report
 from ksflow.cli.task import opened
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import ConfigError
-from ksflow.records import Origin, Trial
+from ksflow.records import Origin
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import grid, us
 
@@ -23,59 +22,37 @@ def runs(words: list[str], overrides: list[str]) -> int:
     if words:
         raise ConfigError(f"runs takes key=value, such as problem=softmax, not {words[0]!r}")
     cfg = compose.compose(overrides)
-    wanted = next((word.partition("=")[2] for word in overrides if word.startswith("problem=")), "").strip("/")
+    wanted = keys.own_options(overrides, "problem")[0].get("problem", "").strip("/")
     with opened(cfg, "any", "main") as lineage:
         names = [name for name in lineage.store.runs() if wanted.rpartition("/")[2] in ("", name[0])]
     if not names:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
-    rows = sorted((_row(cfg, *name) for name in names), key=lambda row: row.when, reverse=True)
+    rows = [cells for _, cells in sorted((_row(cfg, *name) for name in names), key=lambda row: -row[0])]
     console = report.console()
-    cells = [row.cells for row in rows]
-    console.print(grid(console, cells, _WORDS, ("run",), _DISPENSABLE, 12))
-    console.print(
-        f"python -m ksflow lineage {rows[0].cells['run']} (or report, watch, verify ... ID) shows one; a run goes on "
-        "with the command that it was begun with",
-        soft_wrap=True,
-    )
+    console.print(grid(console, rows, _WORDS, ("run",), _DISPENSABLE, 12))
+    shows = f"python -m ksflow lineage {rows[0]['run']} (or report, watch, verify ... ID) shows one"
+    report.say(console, f"{shows}; a run goes on with the command that it was begun with")
     return 0
 
 
-@dataclass(frozen=True)
-class _Row:
-    cells: dict[str, str]
-    when: int
-
-
-def _row(cfg: Any, problem: str, run: str) -> _Row:
+def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
+    """When it was touched last, and its cells by their columns."""
     with opened(cfg, problem, run) as lineage:
         lineage.expect_as_recorded()
         known, total = lineage.population(), lineage.spent()
         left, working = lineage.undone()
         when = max(map(lineage.store.newest, lineage.prefixes))
     best, claimed = known.best, headline(known, known_baselines(known))
-    everything = (*known.stale, *known.trials)
-    cells = {
+    ago = time.time() - when
+    everything, held = (*known.stale, *known.trials), best.held_out if best else None
+    return when, {
         "run": f"{problem}/{run}",
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
         "best µs": us(best.score_us) if best and best.score_us else "-",
         "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
-        "held out": _held_out(best),
+        "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
         "cost": total.dollars() if total.calls else "",
-        "touched": _ago(time.time() - when),
+        "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
-    return _Row(cells, when)
-
-
-def _held_out(best: Trial | None) -> str:
-    """On how many shapes that models are not shown the winner is right."""
-    held = best.held_out if best else None
-    return f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else ""
-
-
-def _ago(seconds: float) -> str:
-    for size, unit in _UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return "just now"

@@ -35,6 +35,6 @@ def skill(words: list[str], overrides: list[str]) -> int:
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
-        console.print(f"written: {file}", markup=False, soft_wrap=True)
-    console.print(f"the server: {_ADD[words[1]]}", markup=False, soft_wrap=True)
+        report.say(console, f"written: {file}")
+    report.say(console, f"the server: {_ADD[words[1]]}")
     return 0

@@ -108,9 +108,8 @@ class Sources:
         if found["commit"] and was is None:
             return Finding(source, False, f"commit {found['commit']} is not on branch {lineage.branch_of(trial.id)}")
         holds, said = _compared(was or trial, trial, cited=bool(found["commit"]))
-        what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
-        why = trial.evaluation.reason if trial.evaluation else ""
-        return Finding(source, holds, said, " ".join(f"{what} {why}".split())[: 2 * _AROUND])
+        about = f"{trial.idea or trial.origin.value} {trial.evaluation.reason if trial.evaluation else ''}"
+        return Finding(source, holds, said, " ".join(about.split())[: 2 * _AROUND])
 
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:

@@ -1,6 +1,6 @@
 """What commands that are no run share: a lineage to read, and model calls on record within the budgets of `loop`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from omegaconf import DictConfig
@@ -24,12 +24,30 @@ def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -
         lineage.close()
 
 
+@contextmanager
+def recorded_run(cfg: DictConfig) -> Iterator[tuple[Problem, Lineage]]:
+    """The configured problem and its run, for looking: verdicts as recorded, whatever machine this is."""
+    problem = compose.problem(cfg)
+    with opened(cfg, problem.name) as lineage:
+        lineage.expect_as_recorded()
+        yield problem, lineage
+
+
 def some_trials(lineage: Lineage) -> dict[str, Trial]:
     """Its trials by their ids. ConfigError where there is none."""
     if trials := {trial.id: trial for trial in lineage.all_trials()}:
         return trials
     where = f"problem={lineage.problem} run={lineage.run} in {lineage.store.path}"
     raise ConfigError(f"no trial of {where}; runs: {lineage.runs()}")
+
+
+def named_trial(word: str, trials: Mapping[str, Trial]) -> Trial:
+    """The trial that a person means: 27 is 00027. ConfigError where there is none."""
+    name = f"{word:0>5}" if word.isdigit() else word
+    if name not in trials:
+        known = f"there are {min(trials)} to {max(trials)}" if trials else "there is none yet"
+        raise ConfigError(f"no trial {name}; {known}")
+    return trials[name]
 
 
 @contextmanager

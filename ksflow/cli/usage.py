@@ -1,7 +1,7 @@
 """The pages that `--help` and `COMMAND --help` print. Imports nothing heavy: help is there at once."""
 
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
@@ -40,12 +40,3 @@ def expect_word(command: str, words: Sequence[str], valid: Sequence[str]) -> Non
     if words and words[0] not in valid:
         names = [f"{command} {word}" for word in valid]
         raise ConfigError(f"no command '{command} {words[0]}'; {suggest(f'{command} {words[0]}', names)}")
-
-
-def trial_id(word: str, trials: Collection[str]) -> str:
-    """The id that a person means: 27 is 00027. ConfigError where there is no such trial."""
-    name = f"{word:0>5}" if word.isdigit() else word
-    if name not in trials:
-        known = f"there are {min(trials)} to {max(trials)}" if trials else "there is none yet"
-        raise ConfigError(f"no trial {name}; {known}")
-    return name

@@ -15,7 +15,7 @@ from rich.console import Console
 from ksflow import home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
-from ksflow.cli.task import opened, some_trials
+from ksflow.cli.task import named_trial, recorded_run, some_trials
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
@@ -33,10 +33,9 @@ from ksflow.loop.startup import no_other, place
 from ksflow.problem import licences
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
-from ksflow.records import Json, Population, Problem, Seed, Trial
+from ksflow.records import Json, Problem, Seed
 from ksflow.redaction import redact
-from ksflow.report import scores
-from ksflow.report.headline import headline
+from ksflow.report.headline import headline, of_outcome
 
 
 def run(words: list[str], overrides: list[str]) -> int:
@@ -78,11 +77,9 @@ def search(cfg: DictConfig) -> Outcome:
     try:
         no_other(problem, lineage)
         start = _warm_start(cfg, problem, evaluate)
-        for line in start.said:
-            console.print(line, style="yellow", markup=False, soft_wrap=True)
+        report.say(console, *start.said, style="yellow")
         show = report.Display(console)
-        tracking = _tracking(tracker, cfg, problem, lineage, console)
-
+        tracking = _tracking(tracker, cfg, problem, lineage, console) if tracker else None
         notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
         select, design, write = (compose.build(cfg[name]) for name in ("selector", "designer", "writer"))
         run = Run(
@@ -100,7 +97,8 @@ def search(cfg: DictConfig) -> Outcome:
                 settings = compose.settings(cfg, place(problem))
                 outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings)
             _finish(cfg, console, outcome, run)
-            summary = _summarise(folder, outcome, run)
+            summary = report.summary(outcome, problem, lineage)
+            home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
             _finish_tracking(tracking, folder, outcome, run, summary)
         if run.interrupted:
@@ -111,32 +109,17 @@ def search(cfg: DictConfig) -> Outcome:
     return outcome
 
 
-def _summarise(folder: Path, outcome: Outcome, run: Run) -> Json:
-    """What a sweep or a suite reads of a run that has ended."""
-    summary = {
-        **report.summary(outcome, run.problem, run.lineage),
-        "figures": scores.figures(outcome.population, run.problem),
-    }
-    home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
-    return summary
-
-
 def _tracking(
-    tracker: Tracker | None, cfg: DictConfig, problem: Problem, lineage: Lineage, console: Console
-) -> report.Tracking | None:
-    """What tells the tracker of the run; None where there is no tracker."""
-    if tracker is None:
-        return None
+    tracker: Tracker, cfg: DictConfig, problem: Problem, lineage: Lineage, console: Console
+) -> report.Tracking:
+    """What tells the tracker of the run."""
     known = {name: redact(value) for name, value in compose.parameters(cfg).items()}
     group = compose.sweep_name()
-
-    def describe() -> TrackedRun:
-        return TrackedRun(problem.name, lineage.run, lineage.identity, group, known)
-
-    def warn(text: str) -> None:
-        console.print(text, style="yellow", markup=False, soft_wrap=True)
-
-    return report.Tracking(tracker, describe, warn)
+    return report.Tracking(
+        tracker,
+        lambda: TrackedRun(problem.name, lineage.run, lineage.identity, group, known),
+        partial(report.say, console, style="yellow"),
+    )
 
 
 def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, run: Run, summary: Json) -> None:
@@ -172,36 +155,23 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
 
 
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> None:
-    problem, lineage = run.problem, run.lineage
+    problem, lineage, best = run.problem, run.lineage, outcome.best
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
-    lineage.store.point_head(lineage.branch_of(outcome.best.id))
-    folder = _best_folder(lineage)
-    commit = lineage.commit_of(outcome.best.id)
-    target = compose.build(cfg.target)
-    said = headline(outcome.population, outcome.baselines)
-    module = write_best(folder, problem, target, outcome.best, commit, said.claim if said else "")
+    lineage.store.point_head(lineage.branch_of(best.id))
+    folder, target, claimed = _best_folder(lineage), compose.build(cfg.target), of_outcome(outcome)
+    module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.claim)
     console.print(f"written to {module}")
     reference = next(iter(outcome.baselines), None)
-    handed_over = hand_over(
-        folder / "handover", problem, target, outcome.best, run.stages.evaluate, reference, said.claim if said else ""
-    )
-    lines = [*map(str, handed_over.files), *handed_over.said]
+    handed_over = hand_over(folder / "handover", problem, target, best, run.stages.evaluate, reference, claimed.claim)
+    report.say(console, *map(str, handed_over.files), *handed_over.said)
     if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-        best, judged = outcome.best, lineage.judged_at([outcome.best.id])[outcome.best.id]
+        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
         licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
-        standing = Standing(
-            said.claim if said else "",
-            said.held_out if said else "",
-            time.strftime("%Y-%m-%d", time.gmtime(judged)),
-            licence,
-            licences.on_the_hub([licence]),
-        )
+        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
         any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
         modules = [*any_size, *handed_over.files]
         hub = folder / "handover" / "hub"
-        lines.append(write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -231,45 +201,32 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     usage.expect_word("lineage", words, ("show", "diff"))
     options, rest = keys.own_options(overrides, "details")
     details = boolean("details", options.get("details", "false"))
-    cfg = compose.compose(rest)
-    found: Problem = compose.build(cfg.problem)
-    with opened(cfg, found.name) as tree:
-        tree.expect_as_recorded()
+    with recorded_run(compose.compose(rest)) as (found, tree):
         trials = some_trials(tree)
         console = report.console()
         match words:
             case []:
                 claimed = headline(tree.known, report.known_baselines(tree.known, found.seeds))
                 report.show_tree(console, trials.values(), claimed, tree.approvals())
-                said = (str(claimed), claimed.start, claimed.held_out) if claimed else ()
-                console.print("\n".join(filter(None, (*said, _held(tree.known)))), markup=False, soft_wrap=True)
+                judged = next((one.evaluation for one in reversed(tree.known.trials) if one.evaluation), None)
+                told = [str(claimed), claimed.start, claimed.held_out] if claimed else []
+                told += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
+                report.say(console, *filter(None, told))
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:
-                trial = _trial(trials, name)
-                about = {
-                    "branch": f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}",
-                    "approval": tree.approvals().get(trial.id),
-                }
+                trial = named_trial(name, trials)
+                branch = f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}"
+                about = {"branch": branch, "approval": tree.approvals().get(trial.id)}
                 with report.paged(console):
                     report.show_trial(console, trial, trials, about, tree.explanation(trial.id), details)
             case ["diff", first, second]:
-                changes = tree.diff(_trial(trials, first).id, _trial(trials, second).id)
+                changes = tree.diff(named_trial(first, trials).id, named_trial(second, trials).id)
                 with report.paged(console):
                     report.show_source(console, changes, "diff")
             case _:
                 raise ConfigError(f"valid: lineage, lineage show ID, lineage diff A B; not lineage {' '.join(words)}")
     return 0
-
-
-def _held(known: Population) -> str:
-    """What the newest verdicts of a run hold for."""
-    judged = [trial.evaluation for trial in known.trials if trial.evaluation]
-    return f"judged by {judged[-1].judge or 'an unknown judge'} on {judged[-1].target}" if judged else ""
-
-
-def _trial(trials: dict[str, Trial], name: str) -> Trial:
-    return trials[usage.trial_id(name, trials)]
 
 
 def examine(words: list[str], overrides: list[str]) -> int:

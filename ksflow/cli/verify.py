@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ksflow import report
 from ksflow.cli.task import opened
@@ -23,6 +20,7 @@ from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
+from ksflow.report.words import table
 
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
@@ -80,14 +78,12 @@ def _said(console: Console, tried: list[comparison.Agreement]) -> int:
     """Print what became of the record; the exit code. What could not be told once is not refuted."""
     found = next((each for each in tried if each.holds), None)
     found = found or next((each for each in tried if each.holds is None), tried[-1])
-    table = Table("", "on record", "now", "", box=SIMPLE_HEAD)
-    for row in found.rows:
-        table.add_row(*map(Text, (row.what, row.then, row.now, row.word)))
-    console.print(table)
+    rows = [(row.what, row.then, row.now, row.word) for row in found.rows]
+    console.print(table(("", "on record", "now", ""), rows))
     word = {None: f"not verified ({found.why})", True: "holds", False: "DOES NOT HOLD"}[found.holds]
     note = f": {found.why}" if found.holds is not None and found.why else ""
     times = f", in {len(tried)} judgements" if len(tried) > 1 and found.holds is False else ""
-    console.print(f"{word}{times}{note}", markup=False, soft_wrap=True)
+    report.say(console, f"{word}{times}{note}")
     return {None: 3, True: 0, False: 1}[found.holds]
 
 
@@ -104,7 +100,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
     console = report.console()
-    console.print(f"{place.branch}  commit {approval.commit}\n{approval}", markup=False, soft_wrap=True)
+    report.say(console, f"{place.branch}  commit {approval.commit}\n{approval}")
     return 0
 
 
@@ -161,12 +157,8 @@ def _cached_or_judged(
         return found.evaluation.with_evidence(cached=Cached(source=found.source, date=found.date))
     if kept and not found and (old := kept.outdated(kernel, problem.name, key)):
         was = old.evaluation
-        console.print(
-            f"judged before by {was.judge} on {old.date[:10]} ({was.verdict.value}): stale, "
-            f"another {key.changed(was)} now",
-            markup=False,
-            soft_wrap=True,
-        )
+        before = f"judged before by {was.judge} on {old.date[:10]} ({was.verdict.value})"
+        report.say(console, f"{before}: stale, another {key.changed(was)} now")
     evaluation = _judged(kernel.digest, problem, judge, kernel, baselines)
     if kept:
         kept.keep(kernel, problem.name, "evaluate", evaluation)
@@ -177,7 +169,7 @@ def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, again
     beside = f" beside {', '.join(trial.name or trial.id for trial in against)}" if against else ""
     console = report.console(stderr=True)
     if not console.is_terminal:
-        console.print(f"judging {what}{beside}", markup=False, soft_wrap=True)
+        report.say(console, f"judging {what}{beside}")
         return judging.verdict(problem, judge, kernel, against)
     with console.status(f"judging {what}{beside}"):
         return judging.verdict(problem, judge, kernel, against)

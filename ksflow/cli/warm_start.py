@@ -9,6 +9,7 @@ What this does not do: translate a kernel into another language.
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -64,15 +65,12 @@ def warm_start(
     source, branch, wanted = ([problem.name, *parts, ""] if len(parts) == 1 else [*parts, ""])[:3]
     if (source, branch) == (problem.name, run):
         raise ConfigError(f"inherit={name} is the run itself; name another, or go on with it by run={run}")
-    lineage = opened(problem=source, run=branch, create=False)
-    try:
+    with closing(opened(problem=source, run=branch, create=False)) as lineage:
         trials = {trial.id: trial for trial in lineage.all_trials()}
         commits = {trial: lineage.commit_of(trial) for trial in trials}
         origin = _Origin(f"{source}/{branch}", trials, commits, fingerprint or target.fingerprint)
         winner = _chosen(lineage, origin, wanted)
         notes = lineage.notes()
-    finally:
-        lineage.close()
     seeds, said = _seed(origin, winner, problem, target)
     kept = tuple(_translated(note, origin) for note in notes if _comes_along(note, origin, problem, target))
     count = f"notes of {origin.name} that come along: {len(kept)} of {len(notes)}"

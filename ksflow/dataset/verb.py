@@ -85,9 +85,9 @@ def dataset(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     for (configuration, split), count in sorted(files.rows.items()):
         file = f"{given['out']}/{configuration}/{split}.jsonl"
-        console.print(f"{file}  {counted(count, 'row')}", markup=False, soft_wrap=True)
+        report.say(console, f"{file}  {counted(count, 'row')}")
     card = f"{given['out']}/README.md  the card: licences and providers' terms are yours to settle"
-    console.print(card, markup=False, soft_wrap=True)
+    report.say(console, card)
     return 0
 
 
@@ -150,7 +150,7 @@ class _RunReader:
                     yield configuration, row
                     progress.advance(writing)
         calls, trials = counted(len(index.calls), "model call"), counted(len(index.results), "trial")
-        self.console.print(f"{name}/{run}: {calls}, {trials}", markup=False, soft_wrap=True)
+        report.say(self.console, f"{name}/{run}: {calls}, {trials}")
 
     def _problem(self, name: str) -> Problem | None:
         """The problem where it is at hand: the one that was named, or one that ships."""

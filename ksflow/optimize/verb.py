@@ -103,7 +103,7 @@ class _Optimization:
         )
 
     def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+        report.say(self.console, line)
 
     def _progress(self) -> None:
         self.graded += 1

@@ -29,6 +29,9 @@ class Speedup(NamedTuple):
     """Measured side by side, or both beside the same third kernel. Otherwise it is the ratio of the two scores, and the
     interval is `BETTER_BY` on either side."""
 
+    def __str__(self) -> str:
+        return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
     @property
     def gain_percent(self) -> float:
         """100 means twice as fast."""

@@ -212,6 +212,16 @@ class Trial(Record):
         return self.cost.wall_s + (self.evaluation.wall_s if self.evaluation else 0.0)
 
     @property
+    def idea(self) -> str:
+        """What was tried, or the file that it came from; empty where a person pushed it without a word."""
+        return self.experiment.description if self.experiment else self.name
+
+    @property
+    def reason(self) -> str:
+        """Why there is no kernel, or what the judge found wrong with it; empty where nothing is."""
+        return self.failure or (self.evaluation.reason if self.evaluation else "")
+
+    @property
     def score_us(self) -> float | None:
         """The score, where it was accepted and still holds."""
         return self.evaluation.score_us if self.evaluation and not self.stale else None

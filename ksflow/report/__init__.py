@@ -7,7 +7,7 @@ from ksflow.report.progress import Display
 from ksflow.report.tables import show_calibration, show_outcome, show_spending, summary
 from ksflow.report.tracking import Tracking
 from ksflow.report.tree import show_source, show_tree, show_trial
-from ksflow.report.words import console
+from ksflow.report.words import console, say
 
 __all__ = [
     "Display",
@@ -16,6 +16,7 @@ __all__ = [
     "explanation",
     "known_baselines",
     "paged",
+    "say",
     "show_calibration",
     "show_outcome",
     "show_source",

@@ -11,6 +11,7 @@ from ksflow.errors import counted
 from ksflow.hardware import roofline
 from ksflow.languages import LANGUAGES
 from ksflow.records import Problem, Target
+from ksflow.report.words import say
 from ksflow.source.contract import contract, newer_lines
 
 _CHECKS = {
@@ -55,15 +56,14 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
         **_origin(problem),
         "digest": problem.digest,
-        **_work(problem, target),
     }
-    for key, value in rows.items():
-        if value:
-            console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    if problem.work or not problem.origin:  # no format but the own one says it
+        rows |= {f"work {case.name}": roofline.describe(problem, case, target) for case in problem.benchmarks}
+    say(console, *(f"{key}: {value}" for key, value in rows.items() if value))
     for language in problem.languages:
         console.print(put("\n", (f"A kernel in {language} (NAME{LANGUAGES[language].ending})", "bold")))
         told = [contract(problem, language), newer_lines(language, target.march)]
-        console.print("\n".join(filter(None, told)), markup=False, highlight=False, soft_wrap=True)
+        say(console, "\n".join(filter(None, told)))
 
 
 def _check(problem: Problem, target: Target) -> dict[str, str]:
@@ -75,13 +75,6 @@ def _check(problem: Problem, target: Target) -> dict[str, str]:
     more = f" + {unit:g} * sqrt(sum of squares)" if unit else ""
     bound = f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{more}"
     return {"bound": bound}
-
-
-def _work(problem: Problem, target: Target) -> dict[str, str]:
-    """What each benchmark needs at least; no format but the own one says it."""
-    if problem.origin and not problem.work:
-        return {}
-    return {f"work {case.name}": roofline.describe(problem, case, target) for case in problem.benchmarks}
 
 
 def _tabular(value: Any) -> bool:
@@ -126,8 +119,7 @@ def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bo
     for name, ok, detail in rows:
         failed += not ok
         console.print(
-            Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"),
-            soft_wrap=True,
+            Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"), soft_wrap=True
         )
     came = f"{counted(failed, 'check')} failed" if failed else "every check holds"
     console.print(f"{problem.name}: {came}")

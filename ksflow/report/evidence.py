@@ -22,7 +22,7 @@ from ksflow.records import (
     Verdict,
     plain,
 )
-from ksflow.report.words import grid, not_ranked, us
+from ksflow.report.words import grid, not_ranked, say, us
 
 _OTHERS = (
     *("cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
@@ -67,24 +67,21 @@ def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details
     names: what to call the trials it was timed beside.
     """
     evidence = evaluation.evidence
-    timed = {row.case: row for row in evaluation.evidence.timed}
-    near = {row.case: row for row in evaluation.evidence.roofline}
-    tables = [
-        [
-            _row(timing, timed.get(timing.case, TimedCase(case=timing.case)), near.get(timing.case, _NOWHERE))
-            for timing in evaluation.timings
-        ],
-        [compiler_report.cells(row) for row in evidence.compiler],
+    timed = {row.case: row for row in evidence.timed}
+    near = {row.case: row for row in evidence.roofline}
+    cases = [
+        _row(timing, timed.get(timing.case, TimedCase(case=timing.case)), near.get(timing.case, _NOWHERE))
+        for timing in evaluation.timings
     ]
-    checks = _checks(evaluation) if details else _checked(evaluation)
+    compiled = [compiler_report.cells(row) for row in evidence.compiler]
     beside = [*_ratios(evaluation, names or {}), *_held_out(evaluation, names or {})]
     found = plain(evidence) if details else {}
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Told(
         _head(evaluation),
-        [rows for rows in tables if rows],
-        [*beside, *checks, *_device(evaluation), *_circumstances(evaluation, details)],
+        [rows for rows in (cases, compiled) if rows],
+        [*beside, *_checks(evaluation, details), *_device(evaluation), *_circumstances(evaluation, details)],
         {name: text[-_LONG:] for name, text in texts.items() if text},
         [f"{name}: {_words(found[name])}" for name in (*_OTHERS, *evidence.more) if name in found],
     )
@@ -95,12 +92,11 @@ def show(
 ) -> None:
     """Print what is `told`."""
     found = told(evaluation, names, details)
-    console.print("\n".join(found.head), markup=False, soft_wrap=True)
+    say(console, "\n".join(found.head))
     for rows in found.tables:
         console.print(grid(console, rows, _TEXT, _TEXT, _DISPENSABLE))
     texts = [f"{name}\n{_indented(text)}" for name, text in found.texts.items()]
-    for text in ("\n".join(found.lines), *texts, *found.others):
-        console.print(text, markup=False, soft_wrap=True)
+    say(console, *("\n".join(found.lines), *texts, *found.others))
 
 
 def spread_us(timing: Timing) -> tuple[float, float]:
@@ -129,6 +125,7 @@ def _head(evaluation: Evaluation) -> list[str]:
 def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]:
     low, high = spread_us(timing)
     interval = found.interval_us
+    rates = {"roofline µs": near.bound_us, "TFLOP/s": near.tflops, "GB/s": near.gbs}
     return {
         "case": timing.case,
         "µs": us(timing.us),
@@ -136,16 +133,10 @@ def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]
         "p10 to p90": f"{us(low)} to {us(high)}" if len(timing.samples_us) > 1 else "",
         "samples": str(found.rounds or len(timing.samples_us) or ""),
         "CPU µs": us(timing.cpu_us) if timing.cpu_us else "",
-        "roofline µs": _figure(near.bound_us),
-        "TFLOP/s": _figure(near.tflops),
-        "GB/s": _figure(near.gbs),
+        **{name: "" if rate is None else f"{rate:.3g}" for name, rate in rates.items()},
         "of roofline": f"{compiler_report.percent(near.share)} {near.bound}".strip(),
         "error of bound": "" if found.worst is None else f"{found.worst:.1%}",
     }
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
 
 
 def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
@@ -183,21 +174,15 @@ def when(moment: int) -> str:
     return "in an earlier confirmation" if moment else "in the search"
 
 
-def _checks(evaluation: Evaluation) -> list[str]:
-    return [
-        f"checked {row.case}: error {f'{row.worst:.1%}' if isinstance(row.worst, float) else row.worst} of the bound"
-        for row in evaluation.evidence.checked
-    ]
-
-
-def _checked(evaluation: Evaluation) -> list[str]:
-    """The checks in one line."""
+def _checks(evaluation: Evaluation, details: bool) -> list[str]:
+    """A line for each check, or without `details` one for all."""
     rows = evaluation.evidence.checked
-    if not rows:
-        return []
+    if details:
+        errors = (f"{row.worst:.1%}" if isinstance(row.worst, float) else row.worst for row in rows)
+        return [f"checked {row.case}: error {error} of the bound" for row, error in zip(rows, errors, strict=True)]
     known = [(row.worst, row.case) for row in rows if isinstance(row.worst, float)]
     worst = f"; the largest error is {max(known)[0]:.1%} of the bound (on {max(known)[1]})" if known else ""
-    return [f"right on {counted(len(rows), 'tested shape')}{worst}"]
+    return [f"right on {counted(len(rows), 'tested shape')}{worst}"] if rows else []
 
 
 def _device(evaluation: Evaluation) -> list[str]:
@@ -254,22 +239,15 @@ def _profile(found: ProfilePage) -> list[str]:
 
 
 def _circumstances(evaluation: Evaluation, details: bool) -> list[str]:
-    seeds = {row.case: row.seeds for row in evaluation.evidence.checked if row.seeds and details}
-    lines = [f"seeds: {_some(seeds)}"] if seeds else []
+    rows = [row for row in evaluation.evidence.checked if row.seeds and details]
+    more = {row.case: f" and {len(row.seeds) - 4} more" if len(row.seeds) > 4 else "" for row in rows}
+    seeds = [f"{row.case}: {', '.join(map(str, row.seeds[:4]))}{more[row.case]}" for row in rows]
     return [
-        *lines,
+        *([f"seeds: {'; '.join(seeds)}"] if seeds else []),
         f"isolation {evaluation.isolation}, judge {evaluation.judge or 'unknown'}, "
         f"target {evaluation.target or 'unknown'}, problem {evaluation.problem or 'unknown'}, "
         f"took {evaluation.wall_s:.1f} s",
     ]
-
-
-def _some(seeds: Mapping[str, tuple[int, ...]]) -> str:
-    parts = (
-        f"{case}: {', '.join(map(str, found[:4]))}{f' and {len(found) - 4} more' if len(found) > 4 else ''}"
-        for case, found in seeds.items()
-    )
-    return "; ".join(parts)
 
 
 def _words(value: Any) -> str:

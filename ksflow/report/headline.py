@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative
+from ksflow.loop.schedule import Outcome
+from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative, speedup
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -120,7 +121,24 @@ class Headline:
         found = self.ratios.get(trial.id)
         if found is None or self.over is None or trial is self.over:
             return ""
-        return f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}] over {called(self.over)}"
+        return f"{found} over {called(self.over)}"
+
+    def us(self, trial: Trial) -> float | None:
+        """Its score as of the moment in which the winner was timed, where that is known."""
+        score = trial.evaluation.score_us if trial.evaluation else None
+        return score if not score or trial.stale else score * self.scale(trial)
+
+    def times_us(self, trial: Trial) -> dict[str, float]:
+        """Its time on each case as of that moment."""
+        timings, scale = trial.evaluation.timings if trial.evaluation else (), self.scale(trial)
+        return {timing.case: timing.us * scale for timing in timings}
+
+    @property
+    def steps(self) -> list[tuple[Trial, Trial | None, Speedup | None]]:
+        """The winner's ancestors from the first, each with its base and how many times as fast as that it is."""
+        chain = ancestors(self.best, self.known)[::-1]
+        pairs = zip(chain, [None, *chain[:-1]], strict=True)
+        return [(one, base, speedup(one, base) if base else None) for one, base in pairs]
 
     def scale(self, trial: Trial) -> float:
         """What to multiply a trial's times by, so that they are as of the moment in which the winner was timed, and
@@ -145,6 +163,13 @@ def headline(known: Population, baselines: Iterable[Trial]) -> Headline | None:
     rows = [(row, one) for one in others or filter(None, [_start(best, known)]) if (row := beside(best, one))]
     row, over = min(rows, key=lambda pair: (not pair[0].ranked, pair[0].speedup), default=(None, None))
     return Headline(best, known, over, row)
+
+
+def of_outcome(outcome: Outcome) -> Headline:
+    """What a run that has ended claims; it has a winner."""
+    claimed = headline(outcome.population, outcome.baselines)
+    assert claimed is not None
+    return claimed
 
 
 def beside(trial: Trial, other: Trial) -> Ratio | None:

@@ -17,7 +17,7 @@ from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
 from ksflow.report import words
 from ksflow.report.headline import headline
-from ksflow.report.words import STYLE
+from ksflow.report.words import STYLE, say
 
 _LOG = structlog.get_logger("ksflow")
 _DEVICE = (Step.EVALUATE, Step.CONFIRM)
@@ -88,12 +88,10 @@ class Display:
             self._bar.update(self._task, completed=share, description=status, ends=left and time.monotonic() + left)
 
     def _notice(self, text: str) -> None:
-        self._console.print(text, style="yellow", markup=False, soft_wrap=True)
+        say(self._console, text, style="yellow")
 
     def _show(self, trial: Trial, run: Run) -> None:
         """A trial's line: one figure and what was changed; at a terminal the reason below it, elsewhere at its end."""
-        best = run.known.best
-        won = bool(best and best.id == trial.id)
         terminal = self._console.is_terminal
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
@@ -114,7 +112,7 @@ class Display:
                 line.append("".join(f"\n{' ' * _NEXT}{part}" for part in parts), "dim")
             else:
                 line.append(f" | {reason}")
-        if won:
+        if (best := run.known.best) and best.id == trial.id:
             line.stylize("bold")
         self._console.print(line, soft_wrap=True, no_wrap=True)
 
@@ -131,12 +129,10 @@ def _status(run: Run, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
     best, most = run.known.best, run.schedule.caps.get("evaluations")
     claimed = headline(run.known, run.baselines)
-    searching = run.search_started is not None
-    done = (
-        f"{run.tally.judged + run.tally.checks} of {most:g}" if most else f"{counted(run.tally.judged, 'experiment')}"
-    )
+    tally = run.tally
+    done = f"{tally.judged + tally.checks} of {most:g}" if most else counted(tally.judged, "experiment")
     parts = {
-        "done": done if searching else "the seeds first",
+        "done": "the seeds first" if run.search_started is None else done,
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),

@@ -2,18 +2,14 @@
 
 import time
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ksflow.records import Json, Proof
-from ksflow.report.words import us
+from ksflow.report.words import day, say, table, us
 
 
 def facts(proof: Proof, at: int) -> Json:
     """A title, two tables, each with its heads as the first row, and remarks."""
-    date = time.strftime("%d %B %Y", time.gmtime(at)).lstrip("0")
     ways = [["", "without (µs)", "with (µs)", "speed-up", "by Amdahl's law", "outputs differ by"]]
     for way in proof.ways:
         predicted = "x{:.3g} [{:.3g}, {:.3g}]".format(*way.predicted) if way.predicted else ""
@@ -28,19 +24,15 @@ def facts(proof: Proof, at: int) -> Json:
         engaged.append([f"{one.region} ({one.branch})", str(one.modules), ran, back, shares, ratios])
     where = f"{proof.machine}, {proof.threads} threads, torch {proof.torch}, torch.compile mode {proof.mode}"
     replicates = max((len(way.ratio.replicates) for way in proof.ways), default=0)
-    title = f"{proof.model}, {where}, {date}; {replicates} replicates, 95 % intervals"
+    title = f"{proof.model}, {where}, {day(at)}; {replicates} replicates, 95 % intervals"
     return {"title": title, "ways": ways, "engaged": engaged, "remarks": list(proof.remarks)}
 
 
 def show(console: Console, proof: Proof) -> None:
     """Print it."""
     found = facts(proof, int(time.time()))
-    console.print(found["title"], markup=False, soft_wrap=True)
+    say(console, found["title"])
     for heads, *rows in (found["ways"], found["engaged"]):
-        table = Table(*heads, box=SIMPLE_HEAD)
-        for row in rows:
-            table.add_row(*map(Text, row))
         if rows:
-            console.print(table)
-    for line in found["remarks"]:
-        console.print(line, markup=False, soft_wrap=True)
+            console.print(table(heads, rows))
+    say(console, *found["remarks"])

@@ -104,9 +104,9 @@ def _full(row: Mapping[str, Any]) -> Json:
     result: dict[str, str] = {"check": "pass" if found["right"] else "fail"}
     result["benchmark-count"] = str(len(found["cases"]))
     for index, case in enumerate(found["cases"]):
-        values = {"spec": case["case"], "runs": case["runs"]}
-        values |= {"mean": case["mean"] * 1000, "std": case["std"] * 1000, "err": _error(case) * 1000}
-        values |= {"best": case["min"] * 1000, "worst": case["max"] * 1000}
+        us = {"mean": case["mean"], "std": case["std"], "err": case["std"] / math.sqrt(case["runs"])}
+        us |= {"best": case["min"], "worst": case["max"]}
+        values = {"spec": case["case"], "runs": case["runs"]} | {name: value * 1000 for name, value in us.items()}
         result |= {f"benchmark.{index}.{name}": str(value) for name, value in values.items()}
     run = {
         "success": found["compiled"],
@@ -124,8 +124,3 @@ def _full(row: Mapping[str, Any]) -> Json:
         "runs": {"leaderboard": {"compilation": None, "run": run, "profile": None}},
         "system": {"gpu": found["target"]},
     }
-
-
-def _error(case: Mapping[str, Any]) -> float:
-    """Of the mean."""
-    return float(case["std"]) / math.sqrt(case["runs"])

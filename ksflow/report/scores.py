@@ -6,6 +6,7 @@ interval where the two were timed side by side; and by the mean speed-up alone, 
 """
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import home
-from ksflow.records import Json, Origin, Population, Problem, Speedup, Timing, Trial, Verdict, geomean, speedup
+from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean, speedup
 from ksflow.report import results
 from ksflow.report.headline import Headline, beside, headline, known_baselines
 from ksflow.report.words import grid, us
@@ -42,6 +43,7 @@ def figures(population: Population, problem: Problem) -> Json:
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
     ratios = {name: speedup(best, one) if one else None for name, one in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
+    most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown of it
     first = [claimed.over] if claimed and claimed.over else []
     over = [*first, *(one for one in known.values() if one not in first)] if best else []
     said = [Headline(best, population, one, beside(best, one)).claim for one in over] if best else []
@@ -56,7 +58,7 @@ def figures(population: Population, problem: Problem) -> Json:
             name: {"us": trial and trial.score_us, "cases": _cases(trial)} for name, trial in baselines.items()
         },
         "speedups": {name: over and over.ratio for name, over in ratios.items()},
-        "sure": {name: over and _sure(best, over) for name, over in ratios.items() if best},
+        "sure": {name: over and min(over.low, most) for name, over in ratios.items()},
         "beside": [text for text in said if text],
     }
 
@@ -65,6 +67,7 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
     """Of rows that are summaries with `figures`, or what became of a problem in place of them: over all of them."""
     found = [row["figures"] for row in rows if row.get("figures")]
     names = dict.fromkeys(name for one in found for name in one["speedups"])
+    ratios = {name: [ratio for one in found if (ratio := one["speedups"].get(name))] for name in names}
     count = len(rows)
     return {
         "problems": count,
@@ -72,7 +75,7 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
         "right": sum(one["right"] for one in found) / count,
         "fast": {f"{p:g}": fast_p(rows, p) for p in FAST},
         "fast_mean": {f"{p:g}": fast_p(rows, p, sure=False) for p in FAST},
-        "geomean": {name: _geomean(one["speedups"].get(name) for one in found) for name in names},
+        "geomean": {name: geomean(known) if known else None for name, known in ratios.items()},
         "tokens": sum(row.get("tokens", 0) for row in rows),
         "usd": sum(row.get("usd", 0.0) for row in rows),
         "wall_s": round(sum(row.get("wall_s", 0.0) for row in rows), 1),
@@ -200,16 +203,6 @@ def _both(sure: float, mean: float) -> str:
 def _first(speedups: Mapping[str, float | None]) -> float:
     """Over the first baseline; 0 where nothing was right."""
     return next(iter(speedups.values()), None) or 0.0
-
-
-def _sure(best: Trial, over: Speedup) -> float:
-    """The least speed-up that was shown; no more than 1 where the judge could not rank the kernel."""
-    return min(over.low, 1.0) if best.evaluation and best.evaluation.unranked else over.low
-
-
-def _geomean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value]
-    return geomean(known) if known else None
 
 
 def _cases(trial: Trial | None) -> list[Json]:

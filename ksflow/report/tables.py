@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from itertools import pairwise
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,10 +12,11 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Outcome
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel, speedup
+from ksflow.records import Approval, Cost, Evidence, Json, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
-from ksflow.report.headline import Headline, ancestors, beside, called, headline
-from ksflow.report.words import cut, fits, grid, not_ranked, tried, us, why
+from ksflow.report.headline import Headline, beside, called, of_outcome
+from ksflow.report.scores import figures
+from ksflow.report.words import cut, fits, grid, not_ranked, say, tried, us, why
 
 _CASES = 6
 _NAME = 16
@@ -28,36 +27,35 @@ _STEPS = 4
 """Changes that are told of those that led to the winner."""
 
 
-def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
-    """What a sweep compares: figures of the whole run."""
-    approved = lineage.approvals()
-    experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
-    accepted = [t for t in experiments if t.score_us is not None]
-    order = [t.id for t in experiments]
-    best, claimed = outcome.best, headline(outcome.population, outcome.baselines)
+def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
+    """What a sweep or a suite compares: figures of the whole run."""
+    known, best, claimed, spent = outcome.population, outcome.best, of_outcome(outcome), lineage.spent()
+    tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
+    order = [trial.id for trial in tries]
     return {
         "problem": problem.name,
         "run": lineage.run,
         "best": best.id,
-        "approved": {name: str(approval) for name, approval in approved.items()},
+        "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
         "unranked": best.evaluation.unranked if best.evaluation else "",
-        "stale": len(outcome.population.stale),
+        "stale": len(known.stale),
         "score_us": best.score_us,
-        "speedup": claimed.speedup if claimed else None,
-        "over": called(claimed.over) if claimed and claimed.over else "",
-        "tied": [trial.id for trial in outcome.population.tied],
+        "speedup": claimed.speedup,
+        "over": called(claimed.over) if claimed.over else "",
+        "tied": [trial.id for trial in known.tied],
         "headline": str(claimed),
-        "held_out": claimed.held_out if claimed else "",
-        "trials": len(experiments),
+        "held_out": claimed.held_out,
+        "trials": len(tries),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
-        "correct": len(accepted) / len(experiments) if experiments else None,
-        "verdicts": dict(Counter(trial.verdict for trial in experiments).most_common()),
-        "usd": lineage.spent().usd,
-        "tokens": lineage.spent().tokens,
-        "improvements": len(spending.improvements(outcome.population)),
-        "calibration": [asdict(row) for row in calibration.calibrations(outcome.population)],
+        "correct": sum(trial.score_us is not None for trial in tries) / len(tries) if tries else None,
+        "verdicts": dict(Counter(trial.verdict for trial in tries).most_common()),
+        "usd": spent.usd,
+        "tokens": spent.tokens,
+        "improvements": len(spending.improvements(known)),
+        "calibration": [asdict(row) for row in calibration.calibrations(known)],
         "wall_s": round(outcome.wall_s, 1),
         "reason": outcome.reason,
+        "figures": figures(known, problem),
     }
 
 
@@ -66,57 +64,36 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
 
     typed: the words of a command line that name the problem; its name where there are none.
     """
-    best, baselines, claimed = outcome.best, outcome.baselines, headline(outcome.population, outcome.baselines)
-    assert claimed is not None
-    found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
+    best, baselines, known, claimed = outcome.best, outcome.baselines, outcome.population, of_outcome(outcome)
+    found = [t for t in known.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
-    approved = lineage.approvals()
-    console.print(_scores(console, problem, [*shown, *baselines], claimed, approved))
-    for trial in shown:
-        if doubt := not_ranked(trial.evaluation):
-            console.print(f"{trial.id} is {doubt}", markup=False, soft_wrap=True)
+    console.print(_scores(console, problem, [*shown, *baselines], claimed, lineage.approvals()))
+    say(console, *(f"{trial.id} is {doubt}" for trial in shown if (doubt := not_ranked(trial.evaluation))))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
     early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
     repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    console.print(
-        f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}, "
-        f"{outcome.cost.dollars()}; stopped: {outcome.reason}{early}",
-        markup=False,
-        soft_wrap=True,
-    )
-    show_spending(console, outcome.population, lineage.spent())
-    if stale := outcome.population.stale:
-        console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
-    for line in _confirmed(best, outcome.population):
-        console.print(line, markup=False, soft_wrap=True)
-    if why := _not_the_fastest(best, outcome.population):
-        console.print(why, markup=False, soft_wrap=True)
-    where, typed = lineage.store.path, typed or f"problem={problem.name}"
+    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}"
+    say(console, f"{searched}, {outcome.cost.dollars()}; stopped: {outcome.reason}{early}")
+    show_spending(console, known, lineage.spent())
+    if known.stale:
+        say(console, f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them")
+    say(console, *_confirmed(best, known), *filter(None, [_not_the_fastest(best, known)]))
+    say(console, str(claimed), style="bold")
     name = lineage.branch_of(best.id)
-    console.print(str(claimed), style="bold", markup=False, soft_wrap=True)
-    for line in filter(None, (claimed.start, claimed.held_out, *_learnt(best, outcome.population))):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
-    console.print(f"  branch {name}\n  commit {lineage.commit_of(best.id)}", soft_wrap=True, markup=False)
-    console.print(
-        f"  git -C {where} log --graph --oneline {name}\n"
-        f"  git -C {where} show {name}\n"
-        f"  python -m ksflow lineage {typed} run={lineage.run}\n"
-        f"  python -m ksflow lineage show {best.id} {typed} run={lineage.run}",
-        soft_wrap=True,
-        no_wrap=True,
-        markup=False,
-    )
+    told = (claimed.start, claimed.held_out, *_learnt(claimed), f"branch {name}")
+    say(console, *(f"  {line}" for line in (*told, f"commit {lineage.commit_of(best.id)}") if line))
+    git, run = f"git -C {lineage.store.path}", f"{typed or f'problem={problem.name}'} run={lineage.run}"
+    shows = (f"{git} log --graph --oneline {name}", f"{git} show {name}")
+    for command in (*shows, f"python -m ksflow lineage {run}", f"python -m ksflow lineage show {best.id} {run}"):
+        console.print(f"  {command}", soft_wrap=True, no_wrap=True, markup=False)
 
 
-def _learnt(best: Trial, known: Population) -> Iterator[str]:
+def _learnt(claimed: Headline) -> Iterator[str]:
     """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
     experiments came to nothing, with the reason that most of them share."""
-    steps = [
-        (trial, found)
-        for trial, base in pairwise(ancestors(best, known))
-        if (found := speedup(trial, base)) and found.paired
-    ]
+    known = claimed.known
+    steps = [(trial, found) for trial, _, found in claimed.steps[::-1] if found and found.paired]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
         told = [f"{tried(one, known.by_id, _STEP)} x{found.ratio:.2f} ({one.id})" for one, found in steps[:_STEPS]]
         rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
@@ -157,7 +134,7 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         if total.tokens_cached:
             share = f"{100 * total.cached_share:.0f} % of the prompts' tokens"
             words.append(f"{share} came out of the provider's cache, for ${total.usd_cached:.4f}")
-        console.print("; ".join(words), soft_wrap=True)
+        say(console, "; ".join(words))
 
 
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
@@ -174,14 +151,15 @@ def show_calibration(console: Console, population: Population) -> None:
 
 def _calibrated(row: calibration.Calibration) -> dict[str, str]:
     """The cells of a designer's row, by the names of their columns."""
+    wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
     return {
         "designed by": row.by or "not recorded",
         "experiments": str(row.experiments),
         "accepted": _share(row.accepted, row.experiments),
         "in range": _share(row.held, row.accepted),
         "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
-        "measured": _percent(row.measured_percent),
-        "ranges should": _ranges(row),
+        "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
+        "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
         "rank corr.": "too few"
         if row.rank_correlation is None
         else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
@@ -194,18 +172,6 @@ def _share(part: int, whole: int) -> str:
         return "-"
     low, high = calibration.share(part, whole)
     return f"{part / whole:.0%} [{low:.0%}, {high:.0%}]"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1f} %"
-
-
-def _ranges(row: calibration.Calibration) -> str:
-    """How a designer's ranges should change."""
-    if row.shift_points is None:
-        return "too few"
-    wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
-    return f"move {row.shift_points:+.1f}{wide}"
 
 
 _ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
@@ -224,12 +190,11 @@ def _scores(
     for until in (" over ", " ["):
         rows = []
         for trial in trials:
-            scale, place = claimed.scale(trial), claimed.place(trial)
-            timings = {t.case: t.us * scale for t in trial.evaluation.timings} if trial.evaluation else {}
+            place, timings = claimed.place(trial), claimed.times_us(trial)
             name = " ".join(filter(None, (trial.id, trial.name, place)))
             cells = {
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
-                problem.score: us(trial.score_us * scale) if trial.score_us else trial.verdict,
+                problem.score: us(score) if (score := claimed.us(trial)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4) if trial.cost.calls else "",
                 **{case: us(timings[case]) if case in timings else "" for case in cases},

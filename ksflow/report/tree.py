@@ -11,7 +11,7 @@ from ksflow.errors import counted, printable
 from ksflow.records import Approval, Explanation, Trial, base_of, speedup
 from ksflow.report import evidence, explanation, words
 from ksflow.report.headline import Headline
-from ksflow.report.words import STYLE, recorded, us
+from ksflow.report.words import STYLE, recorded, say, us
 
 _LEAST = 24
 """Columns of what was tried, in a window however narrow and a tree however deep."""
@@ -20,10 +20,7 @@ _GUIDE = 4
 
 
 def show_tree(
-    console: Console,
-    population: Iterable[Trial],
-    claimed: Headline | None,
-    approved: Mapping[str, Approval],
+    console: Console, population: Iterable[Trial], claimed: Headline | None, approved: Mapping[str, Approval]
 ) -> None:
     """The lineage as a tree: every trial below its base, with the verdict that is on record and the reason for it.
 
@@ -103,34 +100,24 @@ def show_trial(
         "designed by": trial.by,
         "cost": _cost(trial),
     }
-    for key, value in rows.items():
-        if value:
-            console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+    say(console, *(f"  {key}: {value}" for key, value in rows.items() if value))
     if trial.experiment:
-        low, high = trial.experiment.gain_percent
+        low, high = map(_percent, trial.experiment.gain_percent)
         console.print("\nwhat was tried", style="bold", markup=False)
-        console.print(
-            f"  {trial.experiment.description}\n"
-            f"  predicted: a gain of {_percent(low)} to {_percent(high)} %, innovation "
-            f"{trial.experiment.innovation:.0f} of 100\n"
-            f"  to be judged by: {trial.experiment.rubric}",
-            markup=False,
-            soft_wrap=True,
-        )
+        promised = f"a gain of {low} to {high} %, innovation {trial.experiment.innovation:.0f} of 100"
+        say(console, f"  {trial.idea}\n  predicted: {promised}\n  to be judged by: {trial.experiment.rubric}")
     if trial.review:
         console.print("\nwhat its verifier said before it was compiled", style="bold", markup=False)
-        console.print("\n".join(f"  {line}" for line in words.review(trial)), markup=False, soft_wrap=True)
+        say(console, *(f"  {line}" for line in words.review(trial)))
     console.print("\nwhat came out", style="bold", markup=False)
-    for line in _came_out(trial, trials):
-        console.print(line, markup=False, soft_wrap=True)
+    say(console, *_came_out(trial, trials))
     if trial.evaluation:
         evidence.show(console, trial.evaluation, {name: _short(trials, name) for name in trials}, details)
         if not details:
             console.print("details=true tells how the judge went about it", style="dim")
     if explained:
-        text = "\n".join(f"  {line}".rstrip() for line in explanation.lines(explained))
         console.print("\nexplanation", style="bold", markup=False)
-        console.print(text, markup=False, soft_wrap=True)
+        say(console, *(f"  {line}".rstrip() for line in explanation.lines(explained)))
     for name, text in trial.kernel.files.items() if trial.kernel else ():
         console.print(f"\n{name}", style="bold", markup=False)
         show_source(console, text, name)
@@ -139,7 +126,7 @@ def show_trial(
 def show_source(console: Console, text: str, name: str) -> None:
     """A file or a diff; at a terminal in colours, long lines go on below between two words."""
     if not console.is_terminal:
-        console.print(text, markup=False, soft_wrap=True)
+        say(console, text)
         return
     lexer = "diff" if name == "diff" else Syntax.guess_lexer(name, text)
     console.print(Syntax(printable(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
@@ -167,10 +154,7 @@ def _came_out(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[str]:
     base = base_of(trial, trials)
     if base and (found := speedup(trial, base)):
         how = "timed side by side" if found.paired else "from the two scores: not timed side by side"
-        yield (
-            f"measured: a gain of {_percent(found.gain_percent)} % over the base {base.id}, "
-            f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}], {how}"
-        )
+        yield f"measured: a gain of {_percent(found.gain_percent)} % over the base {base.id}, {found}, {how}"
 
 
 def _percent(value: float) -> str:

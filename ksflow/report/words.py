@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -89,6 +90,12 @@ def console(stderr: bool = False) -> Console:
     return made
 
 
+def say(console: Console, *lines: str | Text, style: str | None = None) -> None:
+    """Print lines as they are: brackets are no markup, and each stays one line in a file and in a pipe."""
+    for line in lines:
+        console.print(line, style=style, markup=False, soft_wrap=True)
+
+
 def fits(console: Console, table: Table) -> bool:
     """Whether the window has room for a table whose `no_wrap` columns are whole."""
     for column in table.columns:
@@ -96,6 +103,14 @@ def fits(console: Console, table: Table) -> bool:
             cells = [cell for cell in (column.header, *column.cells) if isinstance(cell, str | Text)]
             column.min_width = max(console.measure(cell).maximum for cell in cells)
     return Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]], **looks: Any) -> Table:
+    """A table of texts by their columns' heads."""
+    made = Table(*heads, box=SIMPLE_HEAD, **looks)
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return made
 
 
 def grid(
@@ -137,6 +152,11 @@ def us(value: float) -> str:
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
+def day(moment: float) -> str:
+    """`2 November 2026`, in UTC."""
+    return time.strftime("%d %B %Y", time.gmtime(moment)).lstrip("0")
+
+
 def cut(text: str, width: int) -> str:
     """As many whole words as so many columns take, on one line; an ellipsis stands for the rest."""
     text = " ".join(text.split())
@@ -165,15 +185,14 @@ def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
         rest = f" +{len(steps) - shown}" if shown < len(steps) else ""
         if len(text := f"{repeat}{', '.join(steps[:shown])}{rest}") <= width or shown == 1:
             return cut(text, width)
-    return cut(repeat + (trial.experiment.description if trial.experiment else trial.name), width)
+    return cut(repeat + trial.idea, width)
 
 
 def why(trial: Trial) -> str:
     """Why it has no rank: what the judge found, or what kept it from having a kernel or a place. Empty where it has."""
     found = trial.evaluation
-    reason = trial.failure or (found.reason if found else "")
     cached = f"judged on {found.evidence.cached.date[:10]}" if found and found.evidence.cached else ""
-    return " | ".join(" ".join(part.split()) for part in (reason, not_ranked(found), cached) if part)
+    return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(found), cached) if part)
 
 
 def review(trial: Trial) -> list[str]:

@@ -18,8 +18,8 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
     before = base.kernel.files if base and base.kernel else {}
     after = trial.kernel.files if trial.kernel else {}
     return {
-        "idea": idea(trial),
-        "why": why(trial),
+        "idea": trial.idea,
+        "why": trial.reason,
         "evidence": asdict(evidence.told(trial.evaluation)) if trial.evaluation else None,
         "explanation": "\n".join(explanation.lines(explained)) if explained else "",
         "review": "\n".join(words.review(trial)),
@@ -27,16 +27,6 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
         "diff": "".join(_changes(before, after)) if after and before else "",
         "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
     }
-
-
-def idea(trial: Trial) -> str:
-    """What was tried, or the file that it came from."""
-    return trial.experiment.description if trial.experiment else trial.name
-
-
-def why(trial: Trial) -> str:
-    """Why there is no kernel, or what the judge found wrong."""
-    return trial.failure or (trial.evaluation.reason if trial.evaluation else "")
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

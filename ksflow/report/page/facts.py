@@ -1,7 +1,6 @@
 """Everything that a page says of one run, as plain data that JSON can hold."""
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,15 +12,17 @@ from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
 from ksflow.report import explanation, proof
-from ksflow.report.headline import Headline, ancestors, beside, called, headline, known_baselines
-from ksflow.report.page.details import idea, trial_details, why
-from ksflow.report.words import recorded
+from ksflow.report.headline import Headline, beside, called, headline, known_baselines
+from ksflow.report.page.details import trial_details
+from ksflow.report.words import day, recorded
 
 _BUDGETS = ("evaluations", "minutes", "usd")
 """Of a call, those whose use the page of a run that goes on can tell."""
 _PYTORCH = "PyTorch"
 _WORDS = 140
 """Letters of what is said of every trial; the details have all."""
+_NO_WINNER: Json = {"headline": "no kernel was accepted", "start": "", "held_out": "", "winner": ""}
+_NO_WINNER |= {"winner_commit": "", "trust": {}, "over": [], "cases": [], "story": [], "explanation": []}
 _Source = tuple[str, str, Explanation | None]
 """What the details of a trial are made of: its commit, its base's, its explanation."""
 
@@ -48,33 +49,21 @@ class RunFacts:
         everything = lineage.all_trials()
         population = lineage.known
         baselines = known_baselines(population, self._problem.seeds if self._problem else ())
-        best, claimed = population.best, headline(population, baselines)
+        claimed = headline(population, baselines)
         spent, settings = lineage.spent(), lineage.made_with.get("settings") or {}
         dates = lineage.judged_at(trial.id for trial in everything)
         explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
+        proved = lineage.proof()
         return {
             "problem": lineage.problem,
             "run": lineage.run,
-            "headline": str(claimed) if claimed else "no kernel was accepted",
-            "start": claimed.start if claimed else "",
-            "held_out": claimed.held_out if claimed else "",
-            "winner": best.id if best else "",
-            "winner_commit": lineage.commit_of(best.id) if best else "",
             "repository": str(lineage.store.path),
-            "trust": _trust(best, dates, settings),
             "session": _session(*lineage.began, everything, dates, settings),
             "trials": _trials(everything, population, dates, claimed),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {one.id: called(one) for one in baselines},
-            "over": _over(claimed, baselines),
-            "cases": _cases(baselines, claimed),
-            "story": [
-                step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
-                for step in _story(claimed)
-            ],
-            "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
             "profile": _profile(self._problem),
-            "proof": proof.facts(*proved) if (proved := lineage.proof()) else None,
+            "proof": proof.facts(*proved) if proved else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
             "notes": [
                 {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
@@ -87,6 +76,32 @@ class RunFacts:
             ],
             "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
             "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
+            **_NO_WINNER,
+            **(self._winner(claimed, baselines, explained, dates, settings) if claimed else {}),
+        }
+
+    def _winner(
+        self,
+        claimed: Headline,
+        baselines: Sequence[Trial],
+        explained: Mapping[str, Explanation],
+        dates: Mapping[str, int],
+        settings: Json,
+    ) -> Json:
+        """The claim, and what it rests on."""
+        best = claimed.best
+        assert best.evaluation
+        return {
+            "headline": str(claimed),
+            "start": claimed.start,
+            "held_out": claimed.held_out,
+            "winner": best.id,
+            "winner_commit": self._lineage.commit_of(best.id),
+            "trust": _trust(best.evaluation, dates[best.id], settings),
+            "over": _over(claimed, baselines),
+            "cases": _cases(best.evaluation, baselines, claimed),
+            "story": _story(claimed, explained),
+            "explanation": explanation.lines(explained[best.id], known=True) if best.id in explained else [],
         }
 
     def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
@@ -122,7 +137,8 @@ def _trials(
     for trial in sorted(everything, key=lambda trial: trial.id):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
-        found = trial.evaluation
+        found, base = trial.evaluation, base_of(trial, population.by_id)
+        gain = speedup(trial, base) if base else None
         rows.append(
             {
                 "id": trial.id,
@@ -131,13 +147,13 @@ def _trials(
                 "verdict": recorded(trial),
                 "stale": trial.stale,
                 "unranked": found.unranked if found else "",
-                "why": one_line(why(trial), _WORDS),
-                "us": _us(trial, claimed),
+                "why": one_line(trial.reason, _WORDS),
+                "us": claimed.us(trial) if claimed else found and found.score_us,
                 "best": best.id if best else "",
-                "best_us": _us(best, claimed) if best else None,
-                "idea": one_line(idea(trial), _WORDS),
+                "best_us": claimed.us(best) if claimed and best else best and best.score_us,
+                "idea": one_line(trial.idea, _WORDS),
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
-                "gain": _gain(trial, population),
+                "gain": round(gain.gain_percent, 2) if gain else None,
                 "usd": usd,
                 "at": dates.get(trial.id),
                 "by": trial.by,
@@ -146,28 +162,11 @@ def _trials(
     return rows
 
 
-def _us(trial: Trial, claimed: Headline | None) -> float | None:
-    """Its score as of the moment in which the winner was timed, where that is known."""
-    score = trial.evaluation.score_us if trial.evaluation else None
-    return score * claimed.scale(trial) if score and claimed and not trial.stale else score
-
-
-def _gain(trial: Trial, population: Population) -> float | None:
-    base = base_of(trial, population.by_id)
-    found = speedup(trial, base) if base else None
-    return round(found.gain_percent, 2) if found else None
-
-
-def _cases(baselines: tuple[Trial, ...], claimed: Headline | None) -> list[Json]:
+def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> list[Json]:
     """A row per timed case of the winner: its time, those of the baselines, the roofline."""
-    if claimed is None or claimed.best.evaluation is None:
-        return []
-    best, scale = claimed.best.evaluation, claimed.scale
     timed = {row.case: row for row in best.evidence.timed}
     near = {row.case: plain(row) for row in best.evidence.roofline}
-    others = {
-        one.id: {t.case: t.us * scale(one) for t in one.evaluation.timings} for one in baselines if one.evaluation
-    }
+    others = {one.id: claimed.times_us(one) for one in baselines}
     return [
         {
             "case": timing.case,
@@ -180,39 +179,31 @@ def _cases(baselines: tuple[Trial, ...], claimed: Headline | None) -> list[Json]
     ]
 
 
-def _story(claimed: Headline | None) -> list[Json]:
+def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json]:
     """The winner's ancestors from the first, each with how far it came and what else was tried on its base."""
-    if claimed is None:
-        return []
-    known = claimed.known
-    chain = ancestors(claimed.best, known)[::-1]
+    known, doubt = claimed.known, {True: "", False: " by their scores, never timed side by side"}
     return [
         {
             "id": trial.id,
-            "idea": idea(trial),
-            "came": [text for text in (_step(trial, base), claimed.ratio(trial)) if text],
+            "idea": trial.idea,
+            "came": [
+                *([f"{found} over {base.id}{doubt[found.paired]}"] if base and found else []),
+                *filter(None, [claimed.ratio(trial)]),
+            ],
             "beside": [
                 one.id
                 for one in known.trials
                 if base and one is not trial and base_of(one, known.by_id) is base and one.origin is not Origin.SEED
             ],
+            "features": explanation.present(explained[trial.id]) if trial.id in explained else "",
         }
-        for base, trial in zip([None, *chain], chain, strict=False)
+        for trial, base, found in claimed.steps
     ]
 
 
-def _step(trial: Trial, base: Trial | None) -> str:
-    """`x1.07 [1.05, 1.09] over 00012`: how far it came beside the kernel that it was made from."""
-    found = speedup(trial, base) if base else None
-    if not (base and found):
-        return ""
-    text = f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}] over {base.id}"
-    return text if found.paired else f"{text} by their scores, never timed side by side"
-
-
-def _over(claimed: Headline | None, baselines: Iterable[Trial]) -> list[Json]:
+def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
     """How many times as fast the winner is as what its claim is over, and as PyTorch where it was timed beside that."""
-    if claimed is None or claimed.over is claimed.best:
+    if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []
     others = [one for one in baselines if called(one) == _PYTORCH and one is not claimed.over]
@@ -241,16 +232,13 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     }
 
 
-def _trust(best: Trial | None, dates: Mapping[str, int], settings: Json) -> Json:
+def _trust(found: Evaluation, judged: int, settings: Json) -> Json:
     """What the winner's verdict holds for, and what it rests on."""
-    found = best.evaluation if best else None
-    if best is None or found is None:
-        return {}
     return {
         "judge": found.judge,
         "target": found.target,
         "machine": _machine(found, settings),
-        "date": time.strftime("%d %B %Y", time.gmtime(dates[best.id])).lstrip("0"),
+        "date": day(judged),
         "isolation": found.isolation,
         "problem": found.problem,
         "unranked": found.unranked,

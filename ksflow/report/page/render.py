@@ -25,9 +25,10 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     """
     template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     shown, details = apart(runs)
+    facts = json.dumps(shown, allow_nan=False, separators=(",", ":"))
     return template.render(
         runs=runs,
-        facts=_inside_a_script(shown),
+        facts=facts.replace("<", "\\u003c"),  # which ends no script element, whatever models wrote
         packed=json.dumps([_packed(run["trials"], found) for run, found in zip(runs, details, strict=True)]),
         part=_PART,
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
@@ -60,8 +61,3 @@ def _packed(trials: Sequence[Json], details: Json) -> list[str]:
     parts = (trials[at : at + _PART] for at in range(0, len(trials), _PART))
     texts = (json.dumps({row["id"]: details.get(row["id"]) for row in part}, allow_nan=False) for part in parts)
     return [base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() for text in texts]
-
-
-def _inside_a_script(value: object) -> str:
-    """JSON that ends no script element, whatever models wrote into it."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
