@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ksflow import home, report
-from ksflow.cli.task import opened
+from ksflow.cli.task import recorded_run
 from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
@@ -107,7 +107,12 @@ class Session:
 
     def run(self) -> int:
         """Until all are through, the budget is spent or the user has had enough."""
-        self._say_what()
+        usd, minutes = self.plan.usd, self.plan.minutes
+        caps = [f"${usd:g}"] if usd is not None else []
+        caps += [f"{minutes:g} minutes"] if minutes is not None else []
+        whole = f"{' and '.join(caps) or 'no budget'} for all together"
+        head = f"suite of {len(self.members)}: {whole}; kept in {self.folder}, the same command goes on"
+        report.say(self.console, head)
         waiting = [member for member in self.members if not member.settled] or self._finalists()
         running: list[Member] = []
         columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
@@ -125,27 +130,24 @@ class Session:
                     waiting += self._finalists()
         return self._end(waiting)
 
-    def _say_what(self) -> None:
-        usd, minutes = self.plan.usd, self.plan.minutes
-        caps = [f"${usd:g}"] if usd is not None else []
-        caps += [f"{minutes:g} minutes"] if minutes is not None else []
-        whole = f"{' and '.join(caps)} for all together" if caps else "no budget for all together"
-        head = f"suite of {len(self.members)}: {whole}"
-        self.console.print(f"{head}; kept in {self.folder}, the same command goes on", soft_wrap=True, markup=False)
+    def _compared(self) -> dict[str, list[Member]]:
+        """Of a suite that compares variants the members that have figures, by their problems."""
+        groups: dict[str, list[Member]] = {}
+        for member in self.members if self.plan.finalists else ():
+            if member.row.get("figures"):
+                groups.setdefault(member.row["problem"], []).append(member)
+        return groups
 
     def _finalists(self) -> list[Member]:
         """The fastest variants of each problem, of those with a new kernel; none where some have gone on already."""
-        groups: dict[str, list[Member]] = {}
-        for member in self.members if self.plan.finalists else ():
-            if member.row.get("figures", {}).get("right"):
-                groups.setdefault(member.row["problem"], []).append(member)
-        found = []
-        for group in groups.values():
-            if not any(member.final for member in group):
-                found += sorted(group, key=lambda member: float(member.row["figures"]["us"]))[: self.plan.finalists]
+        found: list[Member] = []
+        for group in self._compared().values():
+            right = [member for member in group if member.row["figures"]["right"]]
+            if not any(member.final for member in right):
+                found += sorted(right, key=lambda member: float(member.row["figures"]["us"]))[: self.plan.finalists]
         for member in found:
             member.final = True
-            self.console.print(f"{member.key} goes on for as much again", markup=False, soft_wrap=True)
+            report.say(self.console, f"{member.key} goes on for as much again")
         return found
 
     def _turn(self, waiting: list[Member], running: list[Member]) -> None:
@@ -257,11 +259,10 @@ class Session:
         place = self.folder / member.folder
         file = place / "summary.json"
         earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
-        row: Json = {"usd": _paid(member), "wall_s": self._lasted(member)}
-        if file.exists():
-            row = json.loads(file.read_text(encoding="utf-8"))
+        kept = file.read_text(encoding="utf-8") if file.exists() else ""
+        row: Json = json.loads(kept) if kept else {"usd": _paid(member), "wall_s": self._lasted(member)}
         row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
-        judged = code in (0, NothingTried.status) and file.exists()
+        judged = code in (0, NothingTried.status) and kept
         state = "interrupted" if self._stopped else "finished" if judged else "failed"
         if code and state != "interrupted":
             lines = (place / _OUTPUT).read_text("utf-8", "replace").strip().splitlines() or [f"exit status {code}"]
@@ -276,7 +277,7 @@ class Session:
 
     def _tell(self, member: Member, row: Json) -> None:
         self._keep(member, row)
-        self.console.print(scores.said(member.row), markup=False, soft_wrap=True)
+        report.say(self.console, scores.said(member.row))
 
     def _keep(self, member: Member, row: Json) -> None:
         member.row = {**row, **_known(member)}
@@ -286,31 +287,24 @@ class Session:
         """The table and the files."""
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
-            {**left, "member": member.key, "variant": member.variant, "usd": member.row.get("usd", 0.0)}
-            if member in waiting
-            else member.row
-            for member in self.members
+            {**_known(one), **({**left, "usd": one.row.get("usd", 0.0)} if one in waiting else one.row)}
+            for one in self.members
         ]
-        rows = [{**_known(member), **row} for member, row in zip(self.members, rows, strict=True)]
         if self.plan.finalists:
             rows.sort(key=lambda row: row.get("figures", {}).get("us") or math.inf)
         file = scores.keep(self.folder, self.plan.name, rows)
         scores.show(report.console(), rows, self.plan.name if self.plan.finalists else "suite")
-        for written in (file, *self._pages()):
-            self.console.print(f"written to {written}", soft_wrap=True, markup=False)
+        report.say(self.console, *(f"written to {written}" for written in (file, *self._pages())))
         if self._stopped:
             raise KeyboardInterrupt
         return int(any(row["state"] == "failed" for row in rows))
 
     def _pages(self) -> Iterator[Path]:
         """Of a suite that compares variants a page for each problem, with the runs side by side."""
-        groups: dict[str, list[Member]] = {}
-        for member in self.members if self.plan.finalists else ():
-            if member.row.get("figures"):
-                groups.setdefault(member.row["problem"], []).append(member)
-        for name, group in groups.items():
+        for name, group in self._compared().items():
             with ExitStack() as stack:
-                runs = [RunFacts(*stack.enter_context(_opened(member))).read(details=True) for member in group]
+                opened = [stack.enter_context(_opened(member)) for member in group]
+                runs = [RunFacts(lineage, problem).read() for problem, lineage in opened]
             home.write(self.folder / f"{name}.html", as_html(runs))
             yield self.folder / f"{name}.html"
 
@@ -341,21 +335,17 @@ def _kept(words: Iterable[Any]) -> list[Any]:
 
 def _judged(member: Member) -> int:
     """Experiments that an earlier call has judged."""
-    with suppress(LineageError), _opened(member) as (lineage, _):
+    with suppress(LineageError), _opened(member) as (_, lineage):
         return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
     return 0
 
 
 def _paid(member: Member) -> float:
     """What models have cost by the calls on record: of a member that left no summary."""
-    with suppress(ConfigError, LineageError), _opened(member) as (lineage, _):
+    with suppress(ConfigError, LineageError), _opened(member) as (_, lineage):
         return lineage.spent().usd
     return 0.0
 
 
-@contextmanager
-def _opened(member: Member) -> Iterator[tuple[Lineage, Problem]]:
-    cfg = compose.compose(list(member.words))
-    problem: Problem = compose.build(cfg.problem)
-    with opened(cfg, problem.name) as lineage:
-        yield lineage, problem
+def _opened(member: Member) -> AbstractContextManager[tuple[Problem, Lineage]]:
+    return recorded_run(compose.compose(list(member.words)))

@@ -94,10 +94,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
 
 
 def _run(
-    job: Callable[[DictConfig], float | None],
-    cfg: DictConfig,
-    results: list[float | None],
-    failures: list[KsflowError],
+    job: Callable[[DictConfig], float | None], cfg: DictConfig, results: list[float | None], failures: list[KsflowError]
 ) -> float | None:
     """The job, once or as a member of a sweep; what it is worth."""
     member = sweep.member()
@@ -105,7 +102,7 @@ def _run(
         if not _going_on.is_set():
             _going_on.set()
             told = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
-            report.console(stderr=True).print(told, markup=False, soft_wrap=True)
+            report.say(report.console(stderr=True), told)
         return float(summary["score_us"])
     if _interrupted.is_set():
         return math.inf
@@ -114,28 +111,22 @@ def _run(
         keys.check(cfg, HydraConfig.get().overrides.task)
         results.append(job(cfg))
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
-        failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
-        return _variant_failed(failures[-1])
+        return _failed(caught if isinstance(caught, KsflowError) else _explain(caught), failures)
     if member and not _interrupted.is_set():
         member.finish()
     return results[-1]
 
 
-def _named(error: KsflowError) -> KsflowError:
-    """In a sweep, with the words that set the variant apart."""
-    if HydraConfig.get().mode is not RunMode.MULTIRUN or not (swept := _swept()):
-        return error
-    return KsflowError(f"{','.join(swept)}: {error}")
-
-
-def _variant_failed(error: KsflowError) -> float | None:
-    """What a job that failed is worth: the other variants of a sweep go on."""
-    if HydraConfig.get().mode is not RunMode.MULTIRUN:
+def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
+    """What a job that failed is worth. In a sweep the words that set it apart name it, and the other variants go on."""
+    sweeps = HydraConfig.get().mode is RunMode.MULTIRUN
+    failures.append(KsflowError(f"{','.join(swept)}: {error}") if sweeps and (swept := _swept()) else error)
+    if not sweeps:
         return None
     if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
-        raise error  # it may be another process: the other jobs go on, and Hydra raises it at their end
-    said = " ".join(str(error).split())
-    report.console(stderr=True).print(f"failed: {said}", style="red", markup=False, soft_wrap=True)
+        raise failures[-1]  # it may be another process: the other jobs go on, and Hydra raises it at their end
+    said = " ".join(str(failures[-1]).split())
+    report.say(report.console(stderr=True), f"failed: {said}", style="red")
     return math.inf
 
 
@@ -201,9 +192,13 @@ def evaluator(cfg: DictConfig) -> Evaluator:
 
 def typed_problem(problem: Problem) -> str:
     """What a user types to name the problem of this run, in a shell: the words that it was named with."""
-    given = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
-    words = [item for item in given if item.partition("=")[0].partition(".")[0] == "problem"]
+    words = [item for item in _given() if item.partition("=")[0].partition(".")[0] == "problem"]
     return shlex.join(words) or f"problem={problem.name}"
+
+
+def _given() -> list[str]:
+    """The words that this job was composed of."""
+    return [item.lstrip("+") for item in HydraConfig.get().overrides.task]
 
 
 def plain(words: str) -> str:
@@ -213,19 +208,16 @@ def plain(words: str) -> str:
 
 def run_name(cfg: DictConfig) -> str:
     """The run's name: as given, or in a sweep what sets this variant apart."""
-    if not HydraConfig.initialized() or HydraConfig.get().mode is not RunMode.MULTIRUN:
+    sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+    if not sweeps or any(item.startswith("run=") for item in _given()):
         return str(cfg.run)
-    if any(item.lstrip("+").startswith("run=") for item in HydraConfig.get().overrides.task):
-        return str(cfg.run)
-    swept = [item for item in _swept() if not item.startswith("problem=")]
-    return plain(",".join(swept)) or str(cfg.run)
+    return plain(",".join(item for item in _swept() if not item.startswith("problem="))) or str(cfg.run)
 
 
 def _swept() -> list[str]:
     """The words of this variant of a sweep that are not on the command line as they are."""
     same = [_free_key(word).lstrip("+") for word in os.environ[sweep.ARGUMENTS].split("\n")]
-    overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
-    return [item for item in overrides if item not in same]
+    return [item for item in _given() if item not in same]
 
 
 def models(cfg: DictConfig) -> list[Any]:
@@ -308,7 +300,8 @@ def _free_key(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if equals and name in keys.groups() and value in ("", "null"):
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
-    if name == "problem" and value not in keys.options(name) and _is_folder(value):
+    own = name == "problem" and value not in keys.options(name)
+    if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
         argument = f"problem.path={plain_or_quoted(value)}"
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     return _parsable(f"++{argument}" if known else argument)
@@ -324,11 +317,6 @@ def _parsable(argument: str) -> str:
     except HydraException:
         return f"{name}={quoted(value)}"
     return argument
-
-
-def _is_folder(value: str) -> bool:
-    """Whether `problem=` names a folder, there or not, and not an option."""
-    return "/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()
 
 
 def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:

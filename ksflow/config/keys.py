@@ -33,6 +33,7 @@ _MOVED = {
     for old in before.split()
 }
 """Where a `_target_` was -> where it is. Rooms that moved whole: `_moved`."""
+_FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 
@@ -55,8 +56,9 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
     for path, node in parts(cfg, ""):
         target = node["_target_"] = _moved(str(node["_target_"]))
         valid, free = _parameters(target, path)
-        if needed := [] if node.get("_partial_") else [name for name in _required(valid) if name not in node]:
-            raise ConfigError(f"{path} lacks {', '.join(needed)}, which {target} needs; valid: {', '.join(valid)}")
+        needed = [name for name, one in valid.items() if one.default is one.empty and one.kind not in _FREE]
+        if lacking := [] if node.get("_partial_") else [name for name in needed if name not in node]:
+            raise ConfigError(f"{path} lacks {', '.join(lacking)}, which {target} needs; valid: {', '.join(valid)}")
         for key in node:
             name = str(key)
             if name in valid:
@@ -67,15 +69,14 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
 
 def renamed(words: Sequence[str]) -> list[str]:
     """The words of a command line with today's names of keys. A notice on stderr tells of each old one."""
-    return [_renamed(word) for word in words]
-
-
-def _renamed(word: str) -> str:
-    prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
-    if old not in _RENAMED or not rest.startswith("="):
-        return word
-    _tell_renamed(f"{old}=", f"{_RENAMED[old]}=")
-    return f"{prefix}{_RENAMED[old]}{rest}"
+    found = []
+    for word in words:
+        prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
+        now = _RENAMED.get(old, old) if rest.startswith("=") else old
+        if now != old:
+            _tell_renamed(f"{old}=", f"{now}=")
+        found.append(f"{prefix}{now}{rest}")
+    return found
 
 
 def _moved(target: str) -> str:
@@ -125,19 +126,15 @@ def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None
         raise ConfigError(f"{path}={value} must be a list, such as {path}=[A,B]")
     if kinds <= {str, type(None)} and str in kinds and type(value) in (int, float):
         node[name] = str(value)
-    if kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
-        _check_number(path, value, kinds)
+    numbers = kinds <= {int, float, bool, type(None)} and kinds != {type(None)}
+    if numbers and not isinstance(value, int | float) and not (value is None and type(None) in kinds):
+        wanted = "true or false" if kinds <= {bool, type(None)} else "a number"
+        raise ConfigError(f"{path}={value} must be {wanted}{', or null' if type(None) in kinds else ''}")
 
 
 def _keys(kind: Any) -> str:
     """How deep a mapping's values lie, as a command line has it."""
     return f".KEY{_keys(get_args(kind)[1])}" if get_origin(kind) in _MAPS else ""
-
-
-def _check_number(path: str, value: Any, kinds: set[Any]) -> None:
-    if not isinstance(value, int | float) and not (value is None and type(None) in kinds):
-        wanted = "true or false" if kinds <= {bool, type(None)} else "a number"
-        raise ConfigError(f"{path}={value} must be {wanted}{', or null' if type(None) in kinds else ''}")
 
 
 def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
@@ -153,27 +150,18 @@ def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
             yield from parts(node, here)
 
 
-def _words(error: BaseException) -> str:
-    """Why a module cannot be imported. Hydra asks whether it is installed, also where it is and fails."""
-    at = place(error)
-    return f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
-
-
 def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
     try:
         made = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}._target_={target} cannot be imported: {_words(error)}") from error
+        at = place(error)  # Hydra asks whether a module is installed, also where it is and fails
+        said = f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
+        raise ConfigError(f"{path}._target_={target} cannot be imported: {said}") from error
     if not callable(made):
         raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
     parameters = inspect.signature(made).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     return parameters, free
-
-
-def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, one in parameters.items() if one.default is inspect.Parameter.empty and one.kind not in free]
 
 
 @cache

@@ -109,18 +109,15 @@ def of_multirun(arguments: Sequence[str]) -> list[str] | None:
     given; the suite's name follows from the other words. ConfigError.
     """
     directory, words = compose.config_dir([word for word in arguments if word not in FLAGS])
+    recipe = any(word.startswith("suite=") for word in words)
     hydras = any(word.startswith("-") or word.lstrip("+~").startswith("hydra") for word in words)
-    if len(words) == len(arguments) or hydras or not (_recipe(words) or any(map(_over_problems, words))):
+    if len(words) == len(arguments) or hydras or not (recipe or any(map(_over_problems, words))):
         return None
     whole = [word.replace("loop.", "suite.", 1) for word in words if _WHOLE.fullmatch(word)]
     whole = [word for word in whole if not any(other.startswith(word.partition("=")[0] + "=") for other in words)]
     kept = [word for word in words if not _WHOLE.fullmatch(word) or word.replace("loop.", "suite.", 1) not in whole]
-    name = [] if _recipe(words) or any(word.startswith("suite.name=") for word in words) else [_named(words)]
+    name = [] if recipe or any(word.startswith("suite.name=") for word in words) else [_named(words)]
     return [*([f"--config-dir={directory}"] if directory else []), *kept, *whole, *name]
-
-
-def _recipe(words: Sequence[str]) -> bool:
-    return any(word.startswith("suite=") for word in words)
 
 
 def _over_problems(word: str) -> bool:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -19,27 +19,24 @@ from ksflow.records import Json
 
 ARGUMENTS = "KSFLOW_ARGUMENTS"
 """The environment variable with the words of the command line: jobs of a sweep may run in other processes."""
-_SUMMARY = "summary.json"
 
 
 class SweepMember:
-    """One job of a sweep over given values."""
+    """The job that this is, of a sweep over given values."""
 
-    def __init__(self, words: Sequence[str], folder: Path) -> None:
-        """words: those of this member; folder: where its job leaves what it leaves."""
-        self._file = _folder() / f"{_digest(words)}.json"
-        self._summary = folder / _SUMMARY
+    def __init__(self) -> None:
+        config = HydraConfig.get()
+        self._file = _folder() / f"{_digest(config.overrides.task)}.json"
+        self._summary = Path(config.runtime.output_dir, "summary.json")
 
     def finished(self) -> Json | None:
         """Its summary, if it has ended before; it is then in the job's folder, too, for the table."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
-        if not text:
-            self._file.touch()
+        self._file.touch()
+        if not (text := self._file.read_text(encoding="utf-8")):
             return None
         home.write(self._summary, text)
-        found: Json = json.loads(text)
-        return found
+        return dict(json.loads(text))
 
     def finish(self) -> None:
         """It has ended."""
@@ -53,9 +50,8 @@ class SweepMember:
 def member() -> SweepMember | None:
     """The member that this job is; None outside a sweep, and where a sweeper chooses values from what came before."""
     config = HydraConfig.get()
-    if config.mode is not RunMode.MULTIRUN or config.runtime.choices["hydra/sweeper"] != "basic":
-        return None
-    return SweepMember(list(config.overrides.task), Path(config.runtime.output_dir))
+    given = config.mode is RunMode.MULTIRUN and config.runtime.choices["hydra/sweeper"] == "basic"
+    return SweepMember() if given else None
 
 
 def forget_if_finished() -> None:
