@@ -146,7 +146,7 @@ def _wrong(evaluation: Evaluation) -> bool:
 
 def _from_row(row: Ratio | None) -> tuple[float, int] | None:
     """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
-    return None if row is None else (row.speedup, (row.low > 1) - (row.high < 1))
+    return None if row is None else (row.speedup, (row.low > 1) - row.slower)
 
 
 def _from_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:

@@ -141,7 +141,7 @@ def _kind(trial: Trial, population: Population) -> str:
     found = _gain(trial, population)
     if found is None or (trial.evaluation and trial.evaluation.unranked):
         return _KINDS[-1]
-    return "Faster" if found.low > 1 else "Slower" if found.high < 1 else "No difference beyond noise"
+    return "Faster" if found.low > 1 else "Slower" if found.slower else "No difference beyond noise"
 
 
 def _gain(trial: Trial, population: Population) -> Speedup | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.records.evaluations import Evaluation
-from ksflow.records.evidence import Comparison, Ratio
+from ksflow.records.evidence import RESOLVED, Comparison, Ratio
 from ksflow.records.trials import Origin, Trial
 
 BETTER_BY = 1.03
@@ -36,6 +36,11 @@ class Speedup(NamedTuple):
     def gain_percent(self) -> float:
         """100 means twice as fast."""
         return 100 * (self.ratio - 1)
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is surely behind, by more than a judge resolves."""
+        return self.high < 1 / RESOLVED
 
 
 def first_attempt(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:

@@ -6,8 +6,9 @@ runs the machine code (rocjitsu, where it is installed). NOT covered: speed, and
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from ksflow import compilers
 from ksflow.compilers.occupancy import occupancy
@@ -64,8 +65,10 @@ class StaticEvaluator(Evaluator):
             return self._verdict(verdict, made.reason, Evidence(log=made.log))
         compiled = parse(tuple[CompiledKernel, ...], list(made.resources))
         evidence = Evidence(made=made.mode, compiler=compiled, log=made.log)
-        found, why = self._emulated(problem, kernel)
-        second, why_no_second = self._second_word(problem, kernel)
+        found, why = _asked(partial(self._emulator, problem, kernel, self.target.march))
+        second, why_no_second = None, ""
+        if kernel.language in ("hip", "triton") and self._emulator.rocjitsu.version:
+            second, why_no_second = _asked(partial(self._emulator.rocjitsu, problem, kernel, self.target))
         words = [_word(found, "right on the CPU at small shapes") or f"not emulated: {why}"]
         words += (
             [f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}"] if second or why_no_second else []
@@ -84,22 +87,6 @@ class StaticEvaluator(Evaluator):
         right += "; right in rocjitsu, instruction by instruction" if second else ""
         evidence = replace(evidence, checked=given[0].evidence.checked if given else ())
         return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}{right}; nothing was timed", evidence)
-
-    def _emulated(self, problem: Problem, kernel: Kernel) -> tuple[Evaluation | None, str]:
-        """What the emulator of sources says, or why it says nothing."""
-        try:
-            return self._emulator(problem, kernel, self.target.march), ""
-        except ValueError as error:
-            return None, str(error)
-
-    def _second_word(self, problem: Problem, kernel: Kernel) -> tuple[Evaluation | None, str]:
-        """What rocjitsu says of the machine code, or why it says nothing; nothing at all where it is not installed."""
-        if kernel.language not in ("hip", "triton") or not self._emulator.rocjitsu.version:
-            return None, ""
-        try:
-            return self._emulator.rocjitsu(problem, kernel, self.target), ""
-        except ValueError as error:
-            return None, str(error)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
@@ -132,6 +119,14 @@ class StaticEvaluator(Evaluator):
 
     def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
         return Evaluation(verdict, reason, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
+
+
+def _asked(emulator: Callable[[], Evaluation]) -> tuple[Evaluation | None, str]:
+    """What an emulator says, or why it says nothing."""
+    try:
+        return emulator(), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def _word(found: Evaluation | None, right: str) -> str:
