@@ -36,6 +36,7 @@ class Court:
 
     def __init__(self, place: Path) -> None:
         self.evaluator = LocalEvaluator(target.detect())
+        self._asked = 0
         self.secret = place / "secret"
         self.secret.write_text(f"word-{secrets.token_hex(16)}\n")
         self.secret.chmod(0o600)
@@ -59,6 +60,13 @@ class Court:
     def honest(self, name: str = "gauss") -> Evaluation:
         """A plain kernel's evaluation."""
         return self.evaluator(self.problems[name], kernel(folder(name) / "plain.cpp", name, {}), ())
+
+    def ready(self) -> int:
+        """The judge's process, which has judged a kernel: one that was never asked is still starting."""
+        if self.pid != self._asked:
+            assert self.honest().accepted
+            self._asked = self.pid
+        return self._asked
 
     def _words(self, problem: Problem, mark: str) -> dict[str, str]:
         values = {"PROBLEM": problem.root, "SECRET": self.secret, "CACHE": cache(), "PORT": host.port(mark)}
@@ -112,8 +120,7 @@ def test_cheat_does_not_win(court: Court, specimen: Specimen, mark: str) -> None
 @every("dangers")
 def test_danger_does_no_harm(court: Court, specimen: Specimen, mark: str) -> None:
     _needs(court, specimen)
-    court.honest()  # a judge that was never asked is still starting
-    judge, here = court.pid, set(os.listdir())
+    judge, here = court.ready(), set(os.listdir())
     result = court.judge(specimen, mark)
     assert specimen.expect == "harmless" or not result.accepted
     assert host.traces(mark, judge) == []

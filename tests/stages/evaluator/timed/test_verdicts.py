@@ -6,13 +6,14 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
-from ksflow.records import Kernel, Verdict, plain
+from ksflow.records import Kernel, Problem, Verdict, plain
 from ksflow.sandbox.levels import LEVELS
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 
 @pytest.mark.parametrize("kernel", [toy.RIGHT_CPP, toy.RIGHT_PYTHON], ids=["cpp", "python"])
-def test_right_kernel_is_accepted_and_timed(judge: Judge, kernel: Kernel) -> None:
-    result = judge(kernel)
+def test_right_kernel_is_accepted_and_timed(evaluator: LocalEvaluator, problem: Problem, kernel: Kernel) -> None:
+    result = evaluator(problem, kernel, ())
     assert result.verdict is Verdict.ACCEPT, result.reason
     assert [timing.case for timing in result.timings] == ["n30000", "n65536"]
     assert all(0 < len(timing.samples_us) <= 64 for timing in result.timings)
