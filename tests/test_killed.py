@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from conftest import accepted, draft, kernel, plant, until
+from test_cli import ksflow
 
 from ksflow.lineage import Lineage
 from ksflow.records import Call, Note, Plan
@@ -192,10 +193,7 @@ def in_folder(folder: Path) -> list[Path]:
 
 
 def finished(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    wide = {**os.environ, "COLUMNS": "160"}
-    done = subprocess.run(
-        command(*words), cwd=folder, env=wide, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = ksflow(folder, *words)
     assert done.returncode == 0, done.stderr
     sound(folder / "runs/lineage.git")
     return done

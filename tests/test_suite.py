@@ -346,8 +346,7 @@ def three(folder: Path) -> list[str]:
 
 
 def said(folder: Path, command: list[str]) -> "subprocess.CompletedProcess[str]":
-    wide = {**os.environ, "COLUMNS": "160"}
-    return subprocess.run(command, cwd=folder, env=wide, capture_output=True, text=True, timeout=600, check=False)
+    return ksflow(folder, *command[3:])
 
 
 def killed_at(folder: Path, command: list[str], member: str) -> None:
@@ -507,12 +506,7 @@ def test_languages_side_by_side_then_the_fastest_for_as_much_again(tmp_path: Pat
     words = ["suite=bakeoff", "recipe=dry_run", "problem=softmax", "language=cpp,python,hip", "suite.finalists=1"]
     more = ["seed_kernels=rows.py", "loop.evaluations=6", "loop.confirm=false", "digester=none", "suite.minutes=30"]
     command = [sys.executable, "-m", "ksflow", "suite", *words, *more]
-    environment = {**os.environ, "COLUMNS": "160"}
-
-    def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-
-    done = run()
+    done = said(tmp_path, command)
     assert done.returncode == 1, done.stderr  # one lane has no compiler here, which stops no other
     assert "language=hip: failed: language=hip: softmax takes here: python, cpp" in done.stderr
     report = json.loads((tmp_path / "runs/suites/bakeoff/report.json").read_text())
@@ -532,7 +526,7 @@ def test_languages_side_by_side_then_the_fastest_for_as_much_again(tmp_path: Pat
     assert "bakeoff" in done.stdout
     page = (tmp_path / "runs/suites/bakeoff/softmax.html").read_text()
     assert page.count('"run":"bakeoff,language=') == 2
-    again = run()
+    again = said(tmp_path, command)
     assert "goes on for as much again" not in again.stderr
     assert [
         row.get("trials") for row in json.loads((tmp_path / "runs/suites/bakeoff/report.json").read_text())["rows"]

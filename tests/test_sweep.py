@@ -1,7 +1,6 @@
 """A sweep that is killed goes on with the members that are left; its jobs can travel to other processes."""
 
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from conftest import until
+from test_cli import ksflow
 
 from ksflow.config import compose
 from ksflow.errors import counted
@@ -23,8 +23,7 @@ def words(members: int, *more: str) -> list[str]:
 
 
 def run(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    return ksflow(folder, *given[3:], COLUMNS="200")
 
 
 def kept(folder: Path) -> list[Path]:
