@@ -19,33 +19,33 @@ _held: dict[Path, int] = {}
 def make_folder() -> Path:
     """A new folder of this process', removed at its end, or by `remove_abandoned` after it."""
     while True:
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(OSError):
-            lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else somebody sweeps it: the next one
-            if made.exists():  # else it was swept before it had its lock
+            if folder.exists():  # else it was swept before it had its lock
                 if not _held:
                     atexit.register(remove_folders)
-                _held[made] = lock
-                return made
+                _held[folder] = lock
+                return folder
             os.close(lock)
 
 
 def remove_folders() -> None:
     """Remove this process' folders now."""
-    for made in list(_held):
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(_held.pop(made))
+    for folder in list(_held):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(_held.pop(folder))
 
 
 def remove_abandoned() -> None:
     """Remove this user's folders whose processes are gone."""
-    for found in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            lock = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 if os.fstat(lock).st_uid == os.getuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(found, ignore_errors=True)
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)

@@ -94,8 +94,8 @@ class JudgeProcess(ServerProcess):
     """One judge process; `gpu`: the platform that it judges on, "" for the CPU; `loop`: what calls native kernels."""
 
     def __init__(self, extra_environment: Mapping[str, str], gpu: str = "", loop: str = "") -> None:
-        told = {"--gpu": gpu, "--loop": loop}
-        super().__init__("ksflow.judge", extra_environment, *(f"{name}={word}" for name, word in told.items() if word))
+        flags = {"--gpu": gpu, "--loop": loop}
+        super().__init__("ksflow.judge", extra_environment, *(f"{name}={word}" for name, word in flags.items() if word))
 
 
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
