@@ -25,13 +25,13 @@ def by_time(
     alike: dict[str, list[CompiledKernel]] = defaultdict(list)
     for row in evaluation.evidence.compiler:
         alike[repr(replace(row, variant={}))].append(row)
-    found: list[tuple[CompiledKernel, float]] = []
+    shares: list[tuple[CompiledKernel, float]] = []
     for rows in alike.values():
         keys = {(row.kernel, _key(row.variant)) for row in rows}
         share = math.fsum(us for case, us in times.items() if keys & runs.get(case, set())) / whole if whole else 0.0
-        one = rows[0] if len(rows) == 1 else replace(rows[0], variant={"variants": len(rows)})
-        found.append((one, share))
-    return sorted(found, key=lambda pair: (-pair[1], not pair[0].instructions)) if runs else found
+        row = rows[0] if len(rows) == 1 else replace(rows[0], variant={"variants": len(rows)})
+        shares.append((row, share))
+    return sorted(shares, key=lambda pair: (-pair[1], not pair[0].instructions)) if runs else shares
 
 
 def _case_times(evaluation: Evaluation, problem: Problem | None) -> dict[str, float]:
@@ -83,10 +83,10 @@ def cells(row: CompiledKernel) -> dict[str, str]:
 
 def line(row: CompiledKernel) -> str:
     """The same in one line: `gemm BM=64: registers 128, spills 0 B, shared 48 KiB, occupancy 25 % (shared)`."""
-    found = cells(row)
-    name = " ".join(filter(None, [found.pop("kernel"), found.pop("variant")]))
-    found.pop("target")
-    return f"{name}: {', '.join(f'{key} {text}' for key, text in found.items() if text) or 'nothing is known'}"
+    figures = cells(row)
+    name = " ".join(filter(None, [figures.pop("kernel"), figures.pop("variant")]))
+    figures.pop("target")
+    return f"{name}: {', '.join(f'{key} {text}' for key, text in figures.items() if text) or 'nothing is known'}"
 
 
 def percent(value: float | None) -> str:

@@ -56,8 +56,8 @@ def extents(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
 
 def work(problem: Problem, case: Case) -> Work:
     """What a case needs. ValueError where an expression is wrong."""
-    said = problem.work
-    return Work(*(evaluate(said[key], case.params) if key in said else None for key in ("flops", "bytes")))
+    formulas = problem.work
+    return Work(*(evaluate(formulas[key], case.params) if key in formulas else None for key in ("flops", "bytes")))
 
 
 def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
@@ -84,14 +84,14 @@ def compute_peak(precision: str, rates: Mapping[str, float]) -> tuple[float, str
 
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     """The least time that a case can take on a target, in µs, and what sets it; 0.0 and why, where none is known."""
-    need, rates, found = work(problem, case), _ceilings(target), []
+    need, rates, floors = work(problem, case), _ceilings(target), []
     if need.flops is not None and (peak := compute_peak(problem.work.get("dtype", ""), rates)):
         why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
-        found.append((1e6 * need.flops / peak[0], why))
+        floors.append((1e6 * need.flops / peak[0], why))
     if need.bytes is not None:
-        found += _traffic(need.bytes, rates, target.sizes.get("cache", math.inf))
-    if found:
-        return max(found)
+        floors += _traffic(need.bytes, rates, target.sizes.get("cache", math.inf))
+    if floors:
+        return max(floors)
     if not problem.work:
         return 0.0, f"no floor: {'its format says nothing of' if problem.origin else 'problem.yaml has no'} work"
     return 0.0, f"no floor: no peak rates are known for {target.name}"

@@ -98,20 +98,20 @@ def peaks(flags: Sequence[str]) -> dict[str, float]:
 
 def cache_sizes() -> tuple[int, ...]:
     """The bytes of the caches that hold data of the first core, the smallest first; usual ones where nobody tells."""
-    found = set()
+    sizes = set()
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
         with suppress(OSError, ValueError, KeyError, IndexError):
             size = (folder / "size").read_text(encoding="utf-8").strip()
             if (folder / "type").read_text(encoding="utf-8").strip() != "Instruction":
-                found.add(int(size[:-1]) * _UNITS[size[-1]])
-    return tuple(sorted(found)) or _USUAL_CACHES
+                sizes.add(int(size[:-1]) * _UNITS[size[-1]])
+    return tuple(sorted(sizes)) or _USUAL_CACHES
 
 
 def clock_hz() -> float:
     """The highest clock with turbo, where the system tells, else the highest there is."""
-    found = []
+    clocks = []
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
         with suppress(OSError, ValueError):
             if (folder / "scaling_driver").read_text(encoding="utf-8").strip() in _KNOW_TURBO:
-                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text(encoding="utf-8")))
-    return max(found, default=_FASTEST_HZ)
+                clocks.append(1e3 * int((folder / "cpuinfo_max_freq").read_text(encoding="utf-8")))
+    return max(clocks, default=_FASTEST_HZ)

@@ -35,6 +35,6 @@ def version(name: str) -> str:
 
 def compilers() -> dict[str, str]:
     """Compiler -> its version line, of those that are here."""
-    found = {name: version(name) for name in ("g++", "clang++", "nvcc", "hipcc")}
-    found["zig"] = output(sys.executable, "-m", "ziglang", "version").strip()
-    return {name: line for name, line in found.items() if line}
+    versions = {name: version(name) for name in ("g++", "clang++", "nvcc", "hipcc")}
+    versions["zig"] = output(sys.executable, "-m", "ziglang", "version").strip()
+    return {name: line for name, line in versions.items() if line}

@@ -18,10 +18,10 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
     Its rates are the achieved ones. ValueError where an expression of `work` is wrong.
     """
     need = work(problem, case)
-    found = bound(need, problem.work.get("dtype", ""), target)
-    if found is None:
+    limit = bound(need, problem.work.get("dtype", ""), target)
+    if limit is None:
         return None
-    bound_us, what, _ = found
+    bound_us, what, _ = limit
     known = {
         "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
         "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
@@ -60,14 +60,14 @@ def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | No
 def describe(problem: Problem, case: Case, target: Target) -> str:
     """A case's work, roofline and floor in a line, for a person."""
     need = work(problem, case)
-    found = bound(need, problem.work.get("dtype", ""), target)
+    limit = bound(need, problem.work.get("dtype", ""), target)
     parts = [
         quantity(need.flops, "FLOP") if need.flops is not None else "",
         quantity(need.bytes, "B") if need.bytes is not None else "",
         f"{need.intensity:.3g} FLOP/B" if need.intensity is not None else "",
     ]
-    near = f"roofline {found[0]:.3g} µs: {found[1]} at {found[2]}" if found else ""
-    if not found and need != Work(None, None) and target.kind == "cpu":
+    near = f"roofline {limit[0]:.3g} µs: {limit[1]} at {limit[2]}" if limit else ""
+    if not limit and need != Work(None, None) and target.kind == "cpu":
         near = "no roofline: no probe ran here (is there a compiler?), and the floor is that of the instruction sets"
     least, why = floor_us(problem, case, target)
     floor = f"the judge's floor {least:.3g} µs: {why}" if least else why
@@ -77,8 +77,8 @@ def describe(problem: Problem, case: Case, target: Target) -> str:
 def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[RooflineCase, ...]:
     """A row for each timed benchmark that has a roofline."""
     cases = {case.name: case for case in problem.benchmarks}
-    found = (roofline(problem, cases[timing.case], target, timing.us) for timing in timings if timing.case in cases)
-    return tuple(row for row in found if row)
+    points = (roofline(problem, cases[timing.case], target, timing.us) for timing in timings if timing.case in cases)
+    return tuple(row for row in points if row)
 
 
 def share(rows: Iterable[RooflineCase]) -> float | None:

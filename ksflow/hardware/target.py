@@ -33,15 +33,15 @@ def detect(name: str = "auto", march: str | None = None, environment: Mapping[st
 
     The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
     """
-    found = cpu.read()
+    processor = cpu.read()
     return Target(
         name=name,
         kind="cpu",
-        chip=found.chip,
-        features=cpu.usable(found.features, march or "native"),
+        chip=processor.chip,
+        features=cpu.usable(processor.features, march or "native"),
         march=march or "native",
         environment=dict(environment or {}),
-        peaks=cpu.peaks(found.flags),
+        peaks=cpu.peaks(processor.flags),
     )
 
 
@@ -103,9 +103,9 @@ def _gpu(name: str, chip: str, march: str) -> Target:
 
 def _is_other_variant(chip: str, sheet: str) -> bool:
     """Whether a chip is another variant than a data sheet's: its card has rates of its own, and not always lesser."""
-    has, told = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
-    sizes = [{word for word in words if word.endswith("gb")} for words in (has, told)]
-    return bool((has - told) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
+    of_chip, of_sheet = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
+    sizes = [{word for word in words if word.endswith("gb")} for words in (of_chip, of_sheet)]
+    return bool((of_chip - of_sheet) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
 
 
 def _sheets(chip: str) -> list[dict[str, Any]]:
@@ -147,20 +147,20 @@ def from_data_sheet(
 
 def single_gpu_environment(index: int) -> dict[str, str]:
     """The environment that shows a process one of the GPUs that this one sees."""
-    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     for variables in (_SHOW_NVIDIA, _SHOW_AMD):
         words = next((os.environ[name] for name in variables if name in os.environ), "").split(",")
         seen = [word.strip() for word in words if word.strip()]
-        found[variables[0]] = seen[index] if index < len(seen) else str(index)
-    return found
+        environment[variables[0]] = seen[index] if index < len(seen) else str(index)
+    return environment
 
 
-def fits(wanted: Target, found: Target) -> bool:
+def fits(wanted: Target, present: Target) -> bool:
     """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
-    if wanted.kind != "gpu" or found.kind != "gpu":
-        return wanted.kind == found.kind
-    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
-    return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
+    if wanted.kind != "gpu" or present.kind != "gpu":
+        return wanted.kind == present.kind
+    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, present.chip))
+    return wanted.march == present.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
 
 
 def means(word: str, target: Target) -> bool:
@@ -182,8 +182,8 @@ def _shipped_architecture(name: str) -> str:
     sheet = shipped("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""
-    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def is_unlisted_variant(chip: str) -> bool:
@@ -193,11 +193,11 @@ def is_unlisted_variant(chip: str) -> bool:
 
 def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
     """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
-    found = []
+    patterns = []
     for option in sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True):
         words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
-        found.append((option, re.compile(rf"(?<![a-z0-9]){words}(?![a-z0-9])")))  # `gh200` is no `h200`
-    matches = (next((option for option, words in found if words.search(name.lower())), "") for name in names)
+        patterns.append((option, re.compile(rf"(?<![a-z0-9]){words}(?![a-z0-9])")))  # `gh200` is no `h200`
+    matches = (next((option for option, words in patterns if words.search(name.lower())), "") for name in names)
     return tuple(dict.fromkeys(option for option in matches if option))
 
 
