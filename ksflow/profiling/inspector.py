@@ -22,13 +22,13 @@ class AcceptedKernel:
 
     problem: Problem
     kernel: Kernel
-    made: BuildResult
+    build: BuildResult
 
     def workloads(self, at: str = "") -> tuple[Workload, ...]:
         """What tools are to watch: the case `at`, or the smallest ones."""
-        if self.made.artefact:
-            mode = "launch" if self.made.mode == "strong" else "native"
-            return workloads(self.problem, mode, self.made.artefact, at=at)
+        if self.build.artefact:
+            mode = "launch" if self.build.mode == "strong" else "native"
+            return workloads(self.problem, mode, self.build.artefact, at=at)
         main = next(iter(self.kernel.files))
         return workloads(self.problem, "torch", main, {**self.problem.files, **self.kernel.files}, at)
 
@@ -116,6 +116,6 @@ def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
     value may be meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only.
     """
     for row in rows:
-        if accepted.made.mode == "strong" and row.tool == "memcheck" and row.errors:
+        if accepted.build.mode == "strong" and row.tool == "memcheck" and row.errors:
             return f"memcheck: {row.errors} errors, the first: {row.finding}"
     return ""

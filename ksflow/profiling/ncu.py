@@ -102,10 +102,10 @@ def command(watched: Sequence[str], report: str, ncu: str) -> list[str]:
 
 def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> ProfilePage:
     """The page of one shape, or why there is none. environment: what the kernel needs."""
-    found = executables.find("ncu")
-    if not found:
+    path = executables.find("ncu")
+    if not path:
         return ProfilePage(tool="ncu", refused="ncu is not installed: install Nsight Compute, of the CUDA toolkit")
-    ran = run(command(program(), _REPORT, found), workload, timeout_s, environment, [_REPORT])
+    ran = run(command(program(), _REPORT, path), workload, timeout_s, environment, [_REPORT])
     text = ran.files.get(_REPORT, "")
     return ProfilePage(tool=executables.version("ncu") or "ncu", case=workload.case, **outcome(text, ran, timeout_s))
 
@@ -114,9 +114,9 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     """The page of a report, or in one sentence why there is none."""
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}
-    if found := launches(report):
+    if launched := launches(report):
         kernels: dict[str, list[Launch]] = defaultdict(list)
-        for launch in found:
+        for launch in launched:
             kernels[launch.kernel].append(launch)
         return {"page": page([_summary(name, same) for name, same in kernels.items()])}
     why = refusal(f"{ran.output}\n{report}", _REFUSALS)
@@ -135,7 +135,7 @@ def launches(report: str) -> list[Launch]:
         return []
     names, units, *rows = table
     unit = dict(zip(names, units, strict=False))
-    found = (dict(zip(names, row, strict=False)) for row in rows if row)
+    records = (dict(zip(names, row, strict=False)) for row in rows if row)
     return [
         Launch(
             kernel=row.get("Kernel Name", "?"),
@@ -143,20 +143,20 @@ def launches(report: str) -> list[Launch]:
             block=size(re.findall(r"\d+", row.get("Block Size", ""))),
             metrics=_metrics(row, unit),
         )
-        for row in found
+        for row in records
     ]
 
 
 def _metrics(row: Mapping[str, str], unit: Mapping[str, str]) -> dict[str, float]:
-    found = {}
+    metrics = {}
     for name, text in row.items():
         try:
             value = float(text.replace(",", ""))
         except ValueError:
             continue
         if math.isfinite(value):
-            found[name] = value * _US.get(unit.get(name, ""), 1.0) if name == _DURATION else value
-    return found
+            metrics[name] = value * _US.get(unit.get(name, ""), 1.0) if name == _DURATION else value
+    return metrics
 
 
 def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
@@ -167,8 +167,8 @@ def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
     lines = (limit(shares), busy_line, _stalls(means), _memory(means))
     sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
     parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
-    more = ((_REGISTERS, 1, ".0f", "registers"), (_SHARED, 1024, ".3g", "KiB shared"), (_WAVES, 1, ".3g", "waves"))
-    parts += [f"{means[name] / unit:{form}} {word}" for name, unit, form, word in more if name in means]
+    figures = ((_REGISTERS, 1, ".0f", "registers"), (_SHARED, 1024, ".3g", "KiB shared"), (_WAVES, 1, ".3g", "waves"))
+    parts += [f"{means[name] / unit:{form}} {word}" for name, unit, form, word in figures if name in means]
     return KernelSummary(name, len(same), us, ", ".join(parts), lines)
 
 
@@ -183,10 +183,10 @@ def _means(same: Sequence[Launch]) -> dict[str, float]:
 
 def _stalls(means: Mapping[str, float]) -> str:
     """What warps wait for most, as shares of the time that they are resident; the cycles in which they issue apart."""
-    found = {match[1]: value for name, value in means.items() if (match := _STALL.fullmatch(name))}
-    whole = sum(found.values())
-    reasons = sorted((name for name in found if name != "selected"), key=lambda name: -found[name])[:_TOP]
-    parts = [f"{name} {found[name] / whole:.0%} ({_MEANINGS.get(name, 'see the guide')})" for name in reasons if whole]
+    stalls = {match[1]: value for name, value in means.items() if (match := _STALL.fullmatch(name))}
+    whole = sum(stalls.values())
+    reasons = sorted((name for name in stalls if name != "selected"), key=lambda name: -stalls[name])[:_TOP]
+    parts = [f"{name} {stalls[name] / whole:.0%} ({_MEANINGS.get(name, 'see the guide')})" for name in reasons if whole]
     return f"stalls: {'; '.join(parts)}" if parts else ""
 
 

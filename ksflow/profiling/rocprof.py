@@ -77,13 +77,13 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
 
     environment: what the kernel needs.
     """
-    found = executables.find("rocprofv3")
-    if not found:
+    path = executables.find("rocprofv3")
+    if not path:
         return ProfilePage(tool="rocprofv3", refused="rocprofv3 is not installed: install rocprofiler-sdk, of ROCm")
     name: Json = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": workload.case}
     files: dict[str, str] = {}
     for index, counters in enumerate(PASSES):
-        ran = run(command(counters, str(index), program(), found), workload, timeout_s, environment, ["**/*.csv"])
+        ran = run(command(counters, str(index), program(), path), workload, timeout_s, environment, ["**/*.csv"])
         if ran.timed_out:
             return ProfilePage(**name, refused=f"rocprofv3 took longer than {timeout_s:g} s")
         if why := ran.fault or refusal(ran.output, _REFUSALS):
@@ -128,22 +128,22 @@ def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
     """The rows of files, with the names of their columns in lower case; what is not the kernel's own is left out."""
     for text in files:
         for row in csv.DictReader(io.StringIO(text, newline="")):
-            found = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}
-            if not found.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
-                yield found
+            fields = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}
+            if not fields.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
+                yield fields
 
 
 def _summary(name: str, kernel: Kernel) -> KernelSummary:
-    found = {counter: fmean(values) for counter, values in kernel.counters.items()}
-    shares = {words: found[counter] for counter, words in _BUSY.items() if counter in found}
+    means = {counter: fmean(values) for counter, values in kernel.counters.items()}
+    shares = {words: means[counter] for counter, words in _BUSY.items() if counter in means}
     us = sum(kernel.ns) * 1e-3
-    lines = (limit(shares), busy(shares, found.get("OccupancyPercent")), _memory(found, us / len(kernel.ns)))
+    lines = (limit(shares), busy(shares, means.get("OccupancyPercent")), _memory(means, us / len(kernel.ns)))
     return KernelSummary(name, len(kernel.ns), us, kernel.shape, lines)
 
 
-def _memory(found: Mapping[str, float], us: float) -> str:
-    parts = [f"{text} {found[counter]:.1f} %" for counter, text in _SHARES.items() if counter in found]
+def _memory(means: Mapping[str, float], us: float) -> str:
+    parts = [f"{text} {means[counter]:.1f} %" for counter, text in _SHARES.items() if counter in means]
     for counter, text in _KILOBYTES.items():
-        if counter in found and us > 0:
-            parts.append(f"{found[counter] / 1024:.4g} MiB {text} ({found[counter] * 1.024 / us:.3g} GB/s)")
+        if counter in means and us > 0:
+            parts.append(f"{means[counter] / 1024:.4g} MiB {text} ({means[counter] * 1.024 / us:.3g} GB/s)")
     return "; ".join(parts)

@@ -52,14 +52,14 @@ def sanitize(
     The tools work at once, each on the first workload, and where that takes longer than timeout_s on the next one.
     environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
     """
-    found = executables.find("compute-sanitizer")
-    if not found:
+    path = executables.find("compute-sanitizer")
+    if not path:
         missing = "compute-sanitizer is not installed: install the CUDA toolkit"
         return (SanitizerFinding(tool="compute-sanitizer", refused=missing),)
 
     def look(tool: str) -> SanitizerFinding:
         for workload in workloads:
-            ran = run(command(tool, program(), found), workload, timeout_s, {**(environment or {}), **_ENVIRONMENT})
+            ran = run(command(tool, program(), path), workload, timeout_s, {**(environment or {}), **_ENVIRONMENT})
             row = replace(outcome(tool, ran, timeout_s), case=workload.case)
             if not ran.timed_out:
                 break

@@ -25,14 +25,14 @@ class KernelSummary(NamedTuple):
 
 def page(summaries: Sequence[KernelSummary], lines_left: int = LINES) -> str:
     """At most so many lines. Kernels that have no room are counted."""
-    whole = sum(one.us for one in summaries) or 1.0
+    whole = sum(summary.us for summary in summaries) or 1.0
     lines: list[str] = []
-    order = sorted(summaries, key=lambda one: -one.us)
-    for index, one in enumerate(order):
-        times = f"{one.launches} launches, " if one.launches > 1 else ""
-        each = f"{one.us / one.launches:.4g} us{' each' if times else ''}"
-        block = [f"{one.kernel}: {times}{each}, {one.us / whole:.0%} of the time; {one.shape}"]
-        block += [f"  {line}" for line in one.lines if line]
+    order = sorted(summaries, key=lambda summary: -summary.us)
+    for index, summary in enumerate(order):
+        times = f"{summary.launches} launches, " if summary.launches > 1 else ""
+        each = f"{summary.us / summary.launches:.4g} us{' each' if times else ''}"
+        block = [f"{summary.kernel}: {times}{each}, {summary.us / whole:.0%} of the time; {summary.shape}"]
+        block += [f"  {line}" for line in summary.lines if line]
         if len(lines) + len(block) > lines_left - 1:
             rest = sum(other.us for other in order[index:]) / whole
             lines.append(f"({len(order) - index} more kernels, {rest:.0%} of the time)")
@@ -62,7 +62,7 @@ def busy(shares: dict[str, float], occupancy: float | None, allowed: float | Non
 
 def size(numbers: Sequence[str]) -> str:
     """A grid's or block's: `132`, `8x16`, without the ones at its end."""
-    kept = list(numbers)
-    while len(kept) > 1 and kept[-1] in ("1", ""):
-        kept.pop()
-    return "x".join(kept)
+    sizes = list(numbers)
+    while len(sizes) > 1 and sizes[-1] in ("1", ""):
+        sizes.pop()
+    return "x".join(sizes)

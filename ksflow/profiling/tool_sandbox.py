@@ -29,7 +29,7 @@ from ksflow.sandbox.levels import probe
 
 _LAST = 300
 """Characters of a tool's last words in a sentence."""
-_SCRIPT, _ORDER, _MADE = ".tool_wrapper.py", ".tool.json", "made.json"
+_SCRIPT, _ORDER, _RESULT = ".tool_wrapper.py", ".tool.json", "made.json"
 _DRIVER_MB = 12 << 10
 """What a GPU's driver, torch and a tool take of the host's memory beside the kernel."""
 _DISK_MB, _FILE_MB, _PROCESSES, _OPEN_FILES = 2048, 192, 512, 1024
@@ -61,8 +61,8 @@ class ToolResult:
     def last_words(self) -> str:
         """Why it was ended, or else the last line that says something."""
         lines = [line.strip("= \t") for line in self.output.splitlines()]
-        said = next((line for line in reversed(lines) if line), f"it ended with status {self.status}")
-        return (self.fault or said)[:_LAST]
+        last = next((line for line in reversed(lines) if line), f"it ended with status {self.status}")
+        return (self.fault or last)[:_LAST]
 
 
 def program() -> list[str]:
@@ -72,7 +72,7 @@ def program() -> list[str]:
 
 def refusal(output: str, reasons: Mapping[str, str]) -> str:
     """Why a tool brought nothing, with the remedy, by what it says; empty where it does not say."""
-    return next((words for said, words in reasons.items() if said in output), "")
+    return next((words for text, words in reasons.items() if text in output), "")
 
 
 def run(
@@ -94,13 +94,13 @@ def run(
         _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
     }
     with TemporaryDirectory(prefix="ksflow-tool-") as folder, _idle_server() as server:
-        made = Path(folder, _MADE)
-        request = {"op": "make", "files": files, "order": order, "wall_s": timeout_s, "into": str(made)}
+        result = Path(folder, _RESULT)
+        request = {"op": "make", "files": files, "order": order, "wall_s": timeout_s, "into": str(result)}
         try:
             answer = server.ask(request, timeout_s)
         except ConfigError as error:
             return ToolResult(-1, "", fault=str(error))
-        return _ran(answer, made, int(order["memory_mb"]))
+        return _ran(answer, result, int(order["memory_mb"]))
 
 
 def _order(command: Sequence[str], workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
@@ -109,7 +109,7 @@ def _order(command: Sequence[str], workload: Workload, timeout_s: float, extra: 
         "level": probe().level,
         "profiler": True,
         "command": [sys.executable, "-I", "-S", _SCRIPT],
-        "makes": _MADE,
+        "makes": _RESULT,
         "kind": "json",
         "environment": passed,
         "copies": workload.copies(),
@@ -130,16 +130,16 @@ def _order(command: Sequence[str], workload: Workload, timeout_s: float, extra: 
 
 def _readable(tool: str) -> list[str]:
     """What the sandbox may read beside what every sandbox may: ksflow's package, and where the tool is installed."""
-    found = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
+    readable = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
     for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
         folder = file.parent
         if Path(os.path.expanduser("~")).is_relative_to(folder):  # not a whole home for one program in it
-            found.append(file)
+            readable.append(file)
             continue
-        found.append(folder)
+        readable.append(folder)
         if folder.name == "bin":
-            found += [path for pattern in _BESIDE_BIN for path in folder.parent.glob(pattern)]
-    return list(dict.fromkeys(str(path) for path in found if path.is_absolute() and path.exists()))
+            readable += [path for pattern in _BESIDE_BIN for path in folder.parent.glob(pattern)]
+    return list(dict.fromkeys(str(path) for path in readable if path.is_absolute() and path.exists()))
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _idle_server() -> Iterator[CompileServer]:
     _IDLE.put(server)
 
 
-def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:
+def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
     """What came of a sandbox."""
     words, output = answer["words"], answer["log"]
     if answer["timed_out"]:
@@ -166,9 +166,9 @@ def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:
     if words["exit"] != "0":
         return ToolResult(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
     try:
-        found = json.loads(made.read_text("utf-8", "replace"))
-        files = {str(name): text for name, text in found["files"].items() if isinstance(text, str)}
-        return ToolResult(int(found["status"]), output, files=files)
+        content = json.loads(result.read_text("utf-8", "replace"))
+        files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
+        return ToolResult(int(content["status"]), output, files=files)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return ToolResult(
             -1, output, fault="what came out of its sandbox cannot be read: the kernel may have written it"
