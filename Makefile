@@ -1,10 +1,11 @@
-# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format. slow: all tests but the longest. soak: those.
+# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. lints: what of it
+# runs nothing. fix: format. slow: all tests but the longest. soak: those.
 VENV ?= .venv
 RUN = $(VENV)/bin/python -m
 ALONE = tests/stages/evaluator/timed
 SHARED = $(addprefix --ignore ,$(ALONE))
 
-.PHONY: demo test check fix slow soak
+.PHONY: demo test check lints types style contracts pages image wheel fix slow soak
 
 demo:
 	@.ci/install $(VENV)
@@ -18,11 +19,30 @@ test:
 
 check:
 	@.ci/install $(VENV) dev
+	@$(MAKE) --jobs 2 lints
+	$(MAKE) test
+
+# Each keeps one core busy: `make --jobs 2` has two of them go side by side.
+lints: types style contracts
+
+types:
+	$(RUN) mypy
+
+style:
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
-	$(RUN) mypy
+
+contracts:
 	$(VENV)/bin/lint-imports
-	$(MAKE) test
+
+pages:
+	timeout 40 $(RUN) mkdocs build --strict
+
+image:
+	$(VENV)/bin/hadolint Dockerfile
+
+wheel:
+	.ci/wheel
 
 fix:
 	$(RUN) ruff check --fix .
