@@ -68,50 +68,50 @@ def source_is_wrong(built: BuildResult) -> bool:
 
 def versions(target: Target) -> dict[str, str]:
     """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
-    found = {}
+    words = {}
     for language in ON_DEVICE:
         if LANGUAGES[language].compiler == "traced":
             if LANGUAGES[language].installed:
-                found[language] = traced.version(language).replace(" ", "")
+                words[language] = traced.version(language).replace(" ", "")
         elif LANGUAGES[language].fits(target.march) and not LANGUAGES[language].like:
             try:
-                found[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
+                words[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
             except ConfigError:
-                found[language] = ""
-    return found
+                words[language] = ""
+    return words
 
 
 def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
     """Language -> its compiler with version and flags, for people and models; empty where it is not here."""
-    found = dict.fromkeys((name for name in languages if LANGUAGES[name].compiler), "")
-    if "cpp" in found and (compiler := client.find()):
-        found["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
-    for language in found.keys() & {*ON_DEVICE}:
+    lines = dict.fromkeys((name for name in languages if LANGUAGES[name].compiler), "")
+    if "cpp" in lines and (compiler := client.find()):
+        lines["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
+    for language in lines.keys() & {*ON_DEVICE}:
         if LANGUAGES[language].compiler == "traced":
-            found[language] = traced.version(language) if LANGUAGES[language].installed else ""
+            lines[language] = traced.version(language) if LANGUAGES[language].installed else ""
             continue
         known = _FLAGS.get(LANGUAGES[language].compiler)
         flags = known(target.march) if known else ()
         try:
             version = _toolchain(language, target).version
-            found[language] = f"{version}: {' '.join(flags)}" if flags else version
+            lines[language] = f"{version}: {' '.join(flags)}" if flags else version
         except ConfigError:
-            found[language] = f"no compiler here; where it is judged: {' '.join(flags)}" if flags else ""
-    return found
+            lines[language] = f"no compiler here; where it is judged: {' '.join(flags)}" if flags else ""
+    return lines
 
 
 def _toolchain(language: str, target: Target) -> Toolchain:
     spoken = LANGUAGES[language]
     if target.kind != "gpu" or not spoken.fits(target.march):
         raise ConfigError(f"{language} kernels cannot be compiled for {target.name} ({target.march})")
-    found: Toolchain | None
+    toolchain: Toolchain | None
     if spoken.compiler == "triton":
-        found = triton.find("hip" if target.march.startswith("gfx") else "cuda")
+        toolchain = triton.find("hip" if target.march.startswith("gfx") else "cuda")
     else:
-        found = nvcc.find() if spoken.compiler == "nvcc" else hip.find()
-    if found is None:
+        toolchain = nvcc.find() if spoken.compiler == "nvcc" else hip.find()
+    if toolchain is None:
         raise ConfigError(spoken.missing)
-    return found
+    return toolchain
 
 
 def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
@@ -122,8 +122,8 @@ def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
             _check_known(toolchain.knows(march) and not _UNKNOWN.search(result.log), march)
             of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
-    kept = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
-    path, rows = assemble(request, toolchain, kept)
+    units = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
+    path, rows = assemble(request, toolchain, units)
     cached = all(result.cached for result in results)
     return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
 
@@ -136,9 +136,9 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     if not result.artefact:
         _check_known(not _UNKNOWN.search(result.log), request.target.march)
         return result
-    kept = json.loads(Path(result.artefact).read_text(encoding="utf-8"))
-    path = store(base64.b64decode(kept["code"]), "so")
-    rows = tuple(row(request, toolchain, name, facts) for name, facts in kept["kernels"].items())
+    unit = json.loads(Path(result.artefact).read_text(encoding="utf-8"))
+    path = store(base64.b64decode(unit["code"]), "so")
+    rows = tuple(row(request, toolchain, name, facts) for name, facts in unit["kernels"].items())
     return BuildResult(path, cached=result.cached, resources=rows)
 
 

@@ -21,7 +21,7 @@ from ksflow.compilers.client import (
     CompileServer,
     box_request,
     boxed_environment,
-    found_or_made,
+    cached_build,
     outcome,
 )
 from ksflow.errors import ConfigError
@@ -133,16 +133,16 @@ class Toolchain:
         """Whether there can be code for it, as far as can be told before a compiler says so."""
         return True
 
-    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
+    def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """What was made for a launch: the function of its name, mangled or not. ValueError says which there are."""
-        kernels, name = kept[variant]["kernels"], step.kernel
+        kernels, name = units[variant]["kernels"], step.kernel
         mangled = [other for other in kernels if other.startswith(f"_Z{len(name)}{name}")]
         if name not in kernels and len(mangled) != 1:
             there = f"it has {', '.join(kernels)}" if kernels else "it has no kernels"
             hint = f'{there}; declare it extern "C" __global__'
             raise ValueError(f"launch: {name}: the code has no kernel of this name, {hint}")
         name = name if name in kernels else mangled[0]
-        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])
+        return DeviceFunction(units[variant]["code"], name, step.block, step.shared, kernels[name])
 
 
 def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
@@ -152,11 +152,11 @@ def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
 
 
 def _result(job: CompileJob, limits: Limits) -> BuildResult:
-    def make(made: Path) -> BuildResult:
+    def make(file: Path) -> BuildResult:
         command, memory_mb = [sys.executable, "-P", f".{job.script}"], limits.memory_mb * _ROOM
         environment = {**boxed_environment(), **job.environment}
-        more = {"kind": "json", "environment": environment, "extra": list(job.extra)}
-        request = box_request(command, job.sources, made, limits.compile_s, memory_mb, **more)
+        options = {"kind": "json", "environment": environment, "extra": list(job.extra)}
+        request = box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
         server = _FREE.get()
         try:
             answer = server.ask(request, limits.compile_s)
@@ -165,16 +165,16 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
         if _CLOSED.match(answer["log"]):
             raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")
         answer["log"] = job.explain(answer["log"])
-        built = outcome(answer, str(made), limits.compile_s, memory_mb)
+        built = outcome(answer, str(file), limits.compile_s, memory_mb)
         try:
             if built.artefact:
-                made.write_text(json.dumps(job.distil(json.loads(made.read_text(encoding="utf-8")))), encoding="utf-8")
+                file.write_text(json.dumps(job.distil(json.loads(file.read_text(encoding="utf-8")))), encoding="utf-8")
         except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source's own doing may have written it
             why = " ".join(str(error).split())[:200]
             return BuildResult(reason=f"compile: what was made cannot be read: {why}")
         return built
 
-    built = found_or_made(job.digest, "json", make, FAULT)
+    built = cached_build(job.digest, "json", make, FAULT)
     return replace(built, reason=built.reason.removeprefix("error: "))
 
 

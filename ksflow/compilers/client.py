@@ -149,20 +149,20 @@ def _compiled(
     limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else limits.compile_s
     memory_mb = limits.memory_mb * (4 if compiler.zig else 1)
 
-    def make(made: Path) -> BuildResult:
-        command = [*compiler.command, *flags, "-o", made.name, *sources]
-        more = {"extra": _parts(Path(compiler.command[0])), **(_zig_order() if compiler.zig else {})}
-        request = box_request(command, dict(kernel.files), made, limit, memory_mb, **more)
+    def make(artefact: Path) -> BuildResult:
+        command = [*compiler.command, *flags, "-o", artefact.name, *sources]
+        options = {"extra": _parts(Path(compiler.command[0])), **(_zig_order() if compiler.zig else {})}
+        request = box_request(command, dict(kernel.files), artefact, limit, memory_mb, **options)
         answer = SHARED_SERVER.ask(request, limit)
         if compiler.zig and not answer["timed_out"]:
             warm.touch()  # its own C++ library is compiled on first use, once for each -march
-        return outcome(answer, str(made), limit, memory_mb)
+        return outcome(answer, str(artefact), limit, memory_mb)
 
     name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
-    return found_or_made(name, "so", make, _OWN_FAULT)
+    return cached_build(name, "so", make, _OWN_FAULT)
 
 
-def found_or_made(
+def cached_build(
     name: str, ending: str, make: Callable[[Path], BuildResult], own_fault: re.Pattern[str]
 ) -> BuildResult:
     """What is kept under a name that says all it depends on, else what `make` writes into a file that it is given.
@@ -179,10 +179,10 @@ def found_or_made(
         return failure(failed.read_text(encoding="utf-8"), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
-        made = Path(work, f"made.{ending}")
-        built = make(made)
+        artefact = Path(work, f"made.{ending}")
+        built = make(artefact)
         if built.artefact:
-            os.replace(made, done)
+            os.replace(artefact, done)
             return BuildResult(str(done))
         if built.reason and not built.timed_out and own_fault.search(built.log) and "emory" not in built.log:
             home.write(failed, built.log)
@@ -190,21 +190,21 @@ def found_or_made(
 
 
 def box_request(
-    command: Sequence[str], files: Mapping[str, str], made: Path, limit: float, memory_mb: int, **more: Any
+    command: Sequence[str], files: Mapping[str, str], result: Path, limit: float, memory_mb: int, **options: Any
 ) -> Json:
     """One command in one box, which makes one file; more: what the box has besides, or otherwise."""
     order = {
         "level": probe().level,
         "command": [*command],
-        "makes": made.name,
+        "makes": result.name,
         "environment": boxed_environment(),
         "memory_mb": memory_mb,
         "cpu_s": int(limit) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
-        **more,
+        **options,
     }
-    return {"op": "make", "files": files, "order": order, "wall_s": limit, "into": str(made) if made.name else ""}
+    return {"op": "make", "files": files, "order": order, "wall_s": limit, "into": str(result) if result.name else ""}
 
 
 def boxed_environment() -> dict[str, str]:
@@ -215,9 +215,9 @@ def boxed_environment() -> dict[str, str]:
 def _parts(command: Path) -> list[str]:
     """What a compiler may read of where it is installed: its programs, libraries and headers. That may be a home."""
     program = command.resolve()
-    found = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
-    found += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
-    return sorted({str(path) for path in (command, program, *found) if path.exists()})
+    paths = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
+    paths += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
+    return sorted({str(path) for path in (command, program, *paths) if path.exists()})
 
 
 def _zig_order() -> Json:
@@ -232,13 +232,13 @@ def _zig_order() -> Json:
     return order
 
 
-def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> BuildResult:
+def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:
     """What came of a request. Raises ConfigError where boxes do not start."""
     words = answer["words"]
     if answer["timed_out"]:
         return BuildResult(reason=f"compile: took longer than {limit:g} s", timed_out=True)
     if words.get("exit") == "0":
-        return BuildResult(made)
+        return BuildResult(artefact)
     if "exit" not in words and "disk" not in words:
         raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its supervisor ended')}")
     text = _trim(answer["log"])
@@ -303,9 +303,9 @@ def _takes(compiler: Compiler, march: str, flag: str) -> bool:
 def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]":
     """What came of compiling an empty file. Raises ConfigError where that takes forever."""
     command = [*compiler.command, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
-    more: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
+    extra: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
     try:
-        return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **more)
+        return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **extra)
     except subprocess.TimeoutExpired as error:
         words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
         raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
@@ -317,10 +317,10 @@ def trim_cache(folder: Path) -> None:
     used, total, oldest = [], 0, time.time() - _KEPT_S
     for path in folder.glob("??/*"):
         with contextlib.suppress(OSError):
-            found = path.stat()
+            status = path.stat()
             if path.is_file():
-                used.append((found.st_mtime, found.st_size, path))
-            elif path.name.startswith(_UNFINISHED) and found.st_mtime < oldest:
+                used.append((status.st_mtime, status.st_size, path))
+            elif path.name.startswith(_UNFINISHED) and status.st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True)
     for when, size, path in sorted(used, reverse=True):
         total += size

@@ -45,13 +45,13 @@ class CommandRunner:
     @contextmanager
     def copy(self, problem: Problem, kernel: Kernel) -> Iterator[Path]:
         """The repository with another text of the file. ConfigError where it cannot be copied."""
-        with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as made:
-            folder = Path(made).resolve() / "repo"
+        with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as work:
+            folder = Path(work).resolve() / "repo"
             try:
                 shutil.copytree(problem.root, folder, symlinks=True, ignore=not_source)
             except OSError as error:  # of several files, the first
-                told = error.args[0] if isinstance(error, shutil.Error) else None
-                why = told[0][2] if isinstance(told, list) and told else error
+                errors = error.args[0] if isinstance(error, shutil.Error) else None
+                why = errors[0][2] if isinstance(errors, list) and errors else error
                 raise ConfigError(f"{problem.root} cannot be copied: {why}") from error
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):
@@ -59,7 +59,7 @@ class CommandRunner:
                     f"{problem.origin['file']} leads out of {problem.root}; name the file that it leads to"
                 )
             file.write_text(kernel.main, encoding="utf-8")
-            os.chmod(made, 0o755)
+            os.chmod(work, 0o755)
             if os.getuid() == 0:
                 for path in (folder, *folder.rglob("*")):
                     os.chown(path, _USER, _USER, follow_symlinks=False)
@@ -71,8 +71,8 @@ class CommandRunner:
             return CommandResult(True, "")
         passed = {**child_environment({}), **self.target.environment}
         devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
-        more: Json = {"uid": _USER} if os.getuid() == 0 else {}
-        more |= {"devices": devices} if devices else {}
+        options: Json = {"uid": _USER} if os.getuid() == 0 else {}
+        options |= {"devices": devices} if devices else {}
         request = box_request(
             ["/bin/sh", "-c", f"cd {shlex.quote(str(folder))} && {command}"],
             {},
@@ -83,7 +83,7 @@ class CommandRunner:
             file_mb=_FILE_MB,
             extra=self.readable,
             writable=[str(folder)],
-            **more,
+            **options,
         )
         answer = self._server.ask(request, limit)
         words, log = answer["words"], str(answer["log"]).replace(f"{folder}/", "")

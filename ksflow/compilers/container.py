@@ -19,7 +19,7 @@ from ksflow.source.tunables import number
 VERSION = 3
 
 
-def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
+def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
     """The container's path (empty where a linker is missing), and a row of figures for each kernel and variant.
 
     ValueError where a launch cannot be had.
@@ -30,7 +30,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]
     for case, plan in request.plans.items():
         launches = []
         for step in plan.launches:
-            entry = toolchain.entry(request, kept, plan.variant, step)
+            entry = toolchain.entry(request, units, plan.variant, step)
             launches.append(
                 {
                     "code": codes.setdefault(entry.code, len(codes)),
@@ -65,21 +65,21 @@ def _figures(request: CompileRequest, toolchain: Toolchain, variant: int, entry:
     """An entry's figures; of several launches of one the largest shared memory and block count."""
     threads = entry.block[0] * entry.block[1] * entry.block[2]
     shared = entry.facts.get("shared_bytes", 0) + entry.shared
-    made = row(request, toolchain, entry.kernel, entry.facts) | {
+    figures = row(request, toolchain, entry.kernel, entry.facts) | {
         "shared_bytes": max(shared, before.get("shared_bytes", 0)),
         "threads": max(threads, before.get("threads", 0)),
         "variant": {name: number(value) for name, value in request.variants[variant].items()},
     }
-    found = occupancy(request.target.march, made["threads"], made.get("registers", 0), made["shared_bytes"])
-    if found and "registers" in made:
-        made |= {"occupancy": round(found.fraction, 4), "limited_by": found.limited_by}
-    most = request.target.sizes.get("shared", made["shared_bytes"])
-    if made["shared_bytes"] > most:
+    occupied = occupancy(request.target.march, figures["threads"], figures.get("registers", 0), figures["shared_bytes"])
+    if occupied and "registers" in figures:
+        figures |= {"occupancy": round(occupied.fraction, 4), "limited_by": occupied.limited_by}
+    most = request.target.sizes.get("shared", figures["shared_bytes"])
+    if figures["shared_bytes"] > most:
         raise ValueError(
-            f"launch: {entry.kernel}: needs {made['shared_bytes']} bytes of shared memory; "
+            f"launch: {entry.kernel}: needs {figures['shared_bytes']} bytes of shared memory; "
             f"a block has at most {most} on {request.target.name}"
         )
-    return made
+    return figures
 
 
 def store(content: bytes, ending: str) -> str:

@@ -41,13 +41,13 @@ class Nvcc(Toolchain):
     def host(self, request: CompileRequest) -> CompileJob:
         return self._job(request, dict(request.kernel.files), ("-shared", "-Xcompiler", "-fPIC"), "kernel.so")
 
-    def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:
+    def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], output: str) -> CompileJob:
         march = request.target.march
-        sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
-        compile = [self.command, *kind, "-lineinfo", *flags(march), *defines(request.problem), "-o", made, *sources]
-        look = [self.disassembler or "false", "-sass", made]
+        sources = [request.main] if output.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
+        compile = [self.command, *kind, "-lineinfo", *flags(march), *defines(request.problem), "-o", output, *sources]
+        look = [self.disassembler or "false", "-sass", output]
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
-        order = {"headers": {}, "steps": steps, "files": [made]}
+        order = {"headers": {}, "steps": steps, "files": [output]}
         programs = filter(None, [self.command, self.disassembler])
         extra = tuple({str(Path(program).resolve().parents[1]) for program in programs})
         return CompileJob("steps_box.py", order, files, self.version, _distilled, _explained, extra)
@@ -87,11 +87,11 @@ def find() -> Nvcc | None:
 
 def bundled(name: str) -> tuple[Path, ...]:
     """Where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
-    found = shutil.which(name)
+    on_path = shutil.which(name)
     triton = importlib.util.find_spec("triton")
     own = (
         [Path(folder, "backends/nvidia/bin", name) for folder in (triton.submodule_search_locations or ())]
         if triton
         else []
     )
-    return (*([Path(found)] if found else []), *own)
+    return (*([Path(on_path)] if on_path else []), *own)

@@ -35,7 +35,7 @@ _VGPR_BYTES = 4
 
 def ptxas(log: str) -> dict[str, Json]:
     """Kernel -> its figures, from `ptxas -v`. Stack and spills stand before the registers."""
-    found: dict[str, Json] = {}
+    kernels: dict[str, Json] = {}
     parts = _ENTRY.split(log)
     for name, _, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         row: Json = {"shared_bytes": int(smem[1]) if (smem := _SMEM.search(text)) else 0}
@@ -43,8 +43,8 @@ def ptxas(log: str) -> dict[str, Json]:
             row["registers"] = int(used[1])
         if stack := _STACK.search(text):
             row |= {"stack_bytes": int(stack[1]), "spill_bytes": int(stack[2]) + int(stack[3])}
-        found[name] = row
-    return found
+        kernels[name] = row
+    return kernels
 
 
 def sass(text: str) -> dict[str, dict[str, int]]:
@@ -61,7 +61,7 @@ def ptx(text: str) -> dict[str, int]:
 def amdgcn(text: str) -> dict[str, Json]:
     """Kernel -> its figures, the sizes of its parameters, and instructions, from LLVM's assembly."""
     metadata = text.partition("amdhsa.kernels:")[2]
-    found = {}
+    kernels = {}
     for entry in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
         name = _AMD_NAME.search(f"    {entry}")
         if name is None:
@@ -73,8 +73,8 @@ def amdgcn(text: str) -> dict[str, Json]:
         body = rf"^{re.escape(name[1])}:.*?(?=^\s*\.(?:section|end_amdhsa_kernel|size)|\Z)"
         code = re.search(body, text, re.MULTILINE | re.DOTALL)
         row["instructions"] = _counted(_AMDGCN.findall(code[0] if code else ""))
-        found[name[1]] = row
-    return found
+        kernels[name[1]] = row
+    return kernels
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

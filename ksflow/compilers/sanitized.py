@@ -52,12 +52,12 @@ def where(problem: Problem, kernel: Kernel, target: Target, contents: Json, inpu
     plain = [flag for flag in flags(compiler, target.march) if flag not in ("-shared", "-O3", "-Wl,-z,defs")]
     asked = [*plain, *defines(problem), "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
-    more: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}
-    more |= {"environment": {**boxed_environment(), "ASAN_OPTIONS": "detect_leaks=0"}}
+    options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}
+    options |= {"environment": {**boxed_environment(), "ASAN_OPTIONS": "detect_leaks=0"}}
     files = {**kernel.files, _MAIN: _program(contents)}
     memory_mb = problem.limits.memory_mb + _ROOM_MB
-    answer = SHARED_SERVER.ask(box_request(command, files, Path(), _LIMIT_S, memory_mb, **more), _LIMIT_S)
-    return _told(problem, kernel, contents, str(answer["log"]))
+    answer = SHARED_SERVER.ask(box_request(command, files, Path(), _LIMIT_S, memory_mb, **options), _LIMIT_S)
+    return _summary(problem, kernel, contents, str(answer["log"]))
 
 
 def _program(contents: Json) -> str:
@@ -70,7 +70,7 @@ def _program(contents: Json) -> str:
     )
 
 
-def _told(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:
+def _summary(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:
     """What of a report is sure to be no more than a kind, a line of the kernel's and an argument's name."""
     kind, access, near = _KIND.search(log), _ACCESS.search(log), _NEAR.search(log)
     frames = ((name, int(line)) for name, line in _FRAME.findall(log[kind.start() :] if kind else ""))

@@ -63,15 +63,15 @@ class BoxedCommand:
         """What came of it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        made = os.memfd_create("made", os.MFD_CLOEXEC)
+        memory = os.memfd_create("made", os.MFD_CLOEXEC)
         if os.fork() == 0:
             for fd in (ours.detach(), reader, _REQUESTS, _ANSWERS):
                 os.close(fd)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            supervise(self.order, [theirs.detach(), writer, made])
+            supervise(self.order, [theirs.detach(), writer, memory])
         theirs.close()
         os.close(writer)
-        with ours, open(reader, "rb", buffering=0) as log, open(made, "rb") as result:
+        with ours, open(reader, "rb", buffering=0) as log, open(memory, "rb") as result:
             in_time = self._wait(ours, log.fileno())
             self._end(ours)
             self._read(log.fileno())
@@ -124,17 +124,17 @@ class BoxedCommand:
             return bool(chunk)
         return True
 
-    def _keep(self, made: int) -> None:
+    def _keep(self, file: int) -> None:
         """Store the file that was made, or say why not."""
-        size, largest = os.fstat(made).st_size, self.order["file_mb"] << 20
+        size, largest = os.fstat(file).st_size, self.order["file_mb"] << 20
         kind = self.order.get("kind", "elf")
         magic = _MAGIC[kind]
-        if size > largest or os.pread(made, len(magic), 0) != magic:
+        if size > largest or os.pread(file, len(magic), 0) != magic:
             self.words["exit"] = "121"
             self.log += f"what the command made is no {kind.upper()} file of a sensible size\n".encode()
             return
-        os.lseek(made, 0, os.SEEK_SET)
-        with open(made, "rb", closefd=False) as source, open(self.into, "wb") as target:
+        os.lseek(file, 0, os.SEEK_SET)
+        with open(file, "rb", closefd=False) as source, open(self.into, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
         os.chmod(self.into, 0o755)
 

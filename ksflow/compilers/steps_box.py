@@ -21,19 +21,19 @@ def main() -> int:
         os.makedirs(os.path.dirname(name), exist_ok=True)
         with open(name, "w", encoding="utf-8") as file:
             file.write(text)
-    said = []
+    outputs = []
     for step in order["steps"]:
         output, status = _run(step["command"])
         if status and not step["optional"]:
             sys.stdout.write(output)
             return status
-        said.append("" if status else output)
+        outputs.append("" if status else output)
     files = dict.fromkeys(order["files"], "")  # in base 64; empty where an optional command did not make it
     for name in filter(os.path.exists, files):
-        with open(name, "rb") as made:
-            files[name] = base64.b64encode(made.read()).decode()
+        with open(name, "rb") as binary:
+            files[name] = base64.b64encode(binary.read()).decode()
     with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({"said": said, "files": files}, file)
+        json.dump({"said": outputs, "files": files}, file)
     return 0
 
 

@@ -61,9 +61,9 @@ def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
     sizes = extents(arg.shape, params)
     if sizes is None:
         raise ValueError(f"{arg.name} has no shape")
-    given = _STRIDES.search(arg.layout)
-    strides = list((given and extents(given[1], params)) or [1] * len(sizes))
-    if not given:
+    match = _STRIDES.search(arg.layout)
+    strides = list((match and extents(match[1], params)) or [1] * len(sizes))
+    if not match:
         for place in range(len(sizes) - 2, -1, -1):
             strides[place] = strides[place + 1] * sizes[place + 1]
     return {"sizes": list(sizes), "strides": strides, "dtype": arg.dtype}
@@ -81,6 +81,6 @@ def _distilled(answer: Json) -> Json:
             rows.append({"kernel": name, **used, "instructions": counts.get(name, {})})
         rows += [{"kernel": name, **{k: v for k, v in row.items() if k != "parameters"}} for name, row in amd.items()]
         if not usage and not amd:
-            name = found[1] if (found := _ENTRY.search(ptx)) else "kernel"
+            name = match[1] if (match := _ENTRY.search(ptx)) else "kernel"
             rows.append({"kernel": name, **({"instructions": resources.ptx(ptx)} if ptx else {})})
     return {"kernels": rows}

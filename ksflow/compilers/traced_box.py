@@ -18,7 +18,7 @@ def main() -> int:
     with open(".order.json", encoding="utf-8") as file:
         order = json.load(file)
     try:
-        rows = _made(order)
+        rows = _rows(order)
     except BaseException as error:  # noqa: BLE001 - whatever the source raises is its own error
         print(_explained(error, order["source"]))  # noqa: T201
         return 1
@@ -27,7 +27,7 @@ def main() -> int:
     return 0
 
 
-def _made(order: dict[str, Any]) -> list[dict[str, str]]:
+def _rows(order: dict[str, Any]) -> list[dict[str, str]]:
     sys.path.insert(0, os.getcwd())
     import torch
 
@@ -40,8 +40,8 @@ def _made(order: dict[str, Any]) -> list[dict[str, str]]:
     spec.loader.exec_module(module)
     with tracer.tensors():
         data = [
-            torch.empty_strided(one["sizes"], one["strides"], dtype=getattr(torch, one["dtype"]), device=tracer.DEVICE)
-            for one in order["tensors"]
+            torch.empty_strided(arg["sizes"], arg["strides"], dtype=getattr(torch, arg["dtype"]), device=tracer.DEVICE)
+            for arg in order["tensors"]
         ]
         module.custom_kernel(tuple(data))
     rows = [{"ptx": "", "asm": "", **row} for row in tracer.made()]

@@ -34,8 +34,8 @@ class Triton(Toolchain):
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """One for each variant; what the launches of its cases have in common is compiled once."""
-        found = bundled("cuobjdump") if self.platform == "cuda" else ()
-        disassembler = next((str(path) for path in reversed(found) if path.is_file()), "")
+        paths = bundled("cuobjdump") if self.platform == "cuda" else ()
+        disassembler = next((str(path) for path in reversed(paths) if path.is_file()), "")
         common = {"source": request.main, "target": _target(request.target.march), "disassembler": disassembler}
         jobs = []
 
@@ -53,9 +53,9 @@ class Triton(Toolchain):
         listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))  # it names all it knows
         return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
-    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
+    def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """By all it is compiled for; the threads and the shared memory are the compiler's."""
-        row = kept[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
+        row = units[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
         width = _target(request.target.march)[2]
         block = (row["warps"] * width, 1, 1)
         return DeviceFunction(row["code"], row["kernel"], block, row["shared"], row["facts"], spare=True)
@@ -105,8 +105,8 @@ def _row(entry: Json) -> Json:
 
 def _explained(log: str) -> str:
     """From the first error on, without Triton's warnings and frames."""
-    found = _ERROR.search(log)
-    text = log[found.start() :].removeprefix(": ") if found else log
+    match = _ERROR.search(log)
+    text = log[match.start() :].removeprefix(": ") if match else log
     text = text[: dump.start()] if (dump := _DUMP.search(text)) else text
     if broken := _PASS.search(log):
         text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"

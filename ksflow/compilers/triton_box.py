@@ -33,7 +33,7 @@ def main() -> int:
         order = json.load(file)
     try:
         module = _load(order["source"])
-        made = [_compile(module, entry, order) for entry in order["entries"]]
+        entries = [_compile(module, entry, order) for entry in order["entries"]]
     except Wrong as error:
         print(f"error: {error}")  # noqa: T201
         return 1
@@ -41,7 +41,7 @@ def main() -> int:
         print(_explained(error, order["source"]))  # noqa: T201
         return 1
     with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({"entries": made}, file)
+        json.dump({"entries": entries}, file)
     return 0
 
 
@@ -108,7 +108,7 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
 
 def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], dict[Any, Any], dict[Any, Any]]:
     """Signature, constants and divisibility, in the form Triton takes them."""
-    kernel, constants, given = entry["kernel"], dict(entry["constants"]), list(entry["args"])
+    kernel, constants, arguments = entry["kernel"], dict(entry["constants"]), list(entry["args"])
     signature, values, attributes = {}, {}, {}
     for place, parameter in enumerate(function.params):
         name = parameter.name
@@ -118,13 +118,13 @@ def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], 
                 raise Wrong(f"launch: {kernel}: no value for the constexpr parameter {name}")
             values[(place,)] = constants.pop(name) if name in constants else parameter.default
             continue
-        if not given:
+        if not arguments:
             raise Wrong(f"launch: {kernel}: no argument for {name}")
-        signature[name], aligned = given.pop(0)
+        signature[name], aligned = arguments.pop(0)
         if aligned:
             attributes[(place,)] = [["tt.divisibility", 16]]
-    if given:
-        raise Wrong(f"launch: {kernel}: {len(given)} arguments too many")
+    if arguments:
+        raise Wrong(f"launch: {kernel}: {len(arguments)} arguments too many")
     if constants:
         raise Wrong(f"launch: {kernel}: {next(iter(constants))} is no constexpr parameter")
     return signature, values, attributes

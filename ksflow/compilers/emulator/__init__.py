@@ -42,11 +42,11 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
     source.check(text)
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
-    variants, made = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
+    variants, plans = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
     by_dims: _ByDims = {}
     for case in (*problem.tests, *problem.benchmarks):
         dims = tuple(int(case.params[dim]) for dim in problem.dims)
-        if by_dims.setdefault(dims, (made[case.name], case.params))[0] != made[case.name]:
+        if by_dims.setdefault(dims, (plans[case.name], case.params))[0] != plans[case.name]:
             raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
     name = next(iter(kernel.files))
     parts = [
@@ -91,12 +91,12 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
 
 def _rooms(problem: Problem, params: Mapping[str, Scalar]) -> list[str]:
     """The arguments' memory in a case, in C++; none where one does not declare its shape, and strides have no place."""
-    made, first = [], 0
+    rooms, first = [], 0
     for arg in problem.args:
         sizes = extents(arg.shape, params)
         if sizes is None:
             return []
         span = f"ksflow::span({{{', '.join(map(str, sizes))}}}, strides + {first})"
-        made.append(f'ksflow::make_room("{arg.name}", {span} * sizeof *{arg.name})')
+        rooms.append(f'ksflow::make_room("{arg.name}", {span} * sizeof *{arg.name})')
         first += len(sizes)
-    return made
+    return rooms

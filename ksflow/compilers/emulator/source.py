@@ -46,7 +46,7 @@ _REWRITES = tuple(
         (rf"(\busing\s+\w+\s*=\s*)([\w ]+?)\s*{_SIZED}\s*;", r"\1\2 __attribute__((KSFLOW_VECTOR(\2, \3)));"),
     )
 )
-_MADE = {
+_NAMES = {
     "": ("{}",),
     "AXIS": ("workitem_id_{}", "workgroup_id_{}", "workgroup_size_{}", "grid_size_{}"),
     "CONVERT": ("cvt_f32_{}", "cvt_pk_f32_{}", "cvt_pk_{}_f32"),
@@ -54,7 +54,7 @@ _MADE = {
     "SCALED": ("mfma_scale_{}",),
 }
 """Macro of the headers -> what the builtins are called that it defines."""
-_DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _MADE))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
+_DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _NAMES))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
 
 
 def whole(kernel: Kernel) -> str:
@@ -112,5 +112,5 @@ def _inlined(name: str) -> str:
 @cache
 def _builtins() -> frozenset[str]:
     """The compiler's builtins that the emulator has."""
-    found = _DEFINED.findall(headers())
-    return frozenset(f"__builtin_amdgcn_{made.format(name)}" for macro, name in found for made in _MADE[macro])
+    pairs = _DEFINED.findall(headers())
+    return frozenset(f"__builtin_amdgcn_{form.format(name)}" for macro, name in pairs for form in _NAMES[macro])
