@@ -80,8 +80,8 @@ def too_large(folder: str, keeper: int) -> bool:
     """Whether the folder, with what a keeper's programs hold open and have removed, is over its size."""
     room, files = FOLDER_MB << 20, FOLDER_FILES
     try:
-        for found in _files(folder, keeper):
-            room, files = room - found.st_blocks * 512, files - 1
+        for status in _files(folder, keeper):
+            room, files = room - status.st_blocks * 512, files - 1
             if room < 0 or files < 0:
                 return True
     except (PermissionError, OverflowError):  # it hides what it has
@@ -244,9 +244,9 @@ def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
         with contextlib.suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    found = os.stat(f"/proc/{pid}/fd/{name}")
-                    if found.st_dev == device and not found.st_nlink and stat.S_ISREG(found.st_mode):
-                        yield found
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    if status.st_dev == device and not status.st_nlink and stat.S_ISREG(status.st_mode):
+                        yield status
 
 
 def _reap(child: int, wait: bool = False) -> int | None:
@@ -261,8 +261,8 @@ def _reap(child: int, wait: bool = False) -> int | None:
 def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
     """Kill whatever is left, orphans too, until there is nobody."""
     until = time.monotonic() + _END_S
-    while (found := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
-        for pid in found:
+    while (pids := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

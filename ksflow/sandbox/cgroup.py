@@ -47,8 +47,8 @@ class Group:
     def _limit(self, memory_bytes: int, processes: int) -> None:
         _write(self._pids / "pids.max", processes)
         _write(self._memory / ("memory.max" if self._unified else "memory.limit_in_bytes"), memory_bytes)
-        more = {"memory.swap.max": 0, "memory.oom.group": 1} if self._unified else {}
-        for name, value in (more or {"memory.memsw.limit_in_bytes": memory_bytes}).items():
+        settings = {"memory.swap.max": 0, "memory.oom.group": 1} if self._unified else {}
+        for name, value in (settings or {"memory.memsw.limit_in_bytes": memory_bytes}).items():
             with contextlib.suppress(OSError):
                 _write(self._memory / name, value)
 
@@ -95,11 +95,11 @@ class Group:
 def parents() -> Parents | None:
     """Where groups can be made here, tried out; None where they can't."""
     with contextlib.suppress(OSError):
-        if found := _version_1() or _version_2():
-            for parent in {found.memory, found.pids}:
+        if hierarchies := _version_1() or _version_2():
+            for parent in {hierarchies.memory, hierarchies.pids}:
                 _remove_abandoned(parent)
-            Group(found, 1 << 30, 64).remove()
-            return found
+            Group(hierarchies, 1 << 30, 64).remove()
+            return hierarchies
     return None
 
 

@@ -56,8 +56,8 @@ def prepare() -> None:
     """In the process that sandboxes are forked from: find out what each needs to know, remove what killed ones left."""
     for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
         with contextlib.suppress(OSError):
-            found = os.lstat(folder)
-            if found.st_mtime < time.time() - _STALE_S and found.st_uid == os.getuid():
+            status = os.lstat(folder)
+            if status.st_mtime < time.time() - _STALE_S and status.st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)
     cgroup.parents()
     landlock.version()

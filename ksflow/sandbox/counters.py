@@ -44,15 +44,15 @@ _SYSTEM_BYTES = 112
 @cache
 def texts() -> dict[str, str]:
     """File -> its text at the first call. Empty where it is too long to be copied into every sandbox."""
-    found = {}
+    contents = {}
     for path in (*(f"/proc/{name}" for name in os.listdir("/proc")), *_all(_FILES)):
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
             if stat.S_ISREG(mode) and mode & stat.S_IROTH and os.path.basename(path) not in _STEADY:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     text = file.read(_LONGEST + 1)
-                found[path] = text if len(text) <= _LONGEST else ""
-    return found
+                contents[path] = text if len(text) <= _LONGEST else ""
+    return contents
 
 
 @cache
@@ -65,9 +65,9 @@ def folders() -> tuple[str, ...]:
 @cache
 def system() -> bytes:
     """What the call `sysinfo` said at the first call of this function."""
-    found = ctypes.create_string_buffer(_SYSTEM_BYTES)
-    linux.call("sysinfo", found)
-    return found.raw
+    buffer = ctypes.create_string_buffer(_SYSTEM_BYTES)
+    linux.call("sysinfo", buffer)
+    return buffer.raw
 
 
 def cover(root: str) -> None:

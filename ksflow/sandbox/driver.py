@@ -72,11 +72,11 @@ def tensor_map(pointer: Pointer, described: Mapping[str, Any]) -> tuple[ctypes.A
     described: `dtype`, `extents`, `box`, `strides` (bytes, all but the first dimension's), `swizzle` and `l2` (bytes).
     """
     room = (ctypes.c_char * (TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT))()
-    made = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % _TENSOR_MAP_ALIGNMENT)
+    descriptor = (ctypes.c_char * TENSOR_MAP_BYTES).from_buffer(room, -ctypes.addressof(room) % _TENSOR_MAP_ALIGNMENT)
     extents, strides, box = described["extents"], described["strides"], described["box"]
     rank, (kind, swizzle, promotion) = len(extents), tensor_map_numbers(described)
-    return made, [
-        *(made, ctypes.c_uint(kind), ctypes.c_uint(rank), ctypes.c_void_p(pointer)),
+    return descriptor, [
+        *(descriptor, ctypes.c_uint(kind), ctypes.c_uint(rank), ctypes.c_void_p(pointer)),
         *((ctypes.c_uint64 * rank)(*extents), (ctypes.c_uint64 * max(rank - 1, 1))(*strides)),
         *((ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)),
         *map(ctypes.c_uint, (0, swizzle, promotion, 0)),  # not interleaved; what lies beyond the array reads as 0
@@ -123,9 +123,9 @@ class Driver:
 
     def _get(self, kind: type[_Value], name: str, *arguments: Any) -> _Value:
         """What one call writes to where its first argument points."""
-        found = kind()
-        self.call(name, ctypes.byref(found), *arguments)
-        return found
+        value = kind()
+        self.call(name, ctypes.byref(value), *arguments)
+        return value
 
     def _text(self, status: int) -> str:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
@@ -258,9 +258,9 @@ class Driver:
 
     def tensor_map(self, pointer: Pointer, described: Mapping[str, Any]) -> ctypes.Array[ctypes.c_char]:
         """The description of an array on the device for bulk tensor copies (`tensor_map`); CUDA's alone."""
-        made, arguments = tensor_map(pointer, described)
+        descriptor, arguments = tensor_map(pointer, described)
         self.call("TensorMapEncodeTiled", *arguments)
-        return made
+        return descriptor
 
     def launch(
         self, function: ctypes.c_void_p, shape: Sequence[int], shared: int, arguments: Any, pdl: bool = False

@@ -45,9 +45,9 @@ class Emulated(Driver):
         return self.map_shared(file, size), file
 
     def map_shared(self, file: int, size: int) -> Pointer:
-        found = mmap.mmap(file, size)
-        pointer = ctypes.addressof(ctypes.c_char.from_buffer(found))
-        self._maps[pointer] = found
+        mapping = mmap.mmap(file, size)
+        pointer = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        self._maps[pointer] = mapping
         return pointer
 
     def allocate(self, size: int) -> Pointer:

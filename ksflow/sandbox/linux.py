@@ -100,10 +100,10 @@ def keep_capabilities() -> None:
     _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
 
 
-def set_capabilities(kept: int) -> None:
+def set_capabilities(mask: int) -> None:
     """Give up every capability but those that are kept, as a mask."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)), "capset")
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)), "capset")
 
 
 def no_new_privileges() -> None:
@@ -135,8 +135,8 @@ def change_root(folder: str) -> None:
 def bring_up_loopback() -> None:
     """Switch on 127.0.0.1 of a new network namespace. Where this process may not, it stays switched off."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        found = fcntl.ioctl(any_socket, _GET_FLAGS, _INTERFACE.pack(b"lo", 0))
-        fcntl.ioctl(any_socket, _SET_FLAGS, _INTERFACE.pack(b"lo", _INTERFACE.unpack(found)[1] | _UP))
+        answer = fcntl.ioctl(any_socket, _GET_FLAGS, _INTERFACE.pack(b"lo", 0))
+        fcntl.ioctl(any_socket, _SET_FLAGS, _INTERFACE.pack(b"lo", _INTERFACE.unpack(answer)[1] | _UP))
 
 
 def descendants(root: int, dead: bool = True) -> list[int]:
@@ -150,12 +150,12 @@ def descendants(root: int, dead: bool = True) -> list[int]:
             continue
         if dead or fields[0] != b"Z":
             parents.setdefault(int(fields[1]), []).append(int(name))
-    found, queue = [], [root]
+    processes, queue = [], [root]
     while queue:
         children = parents.get(queue.pop(0), [])
-        found += children
+        processes += children
         queue += children
-    return found
+    return processes
 
 
 def _checked(result: int, what: str) -> int:

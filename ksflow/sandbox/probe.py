@@ -20,9 +20,9 @@ def main() -> None:
     prepare()
     level, layers, missing = "none", {}, {}
     for tried in levels.candidates():
-        found, fault = _try(tried)
+        present, fault = _try(tried)
         if not fault:
-            level, layers = tried, found
+            level, layers = tried, present
             break
         missing[f"level {tried}"] = f"missing: {fault}"
     bubblewrap = shutil.which("bwrap")

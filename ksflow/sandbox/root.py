@@ -52,11 +52,11 @@ def readable() -> tuple[str, ...]:
     wanted = [
         path for path in [*own, *packages, *libraries, *glob.glob(_ROCM)] if os.path.isabs(path) and os.path.isdir(path)
     ]
-    found: list[str] = []
+    folders: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted}):
-        if path != "/" and not any(within(path, other) for other in [*_SYSTEM, *found]):
-            found.append(path)
-    return (*filter(os.path.exists, _SYSTEM), *found)
+        if path != "/" and not any(within(path, other) for other in [*_SYSTEM, *folders]):
+            folders.append(path)
+    return (*filter(os.path.exists, _SYSTEM), *folders)
 
 
 def settings() -> tuple[str, ...]:
@@ -135,14 +135,14 @@ def _settings(root: str, user: int) -> None:
             file.write(text)
 
 
-def devices(folder: str, more: Sequence[str]) -> None:
+def devices(folder: str, extra: Sequence[str]) -> None:
     """A /dev of its own: what anybody may use, and some more of the machine's."""
     os.makedirs(f"{folder}/shm")
-    for path in (*DEVICES, *more):
+    for path in (*DEVICES, *extra):
         target = f"{folder}/{os.path.relpath(path, '/dev')}"
         _make_target(path, target)
         linux.mount(path, target, None, BIND)
-        if path not in more:  # or the times of a file that anybody may write to could be set
+        if path not in extra:  # or the times of a file that anybody may write to could be set
             linux.seal_mount(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")

@@ -24,7 +24,7 @@ _NEW_NAMESPACES, _THREAD = 0x7E020000, 0x00010000
 _ALLOW, _KILL, _ASK = 0x7FFF0000, 0x80000000, 0x7FC00000
 _ERRNO = 0x00050000
 """To this the error's number is added."""
-_LOAD, _EQUAL, _MORE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
 
 _SET_FILTER, _IS_AVAILABLE = 1, 2
@@ -81,8 +81,8 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
     on which, where this kernel can.
     """
     watched = watched and _can_ask()
-    found = _load_filter(_program(private, watched, kind), _LISTENER if watched else 0)
-    return found if watched else None
+    listener = _load_filter(_program(private, watched, kind), _LISTENER if watched else 0)
+    return listener if watched else None
 
 
 def restrict_agent(local: bool) -> None:
@@ -169,7 +169,7 @@ def _allow_ranges(numbers: list[int]) -> Program:
     first = 0
     for place, number in enumerate(numbers):
         if number + 1 not in numbers[place + 1 : place + 2]:
-            program += [_step(_AT_LEAST, numbers[first], 0, 2), _step(_MORE, number, 1, 0), _step(_RETURN, _ALLOW)]
+            program += [_step(_AT_LEAST, numbers[first], 0, 2), _step(_GREATER, number, 1, 0), _step(_RETURN, _ALLOW)]
             first = place + 1
     return program
 

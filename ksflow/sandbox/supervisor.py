@@ -178,7 +178,7 @@ class _Supervisor:
     def _pass_on(self) -> bool:
         """Pass one word of the first process on; false when there will be no more."""
         data, ancillary, _, _ = self.status.recvmsg(_LONGEST_WORD, _ANCILLARY)
-        beside = {kind: found for level, kind, found in ancillary if level == socket.SOL_SOCKET}
+        beside = {kind: payload for level, kind, payload in ancillary if level == socket.SOL_SOCKET}
         word, _, text = data.decode("utf-8", "replace").partition(" ")
         match word:
             case "fault":

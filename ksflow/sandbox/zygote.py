@@ -51,12 +51,12 @@ def _serve(control: int) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    kept = os.dup2(control, 3) if control != 3 else 3
+    channel = os.dup2(control, 3) if control != 3 else 3
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     confine.prepare()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    judge = socket.socket(fileno=kept)
+    judge = socket.socket(fileno=channel)
     judge.send(_READY)
     while True:
         order, fds, _, _ = socket.recv_fds(judge, LARGEST_ORDER, MOST_FDS)

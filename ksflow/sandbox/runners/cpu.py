@@ -121,13 +121,13 @@ class Native:
     stream); without a library, a call that does nothing.
     """
 
-    def __init__(self, library: str | None, *more: None) -> None:
+    def __init__(self, library: str | None, *extra: None) -> None:
         loaded = ctypes.CDLL(library)
         self.function = loaded.custom_kernel if library else loaded.abs
         self.function.restype = None
         self.arguments: list[list[int]] = []
         """Of one call on each slot."""
-        self._more = len(more)
+        self._extra = len(extra)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """One ready call per slot."""
@@ -137,7 +137,7 @@ class Native:
         ]
         strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
         self._flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
-        last = [*case["dims"], ctypes.addressof(self._flat), *[0] * self._more]
+        last = [*case["dims"], ctypes.addressof(self._flat), *[0] * self._extra]
         self.arguments = [[*pointers(case, bases, slot), *last] for slot in range(case["slots"])]
         return [_bind(self.function, [*map(ctypes.c_int64, row)]) for row in self.arguments]
 

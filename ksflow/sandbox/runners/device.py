@@ -176,15 +176,15 @@ class Launcher:
                     f"`const __grid_constant__ CUtensorMap` of the function, {TENSOR_MAP_BYTES} bytes; nothing else is"
                 )
         values += [0] * (len(sizes) - len(values))  # Triton's scratch
-        kept = [
+        arguments = [
             ctypes.create_string_buffer(value.to_bytes(size, "little", signed=value < 0), size)
             if isinstance(value, int)
             else value
             for value, size in zip(values, sizes, strict=True)
         ]
-        addresses = (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept))
+        addresses = (ctypes.c_void_p * max(len(arguments), 1))(*map(ctypes.addressof, arguments))
         shape = [*launch["grid"], *launch["block"]]
-        return function, shape, launch["shared"], addresses, launch["pdl"], kept
+        return function, shape, launch["shared"], addresses, launch["pdl"], arguments
 
     def _module(self, index: int) -> ctypes.c_void_p:
         if index not in self._modules:

@@ -18,7 +18,7 @@ def cuda_means(where: str) -> Iterator[None]:
     if where.startswith("cuda"):
         yield
         return
-    kept = {name: getattr(torch.cuda, name) for name in (*_IGNORED, "device")}
+    originals = {name: getattr(torch.cuda, name) for name in (*_IGNORED, "device")}
     generator = torch.Generator
     try:
         for name in _IGNORED:
@@ -29,7 +29,7 @@ def cuda_means(where: str) -> Iterator[None]:
             yield
     finally:
         torch.Generator = generator  # type: ignore[misc]
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(torch.cuda, name, function)
 
 
@@ -72,8 +72,8 @@ class _DeviceMapping(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "cuda" and args:
             return args[0].to(self._where)
-        told = {name: self._where if _is_cuda(value) else value for name, value in (kwargs or {}).items()}
-        return func(*(self._where if _is_cuda(value) else value for value in args), **told)
+        options = {name: self._where if _is_cuda(value) else value for name, value in (kwargs or {}).items()}
+        return func(*(self._where if _is_cuda(value) else value for value in args), **options)
 
 
 def seeded(seed: int) -> None:

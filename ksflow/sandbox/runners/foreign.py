@@ -59,19 +59,19 @@ def missing(module: ModuleType, name: str) -> AttributeError:
 
 def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., Any]:
     kind, _, name = binding["entry"].rpartition(":")
-    found = getattr(module, name, None)
-    if found is None:
+    entry = getattr(module, name, None)
+    if entry is None:
         raise missing(module, name)
     if kind != "class":
-        return cast(Callable[..., Any], found)
+        return cast(Callable[..., Any], entry)
     init = unpack(binding["init"])
     seeded(binding["seed"])
     with cuda_means(binding["device"] or "cuda"):
-        made = found(*init).to(where)
+        instance = entry(*init).to(where)
         if dtype := binding.get("dtype"):
-            made = made.to(getattr(torch, dtype))
-    made.train(bool(binding.get("training", True)))
-    return cast(Callable[..., Any], made)
+            instance = instance.to(getattr(torch, dtype))
+    instance.train(bool(binding.get("training", True)))
+    return cast(Callable[..., Any], instance)
 
 
 def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:
@@ -81,12 +81,12 @@ def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequ
     counts as a tensor of any type.
     """
     try:
-        found = returned(ordered(result, like))
+        tensors = returned(ordered(result, like))
     except KeyError as error:
         raise WrongResult(f"the kernel returned a dict {error.args[0]}") from error
-    if len(found) != len(outputs):
-        raise WrongResult(f"the kernel returned {len(found)} tensors, expected {len(outputs)}")
-    for got, out, kind in zip(found, outputs, types, strict=True):
+    if len(tensors) != len(outputs):
+        raise WrongResult(f"the kernel returned {len(tensors)} tensors, expected {len(outputs)}")
+    for got, out, kind in zip(tensors, outputs, types, strict=True):
         value = got if isinstance(got, torch.Tensor) else torch.as_tensor(got)
         if value.shape != out.shape:
             raise WrongResult(f"the kernel returned {tuple(value.shape)}, expected {tuple(out.shape)}")

@@ -45,7 +45,7 @@ class TritonInterpreted:
         text = path.read_text(encoding="utf-8")
         sys.path.insert(0, str(path.parent))
         texts = [with_constants(text, values) for values in order["variants"]]
-        self._modules = [_module(f"kernel_{index}", str(path), one) for index, one in enumerate(texts)]
+        self._modules = [_module(f"kernel_{index}", str(path), source) for index, source in enumerate(texts)]
 
     def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Call]:
         """One ready call per slot. The slots share the workspaces."""
@@ -53,7 +53,7 @@ class TritonInterpreted:
             return self._host.stage(case, inputs, outputs)
         plan = self._plans[case["name"]]
         regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
-        spaces = tuple(_workspace(getattr(torch, one["dtype"]), one["elements"]) for one in plan["workspaces"])
+        spaces = tuple(_workspace(getattr(torch, space["dtype"]), space["elements"]) for space in plan["workspaces"])
         module = self._modules[plan["variant"]]
 
         def ready(data: Tensors) -> Call:

@@ -45,7 +45,7 @@ class Gpu:
     def __init__(self) -> None:
         self._kfd = os.open("/dev/kfd", os.O_RDWR | os.O_CLOEXEC)
         self._count = 0
-        self._kept: list[mmap.mmap] = []
+        self._regions: list[mmap.mmap] = []
         self._ask(_GET_VERSION, _READ, "=II", 0, 0)
         apertures = ctypes.create_string_buffer(_APERTURE.size)
         self._ask(_APERTURES, _READ | _WRITE, "=QII", ctypes.addressof(apertures), 1, 0)
@@ -74,15 +74,15 @@ class Gpu:
     def memory(self, size: int, content: bytes = b"") -> tuple[mmap.mmap, int]:
         """Memory with this at its beginning, and its address, which is the same for both."""
         size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        made = mmap.mmap(-1, size)
-        made[: len(content)] = content
-        self._kept.append(made)  # the device knows the address alone
-        address = ctypes.addressof(ctypes.c_char.from_buffer(made))
+        region = mmap.mmap(-1, size)
+        region[: len(content)] = content
+        self._regions.append(region)  # the device knows the address alone
+        address = ctypes.addressof(ctypes.c_char.from_buffer(region))
         asked = (address, size, 0, address, self._id, _OWN_MEMORY)
         handle = self._ask(_ALLOCATE, _READ | _WRITE, "=4QII", *asked)[2]
         devices = ctypes.c_uint32(self._id)
         self._ask(_MAP, _READ | _WRITE, "=QQII", handle, ctypes.addressof(devices), 1, 0)
-        return made, address
+        return region, address
 
     def launch(self, descriptor: int, launch: dict[str, Any], arguments: bytes, until: float) -> None:
         """Run a kernel to its end. TimeoutError when that takes too long."""

@@ -35,8 +35,8 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
 def _hand_out(name: str, result: int, largest: int) -> bool:
     """Copy a regular file that is not too large; whether it was one."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
         return False
     with open(fd, "rb") as source, open(result, "wb", closefd=False) as target:
         shutil.copyfileobj(source, target, 1 << 20)

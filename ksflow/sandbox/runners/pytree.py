@@ -33,9 +33,9 @@ class Flat(tuple[torch.Tensor, ...]):
     binding: Mapping[str, Any]
 
     def __new__(cls, tensors: Sequence[torch.Tensor], binding: Mapping[str, Any]) -> "Flat":
-        made = super().__new__(cls, tensors)
-        made.binding = binding
-        return made
+        flat = super().__new__(cls, tensors)
+        flat.binding = binding
+        return flat
 
 
 def like(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
@@ -52,13 +52,13 @@ class Leaf:
 
 def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
     """The tree with `Leaf`s where the tensors were, and the tensors."""
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
 
     def take(tensor: torch.Tensor) -> Leaf:
-        found.append(tensor)
-        return Leaf(len(found) - 1)
+        tensors.append(tensor)
+        return Leaf(len(tensors) - 1)
 
-    return _map(tree, torch.Tensor, take), found
+    return _map(tree, torch.Tensor, take), tensors
 
 
 def portable(tree: Tree) -> Tree:
@@ -101,9 +101,9 @@ def ordered(result: Tree, like: Tree) -> Tree:
 
 def pack(shape: Tree) -> str:
     """A tree without tensors, as text for the sandbox. Types that only the judge has become plain ones."""
-    made = io.BytesIO()
-    _Pickler(made).dump(shape)
-    return base64.b64encode(made.getvalue()).decode()
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(shape)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 class _Pickler(pickle.Pickler):
@@ -131,8 +131,8 @@ def _map(tree: Tree, kind: type, change: Callable[[Any], Any]) -> Tree:
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, Mapping):
-        made = {key: _map(value, kind, change) for key, value in tree.items()}
-        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+        mapping = {key: _map(value, kind, change) for key, value in tree.items()}
+        return mapping if type(tree) is dict else type(tree)(mapping)  # type: ignore[call-arg]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(_map(value, kind, change) for value in tree))
     if isinstance(tree, list | tuple):

@@ -18,7 +18,7 @@ from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 CODE, CONFIG, PROGRAM = "kernel.json", "config.json", "kfd.py"
 """The files that a kernel comes with here: its device container, rocjitsu's configuration, what launches it."""
 _RACE = re.compile(r"^(?:Race on|RACE ).*|^ *==>.*", re.MULTILINE)
-_TOLD = 3
+_MOST = 3
 _LONGEST = 4000
 
 
@@ -73,9 +73,9 @@ class Rocjitsu:
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"rocjitsu does not end in {self._deadline_s:g} s") from None
         text = ended.stdout.decode("utf-8", "replace")
-        if found := _RACE.findall(text):
-            lines = [" ".join(line.split()) for line in found if not line.startswith("RACE ")] or found
-            raise WrongResult(f"race: {'; '.join(lines[:_TOLD])}")
+        if races := _RACE.findall(text):
+            lines = [" ".join(line.split()) for line in races if not line.startswith("RACE ")] or races
+            raise WrongResult(f"race: {'; '.join(lines[:_MOST])}")
         if not os.path.exists("done"):
             last = (text.strip().splitlines() or ["it said nothing: an instruction that it does not know?"])[-1]
             print(text[-_LONGEST:])  # noqa: T201 - the sandbox's log

@@ -75,12 +75,12 @@ def device_bytes(pointer: int, size: int, where: str) -> torch.Tensor:
 
 def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
     """A slot's tensors, as views of the regions that inputs and outputs lie in."""
-    found = []
+    views = []
     for piece in case["pieces"]:
         start = slot * case["pitch"][piece["out"]] + piece["offset"]
         flat = regions[piece["out"]][start : start + piece["bytes"]].view(getattr(torch, piece["dtype"]))
-        found.append(flat.as_strided(piece["sizes"], piece["strides"]))
-    return tuple(found)
+        views.append(flat.as_strided(piece["sizes"], piece["strides"]))
+    return tuple(views)
 
 
 def _settle(result: object, outputs: Tensors) -> None:
