@@ -36,7 +36,7 @@ contracts:
 	$(VENV)/bin/lint-imports
 
 pages:
-	timeout 40 $(RUN) mkdocs build --strict
+	timeout 180 $(RUN) mkdocs build --strict
 
 image:
 	$(VENV)/bin/hadolint Dockerfile
