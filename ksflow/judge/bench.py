@@ -47,17 +47,17 @@ class Bench:
 
     def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
         """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
-        made = compilers.build(problem, kernel, self.target)
-        if made.reason:
-            return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
+        build = compilers.build(problem, kernel, self.target)
+        if build.reason:
+            return Evaluation(Verdict.TIMEOUT if build.timed_out else Verdict.COMPILE, build.reason)
         if LANGUAGES[kernel.language].interpreter != "emulator" or not problem.small:
             return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}, which is not here")
         try:
-            found = self._emulator(problem, kernel, self.target.march, show=True)
+            evaluation = self._emulator(problem, kernel, self.target.march, show=True)
         except ValueError as error:
             return Evaluation(Verdict.UNTIMED, f"compiles; not emulated: {error}")
-        said = "right in the emulator" if found.verdict is Verdict.UNTIMED else found.reason
-        return replace(found, reason=said)
+        reason = "right in the emulator" if evaluation.verdict is Verdict.UNTIMED else evaluation.reason
+        return replace(evaluation, reason=reason)
 
 
 class Emulator:
@@ -80,8 +80,8 @@ class Emulator:
         if not problem.small:
             raise ValueError("the problem has no small cases")
         small = replace(problem, tests=problem.small, benchmarks=(), small=(), limits=_PATIENT)
-        told = {named(*file, LANGUAGES) for file in kernel.files.items()}
-        kinds = [LANGUAGES[kernel.language], *(one for one in LANGUAGES.values() if one.name in told and one.like)]
+        names = {named(*file, LANGUAGES) for file in kernel.files.items()}
+        kinds = [LANGUAGES[kernel.language], *(kind for kind in LANGUAGES.values() if kind.name in names and kind.like)]
         if lacking := next((kind.name for kind in kinds if not kind.interpreter), ""):
             raise ValueError(f"nothing here runs {lacking} without a GPU")
         if kinds[0].interpreter == "emulator":
@@ -100,5 +100,5 @@ def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
     if launch_plan is None:
         return {}
     cases = {case.name: case.params for case in problem.tests}
-    variants, found = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
-    return {"variants": variants, "plans": {name: asdict(plan) for name, plan in found.items()}}
+    variants, plans = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
+    return {"variants": variants, "plans": {name: asdict(plan) for name, plan in plans.items()}}

@@ -192,33 +192,33 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> l
     threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
     """
     _real("perturbed", *inputs)
-    floats = [one for one in inputs if one.dtype.is_floating_point]
-    unit = max((torch.finfo(one.dtype).eps for one in floats), default=torch.finfo(torch.float32).eps) / 2
-    made = torch.Generator(device=inputs[0].device).manual_seed(0)
+    floats = [tensor for tensor in inputs if tensor.dtype.is_floating_point]
+    unit = max((torch.finfo(tensor.dtype).eps for tensor in floats), default=torch.finfo(torch.float32).eps) / 2
+    generator = torch.Generator(device=inputs[0].device).manual_seed(0)
 
     def run(off: float) -> list[torch.Tensor]:
-        mode = _Rounded(off, made)
-        wide = [one.double() if one.dtype.is_floating_point else one.clone() for one in inputs]
-        wide = [mode.rounded(one) for one in wide]
+        mode = _Rounded(off, generator)
+        wide = [tensor.double() if tensor.dtype.is_floating_point else tensor.clone() for tensor in inputs]
+        wide = [mode.rounded(tensor) for tensor in wide]
         with mode:
-            found = function(*wide)
-        return list(found) if isinstance(found, tuple | list) else [found]
+            result = function(*wide)
+        return list(result) if isinstance(result, tuple | list) else [result]
 
     right = run(0.0)
-    errors = [torch.zeros_like(one) for one in right]
+    errors = [torch.zeros_like(output) for output in right]
     for _ in range(_RUNS):
-        for error, one, other in zip(errors, right, run(unit), strict=True):
-            error += (other - one).abs().nan_to_num(0.0) if one.is_floating_point() else 0
+        for error, output, other in zip(errors, right, run(unit), strict=True):
+            error += (other - output).abs().nan_to_num(0.0) if output.is_floating_point() else 0
     rows = []
-    for one, error in zip(right, errors, strict=True):
-        if not (one.is_floating_point() and one.numel()):
-            rows.append(exact(one))
+    for output, error in zip(right, errors, strict=True):
+        if not (output.is_floating_point() and output.numel()):
+            rows.append(exact(output))
             continue
         shape = (-1, error.shape[-1] if error.ndim and error.shape[-1] >= _ROW else error.numel())
-        lines, size = error.reshape(shape), one.abs().reshape(shape)
+        lines, size = error.reshape(shape), output.abs().reshape(shape)
         share = lines / size.clamp_min(torch.finfo(torch.float32).tiny)
-        magnitude = lines.maximum(_quarter(lines)).maximum(_quarter(share) * size).view(one.shape) / (2 * unit)
-        rows.append({"expected": one, "magnitude": magnitude, "terms": 1})
+        magnitude = lines.maximum(_quarter(lines)).maximum(_quarter(share) * size).view(output.shape) / (2 * unit)
+        rows.append({"expected": output, "magnitude": magnitude, "terms": 1})
     return rows
 
 
@@ -286,9 +286,9 @@ def _softmax_rows(
 class _Rounded(TorchDispatchMode):
     """Meanwhile everything is computed in fp64, and each result is off by up to `unit`, relatively and at random."""
 
-    def __init__(self, unit: float, made: torch.Generator) -> None:
+    def __init__(self, unit: float, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._unit, self._made = unit, made
+        self._unit, self._generator = unit, generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map(_widened, (args, kwargs or {}))
@@ -300,29 +300,29 @@ class _Rounded(TorchDispatchMode):
         name, terms = func._schema.name.removeprefix("aten::"), 1
         if name in _PRODUCTS:
             terms = args[1][0].numel() if name == "convolution" else args[0].shape[-1]
-            args = [*(self.rounded(one, terms) for one in args[:2]), *args[2:]]
-        found = func(*args, **kwargs)
+            args = [*(self.rounded(tensor, terms) for tensor in args[:2]), *args[2:]]
+        result = func(*args, **kwargs)
         if name in _SUMS:
-            terms = args[0].numel() // max(found[0].numel() if isinstance(found, tuple) else found.numel(), 1)
-        kinds = [one.alias_info for one in func._schema.returns]
+            terms = args[0].numel() // max(result[0].numel() if isinstance(result, tuple) else result.numel(), 1)
+        kinds = [value.alias_info for value in func._schema.returns]
         if any(kind is not None and not kind.is_write for kind in kinds):  # a view
-            return found
+            return result
         if any(kinds):
             args[0].copy_(self.rounded(args[0], terms))
-            return found
-        return tree_map(lambda one: self.rounded(one, terms), found)
+            return result
+        return tree_map(lambda tensor: self.rounded(tensor, terms), result)
 
-    def rounded(self, one: Any, terms: int = 1) -> Any:
+    def rounded(self, tensor: Any, terms: int = 1) -> Any:
         """A tensor of numbers as it is after roundings on the way, of sums of so many terms; anything else as it is."""
-        if not self._unit or not isinstance(one, torch.Tensor) or not one.is_floating_point():
-            return one
+        if not self._unit or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+            return tensor
         off = self._unit * (max(math.sqrt(terms) / 4, 1) if self._unit <= torch.finfo(torch.float32).eps else 1)
-        drawn = torch.rand(one.shape, dtype=one.dtype, device=one.device, generator=self._made)
-        return drawn.mul_(2 * off).add_(1 - off).mul_(one)
+        drawn = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=self._generator)
+        return drawn.mul_(2 * off).add_(1 - off).mul_(tensor)
 
 
-def _widened(one: Any) -> Any:
-    return torch.float64 if isinstance(one, torch.dtype) and one in _NARROW else one
+def _widened(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
 
 
 @functools.cache

@@ -124,7 +124,7 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        return self.packed.nbytes + sum(one.nbytes for one in self.expected)
+        return self.packed.nbytes + sum(each.nbytes for each in self.expected)
 
 
 class Reference:
@@ -188,8 +188,8 @@ class Reference:
         """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
         if self.property_check is None:
             return ""
-        if said := untrue(outputs):
-            return said
+        if fault := untrue(outputs):
+            return fault
         try:
             return self.property_check(data, bare(outputs))
         except CheckBroke as error:
@@ -199,9 +199,9 @@ class Reference:
         """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
         if self.oracle is None:
             return ()
-        found = self.oracle(data)
+        result = self.oracle(data)
         outputs = data[len(data) - self.outputs :]
-        rows = found if isinstance(found, (list, tuple)) else [found]
+        rows = result if isinstance(result, (list, tuple)) else [result]
         check = self.problem["check"]
         moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))

@@ -165,8 +165,8 @@ class Caller:
                 raise Rejected("reject-incorrect", f"{self.case.name}: {_sentence(detail)}{looks}", {"failed": failed})
         if self.reference.property_check is None:
             return
-        if said := self.reference.objection(self.case.layout.data(entry.packed), outputs):
-            raise Rejected("reject-incorrect", f"{self.case.name}: {said}", {"failed": self._at(entry)})
+        if objection := self.reference.objection(self.case.layout.data(entry.packed), outputs):
+            raise Rejected("reject-incorrect", f"{self.case.name}: {objection}", {"failed": self._at(entry)})
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
@@ -192,7 +192,7 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
     patient: wait for all of the budget; else a call that takes far longer than the reference is given up.
     """
     caller = Caller(sandbox, case, reference)
-    said = ""
+    upstream = ""
     for entry in entries:
         slots = caller.fill([entry])
         with budget.waiting() as left_s:
@@ -201,14 +201,14 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
             else:
                 sandbox.go_within_reason(slots, left_s, partial(_reference_s, caller, entry))
         caller.take(slots, [entry])
-        if reference.upstream is not None and not said:
-            said = caller.upstream()
+        if reference.upstream is not None and not upstream:
+            upstream = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
     row: dict[str, Any] = {"case": case.name, "seeds": [entry.seed for entry in entries], "worst": share}
     row |= {"outputs": caller.shown()} if show else {}
     row |= {"errors": caller.errors()} if measure else {}
     caller.close()
-    return {**row, "upstream": said or "pass"} if reference.upstream is not None else row
+    return {**row, "upstream": upstream or "pass"} if reference.upstream is not None else row
 
 
 def _reference_s(caller: Caller, entry: Entry) -> float:

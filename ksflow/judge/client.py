@@ -64,10 +64,10 @@ def gpus(target: Target) -> list[int | None]:
     """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
     if platform(target) == EMULATED:
         return [0]
-    found = visible_gpus()
-    numbers: list[int | None] = [number for number, one in enumerate(found) if fits(target, one)]
+    visible = visible_gpus()
+    numbers: list[int | None] = [number for number, gpu in enumerate(visible) if fits(target, gpu)]
     if not numbers:
-        chips = ", ".join(dict.fromkeys(one.chip for one in found or (default_target(),)))
+        chips = ", ".join(dict.fromkeys(gpu.chip for gpu in visible or (default_target(),)))
         raise ConfigError(
             f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
             "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
@@ -99,8 +99,8 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
     """A kernel, with the problem's own files and what was compiled of it."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
-    kept = {"compile_cache": _compile_cache(kernel)} if _is_compiled_baseline(problem, kernel) else {}
-    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode, **kept}
+    cache = {"compile_cache": _compile_cache(kernel)} if _is_compiled_baseline(problem, kernel) else {}
+    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode, **cache}
 
 
 def _is_compiled_baseline(problem: Problem, kernel: Kernel) -> bool:
@@ -117,11 +117,11 @@ def _compile_cache(kernel: Kernel) -> dict[str, Any]:
     """
     folder = home.cache("inductor", kernel.digest)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    told: dict[str, Any] = {"compile_cache": str(folder), "writable": [str(folder)]}
+    options: dict[str, Any] = {"compile_cache": str(folder), "writable": [str(folder)]}
     if os.getuid() == 0:
-        told["uid"] = _CACHE_USER
+        options["uid"] = _CACHE_USER
         os.chown(folder, _CACHE_USER, _CACHE_USER)
-    return told
+    return options
 
 
 def check_solutions(
@@ -146,10 +146,10 @@ def _needs_gpu(seed: Seed) -> bool:
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
     """Whether a solution's verdict is the one that it should have."""
-    said = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
+    words = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
     if kind == "good":
-        return result.accepted, said
+        return result.accepted, words
     if not result.accepted:
-        return result.verdict is not Verdict.HARNESS, said
+        return result.verdict is not Verdict.HARNESS, words
     cap = problem.origin.get("cap")
-    return False, f"accepted, in {said}{f'; sizes are cut to {cap}, which may hide what is wrong' if cap else ''}"
+    return False, f"accepted, in {words}{f'; sizes are cut to {cap}, which may hide what is wrong' if cap else ''}"

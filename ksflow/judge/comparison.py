@@ -89,18 +89,16 @@ class CaseResults:
 
     def samples(self, name: str) -> list[Samples]:
         """A kernel's, by replicate: those that are readings, or all of them where none is."""
-        found = [result.samples[name] for result in self.results if name in result.samples]
-        return [each for each in found if not statistics.few(each.undisturbed)] or found
+        samples = [result.samples[name] for result in self.results if name in result.samples]
+        return [each for each in samples if not statistics.few(each.undisturbed)] or samples
 
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
-        found = self.samples(name)
-        us, floor = _mean([each.low() for each in found]), float(self.case.get("floor", (0.0, ""))[0])
+        legs = self.samples(name)
+        us, floor = _mean([each.low() for each in legs]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
-        preempted = (
-            "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in found) else ""
-        )
-        doubts = [*(each.doubt for each in found), below, preempted]
+        preempted = "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in legs) else ""
+        doubts = [*(each.doubt for each in legs), below, preempted]
         return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
@@ -109,13 +107,13 @@ class CaseResults:
         A time below the floor is `impossible` if enough undisturbed batches say so with no more than the fastest null
         batch taken off. Otherwise the judge is wrong, and says what it can be sure of.
         """
-        found = self.samples(name)
-        samples = [us for each in found for us in each.us]
-        intervals = [_interval(each, seed) for seed, each in enumerate(found)]
+        legs = self.samples(name)
+        samples = [us for each in legs for us in each.us]
+        intervals = [_interval(each, seed) for seed, each in enumerate(legs)]
         floor, why = self.case.get("floor", (0.0, "none known"))
-        us = _mean([each.low() for each in found])
-        most = _mean([each.low() if each.most_us is None else each.most_us for each in found])
-        impossible = max(us, most) < floor and all(each.enough for each in found)
+        us = _mean([each.low() for each in legs])
+        most = _mean([each.low() if each.most_us is None else each.most_us for each in legs])
+        impossible = max(us, most) < floor and all(each.enough for each in legs)
         us = us if us >= floor else max(most, floor)
         low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
         return {
@@ -125,19 +123,19 @@ class CaseResults:
             "at_most_us": round(most, 3),
             "impossible": impossible,
             "median_us": round(statistics.middle(samples), 3),
-            "wall_us": round(_mean([_low(each.wall, each) for each in found]), 3),
-            "cpu_us": round(_mean([_low(each.cpu, each) for each in found]), 3) if found[0].cpu else None,
+            "wall_us": round(_mean([_low(each.wall, each) for each in legs]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in legs]), 3) if legs[0].cpu else None,
             "floor_us": round(float(floor), 3),
             "floor": str(why),
             "samples_us": [round(us, 3) for us in samples[:_KEPT_SAMPLES]],
-            "disturbed": sum(not undisturbed for each in found for undisturbed in each.undisturbed),
-            "legs": len(found),
+            "disturbed": sum(not undisturbed for each in legs for undisturbed in each.undisturbed),
+            "legs": len(legs),
             "rounds": sum(result.rounds for result in self.results),
             "calls": self.results[0].calls,
             "worst": round(max(result.worst for result in self.results), 4),
             "contents": [seed for result in self.results for seed in result.contents],
             "compared_whole": sum(result.whole for result in self.results),
-            **found[-1].notes,
+            **legs[-1].notes,
         }
 
 
@@ -153,23 +151,23 @@ class Outcome:
     skipped: dict[str, str] = field(default_factory=dict)
     locked: bool = True
 
-    def with_more(self, more: "Outcome", name: str) -> "Outcome":
+    def pooled(self, outcome: "Outcome", name: str) -> "Outcome":
         """This and another comparison of the same kernels, their replicates together."""
-        both = self._joined(more, name)
-        found = {other: both.ratio(name, other) for other in self.ratios.keys() & more.ratios.keys()}
-        both.ratios = {other: row for other, row in found.items() if row}
+        both = self._joined(outcome, name)
+        ratios = {other: both.ratio(name, other) for other in self.ratios.keys() & outcome.ratios.keys()}
+        both.ratios = {other: row for other, row in ratios.items() if row}
         return both
 
-    def beside(self, more: "Outcome", name: str) -> "Outcome":
+    def beside(self, outcome: "Outcome", name: str) -> "Outcome":
         """This and a comparison of the same kernel with others."""
-        both = self._joined(more, name)
-        both.ratios = self.ratios | more.ratios
-        both.skipped = self.skipped | more.skipped
-        both.locked = self.locked and more.locked
+        both = self._joined(outcome, name)
+        both.ratios = self.ratios | outcome.ratios
+        both.skipped = self.skipped | outcome.skipped
+        both.locked = self.locked and outcome.locked
         return both
 
-    def _joined(self, more: "Outcome", name: str) -> "Outcome":
-        pairs = zip(self.cases, more.cases, strict=True)
+    def _joined(self, outcome: "Outcome", name: str) -> "Outcome":
+        pairs = zip(self.cases, outcome.cases, strict=True)
         cases = [CaseResults(own.case, own.results + other.results) for own, other in pairs]
         return Outcome(cases, [results.row(name) for results in cases])
 
@@ -195,10 +193,10 @@ class Outcome:
         pairs = [[(cell.samples[first], cell.samples[other]) for cell in cells] for cells in both]
         readings = [each for each in pairs if not any(statistics.few(_keep(*pair)) for pair in each)]
         samples = [each for cells in pairs for pair in cells for each in pair]
-        found = [_compared(readings or pairs, "us")]
+        rows = [_compared(readings or pairs, "us")]
         if any(not each.notes.get("trusted", True) for each in samples):
-            found.append(_compared(readings or pairs, "wall"))
-        row = min(found, key=lambda row: float(row["low"]))
+            rows.append(_compared(readings or pairs, "wall"))
+        row = min(rows, key=lambda row: float(row["low"]))
         clocks = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
         return {**row, "clocks": clocks, **_rank(row, bool(readings))}
 
@@ -239,8 +237,8 @@ class PairedComparison:
             with contextlib.ExitStack() as stack:
                 replicate = Replicate(number, min(len(self.kernels), _PLACES))
                 self._run_replicate(stack, own, opener, replicate)
-            found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
-            self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
+            gains = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
+            self.outcome.ratios = {name: row for name, row in gains.items() if row and name not in self.outcome.skipped}
             if self._settled(number + 1, time.monotonic() - started):
                 break
         rows = self.outcome.rows = [results.row(self.first) for results in self.outcome.cases]
@@ -272,8 +270,8 @@ class PairedComparison:
         places = [place for place in names if place] + [0]
         if self.backend.starts_together:
             sandboxes = {place: opened(place, names[place]) for place in places}
-            found = [self._ready(place, names[place], sandboxes[place]) for place in places]
-            self._admit([kernel for kernel in found if kernel], kernels, benchmarks)
+            ready = [self._ready(place, names[place], sandboxes[place]) for place in places]
+            self._admit([kernel for kernel in ready if kernel], kernels, benchmarks)
         else:
             for place in places:
                 kernel = self._ready(place, names[place], opened(place, names[place]))
@@ -339,14 +337,14 @@ def _compared(replicates: list[list[tuple[Samples, Samples]]], clock: str) -> Js
         single = len(replicates) == 1 and bool((draws.amin(dim=1) == draws.amax(dim=1)).any())
         values.append(math.log(_mean(list(speedups))))
         variances.append(statistics.UNKNOWN**2 if single else float(draws.mean(dim=0).var()))
-    found = statistics.random_effects(values, variances)
+    effect = statistics.random_effects(values, variances)
     return {
-        "speedup": round(math.exp(found.mean), 4),
-        "low": round(math.exp(found.mean - found.half), 4),
-        "high": round(math.exp(found.mean + found.half), 4),
+        "speedup": round(math.exp(effect.mean), 4),
+        "low": round(math.exp(effect.mean - effect.half), 4),
+        "high": round(math.exp(effect.mean + effect.half), 4),
         "replicates": [round(math.exp(value), 4) for value in values],
-        "tau": round(found.tau, 5),
-        "heterogeneity_p": round(found.p, 6),
+        "tau": round(effect.tau, 5),
+        "heterogeneity_p": round(effect.p, 6),
     }
 
 

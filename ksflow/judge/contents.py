@@ -16,13 +16,13 @@ Shapes = Sequence[Sequence[int]]
 
 
 def like(
-    met: Sequence[Mapping[str, Any]], shapes: Shapes, seed: int, device: str = "cpu", kept: str | None = None
+    met: Sequence[Mapping[str, Any]], shapes: Shapes, seed: int, device: str = "cpu", file: str | None = None
 ) -> tuple[torch.Tensor, ...]:
     """A case's tensors. met: what was in each of them (`about`), of an output its `dtype` alone; where one is not
-    contiguous, the `order` of its dimensions in memory, or its `stride`. kept: the reference's file, beside which a few
+    contiguous, the `order` of its dimensions in memory, or its `stride`. file: the reference's, beside which a few
     calls' own contents are; without them, as with a worker on another machine, contents are drawn as for other cases.
     """
-    made = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=device).manual_seed(seed)
     data = []
     for about, shape in zip(met, shapes, strict=True):
         kind = getattr(torch, about["dtype"])
@@ -32,8 +32,8 @@ def like(
         else:
             lies = torch.empty([shape[axis] for axis in order], dtype=kind, device=device)
             tensor = lies.permute([list(order).index(axis) for axis in range(len(shape))])
-        data.append(tensor.copy_(_drawn(about, shape, made)) if "low" in about else tensor.zero_())
-    calls = _kept(Path(kept).with_name(KEPT)).get(name(shapes), []) if kept else []
+        data.append(tensor.copy_(_drawn(about, shape, generator)) if "low" in about else tensor.zero_())
+    calls = _load(Path(file).with_name(KEPT)).get(name(shapes), []) if file else []
     for tensor, own in zip(data, calls[seed % len(calls)] if calls else (), strict=False):
         tensor.copy_(own)
     return tuple(data)
@@ -41,21 +41,21 @@ def like(
 
 def about(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     """What was in tensors of one type. ValueError where that cannot be drawn again."""
-    whole = torch.cat([one.detach().reshape(-1).cpu() for one in tensors])
+    whole = torch.cat([tensor.detach().reshape(-1).cpu() for tensor in tensors])
     wide = whole.double()
     if not whole.numel() or not wide.isfinite().all():
         raise ValueError("is empty or not finite everywhere")
-    told: dict[str, Any] = {"dtype": str(whole.dtype).removeprefix("torch.")}
+    facts: dict[str, Any] = {"dtype": str(whole.dtype).removeprefix("torch.")}
     if whole.dtype.is_floating_point:
-        kept = wide[wide != 0] if 0 < (wide == 0).double().mean() < 1 else wide
-        figures = {"mean": kept.mean(), "std": kept.std(correction=0), "low": kept.min(), "high": kept.max()}
-        told |= {key: float(f"{float(value):.4g}") for key, value in figures.items()}
-        told["zeros"] = float(f"{1 - kept.numel() / wide.numel():.4g}")
+        values = wide[wide != 0] if 0 < (wide == 0).double().mean() < 1 else wide
+        figures = {"mean": values.mean(), "std": values.std(correction=0), "low": values.min(), "high": values.max()}
+        facts |= {key: float(f"{float(value):.4g}") for key, value in figures.items()}
+        facts["zeros"] = float(f"{1 - values.numel() / wide.numel():.4g}")
     elif whole.dtype is torch.bool:
-        told |= {"low": 0, "high": 1, "mean": float(f"{float(wide.mean()):.4g}")}
+        facts |= {"low": 0, "high": 1, "mean": float(f"{float(wide.mean()):.4g}")}
     else:
-        told |= {"low": int(whole.min()), "high": int(whole.max())}
-    return told
+        facts |= {"low": int(whole.min()), "high": int(whole.max())}
+    return facts
 
 
 def lies(stride: Sequence[int], shape: Sequence[int]) -> dict[str, Any]:
@@ -72,23 +72,23 @@ def name(shapes: Shapes) -> str:
     return str([list(shape) for shape in shapes])
 
 
-def _drawn(about: Mapping[str, Any], shape: Sequence[int], made: torch.Generator) -> torch.Tensor:
+def _drawn(about: Mapping[str, Any], shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
     low, high = about["low"], about["high"]
     kind: torch.dtype = getattr(torch, about["dtype"])
     if kind is torch.bool:
-        return torch.rand(tuple(shape), generator=made, device=made.device).lt(about["mean"])
+        return torch.rand(tuple(shape), generator=generator, device=generator.device).lt(about["mean"])
     if not kind.is_floating_point:
-        return torch.randint(low, high + 1, tuple(shape), generator=made, device=made.device)
+        return torch.randint(low, high + 1, tuple(shape), generator=generator, device=generator.device)
     wide = torch.float64 if kind is torch.float64 else torch.float32
-    drawn = torch.randn(tuple(shape), generator=made, device=made.device, dtype=wide)
+    drawn = torch.randn(tuple(shape), generator=generator, device=generator.device, dtype=wide)
     if low == high:
         return drawn.mul_(abs(low) * _SPREAD or _TINY).add_(low)
     drawn = drawn.mul_(about["std"]).add_(about["mean"]).clamp_(low, high)
     if about["zeros"]:
-        drawn[torch.rand(drawn.shape, generator=made, device=made.device) < about["zeros"]] = 0
+        drawn[torch.rand(drawn.shape, generator=generator, device=generator.device) < about["zeros"]] = 0
     return drawn
 
 
 @functools.cache
-def _kept(file: Path) -> "dict[str, list[list[torch.Tensor]]]":
+def _load(file: Path) -> "dict[str, list[list[torch.Tensor]]]":
     return torch.load(file, weights_only=True) if file.is_file() else {}

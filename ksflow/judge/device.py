@@ -68,11 +68,11 @@ def gpu_properties(platform: str) -> GpuProperties:
     """The first GPU that this process sees; `platform` as for `open_driver`."""
     if platform == "emulated":
         return GpuProperties("emulated GPU", "emulated", 1 << 30, 1 << 20, ())
-    found = torch.cuda.get_device_properties(0)
-    march = str(getattr(found, "gcnArchName", "")).partition(":")[0]
-    cache = max(int(getattr(found, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
-    uuid = str(getattr(found, "uuid", found.name))
-    return GpuProperties(found.name, uuid, found.total_memory, cache, device_files(), runtime_folders())
+    properties = torch.cuda.get_device_properties(0)
+    march = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+    cache = max(int(getattr(properties, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
+    uuid = str(getattr(properties, "uuid", properties.name))
+    return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(), runtime_folders())
 
 
 class Device:
@@ -161,9 +161,9 @@ class Device:
         with self.watchdog.step():
             self.settle()
             side = torch.arange(1024, dtype=torch.float64, device=self.where)
-            found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
-        if found != 32 * 1023 * 512:
-            raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
+            total = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
+        if total != 32 * 1023 * 512:
+            raise RuntimeError(f"the device computes wrongly after a kernel that failed: {total}")
 
 
 class DeviceBuffers(Buffers):

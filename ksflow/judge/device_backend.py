@@ -211,10 +211,10 @@ class DeviceTimedKernel(TimedKernel):
             max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
             for call in self._calls
         ]
-        share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_sandbox.trusted else (_SLACK, _SLACK_US)
+        share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_sandbox.trusted else (_SLACK, _SLACK_US)
         reported_us, measured_us = (statistics.low(each, self.samples.window) for each in (self.samples.us, measured))
-        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, more)
-        excess_us = max(measured_us - reported_us * (1 + share) - more, 0.0)
+        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
+        excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
         self.samples.wall = measured
         if believed:
             self.samples.us = [us + excess_us for us in self.samples.us]
@@ -271,10 +271,10 @@ class DeviceBenchmark(CaseBenchmark):
         """One of each kind that is needed."""
         sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
         for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
-            found = self._backend.null_batch(self.case, entries, loaded)
+            batch = self._backend.null_batch(self.case, entries, loaded)
             null = self._nulls.setdefault(loaded, NullCalls())
-            null.overhead_us += found.overhead_us
-            null.own_work_us += found.own_work_us
+            null.overhead_us += batch.overhead_us
+            null.own_work_us += batch.own_work_us
 
     def _calls_per_batch(self, fastest_s: float) -> int:
         calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)

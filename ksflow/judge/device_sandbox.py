@@ -140,7 +140,7 @@ class DeviceSandbox(Sandbox):
         """One call, on inputs that appear once it is queued. Raises Failure, DeviceStuck."""
         self._numbered += 1
         self.region(slot, out=True).fill_(poison)
-        self._kept(slot)
+        self._destination(slot)
         self.device.settle()
         nonce = self._say(GO, FIRST.pack(self._numbered) + bytes([slot]))
         self.thaw()
@@ -178,7 +178,7 @@ class DeviceSandbox(Sandbox):
         driver, number = self.device.driver, self._numbered
         start, opened, back, copied = self._marks
         inputs, outputs = (self.region(slot, out=out).view(torch.int64) for out in (False, True))
-        kept = self._kept(slot).view(torch.int64)
+        destination = self._destination(slot).view(torch.int64)
         driver.record(start)
         driver.submit(partial(copy, packed.view(torch.int64), inputs))
         driver.submit(self.device.flush)
@@ -187,7 +187,7 @@ class DeviceSandbox(Sandbox):
         driver.wait(self.buffers.word + FLAG, number)
         driver.submit(self.device.touch)
         driver.record(back)
-        driver.submit(partial(copy, outputs, kept))
+        driver.submit(partial(copy, outputs, destination))
         driver.record(copied)
 
     def _let_through(self) -> None:
@@ -213,8 +213,8 @@ class DeviceSandbox(Sandbox):
             raise Failure("timeout", "no answer in time")
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
         with contextlib.suppress(BlockingIOError, ConnectionError):
-            found = self.socket.recv(NONCE, peek)
-            if not found.startswith(DONE):
+            data = self.socket.recv(NONCE, peek)
+            if not data.startswith(DONE):
                 self._answer(DONE, b"", deadline, spin_s=0)
             elif time.monotonic() + _LOOK_S > deadline:
                 raise Failure("timeout", "no answer in time")
@@ -223,13 +223,13 @@ class DeviceSandbox(Sandbox):
         if self.supervisor.fileno() in ready and (message := self._handle_supervisor()):
             self._checked(message, b"", b"")
 
-    def _kept(self, slot: int) -> torch.Tensor:
+    def _destination(self, slot: int) -> torch.Tensor:
         """Where a slot's outputs are copied to: memory that is made before the clock starts."""
         region = self.region(slot, out=True)
-        kept = self._outputs.get(slot)
-        if kept is None or kept.numel() != region.numel():
-            kept = self._outputs[slot] = torch.empty_like(region)
-        return kept
+        destination = self._outputs.get(slot)
+        if destination is None or destination.numel() != region.numel():
+            destination = self._outputs[slot] = torch.empty_like(region)
+        return destination
 
 
 def _reported_us(report: bytes, bracket_us: float) -> float:

@@ -116,7 +116,7 @@ class LocalJudge(Evaluator):
         """
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
-    def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], more: Json) -> Evaluation:
+    def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], options: Json) -> Evaluation:
         if not problem.takes(kernel.language) or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
@@ -134,7 +134,7 @@ class LocalJudge(Evaluator):
                 "kernel": kernel_request(problem, kernel, built),
                 "against": others,
                 "control": self.control,
-                **more,
+                **options,
             }
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
@@ -144,10 +144,10 @@ class LocalJudge(Evaluator):
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
                 accepted = AcceptedKernel(problem, kernel, built)
-                found = self._inspect(accepted, evidence.claim, slot.environment, answer.get("device_uuid", ""))
-                evidence = replace(evidence, profile=found.profile, sanitizer=found.sanitizer)
-                if found.fault:
-                    answer = {"verdict": Verdict.INCORRECT, "reason": found.fault, "timings": []}
+                findings = self._inspect(accepted, evidence.claim, slot.environment, answer.get("device_uuid", ""))
+                evidence = replace(evidence, profile=findings.profile, sanitizer=findings.sanitizer)
+                if findings.fault:
+                    answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
             evidence,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
@@ -169,16 +169,16 @@ class LocalJudge(Evaluator):
         if verdict == Verdict.INCORRECT or at not in _names(problem):
             return ""
         if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
-            found = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
-            return f" in {found}" if found else ""
+            place = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
+            return f" in {place}" if place else ""
         if kernel.language != "cpp" or _KILLED not in answer["reason"]:
             return ""
         with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
             inputs = Path(folder, "inputs.bin")
             request = {"op": "contents", "problem": problem_request(problem, self._rated())}
             contents = self._ask(slot, problem, {**request, "case": at, "into": str(inputs)})
-            found = sanitized.where(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
-        return f" in {found}" if found else ""
+            place = sanitized.where(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
+        return f" in {place}" if place else ""
 
     def _rated(self, again: bool = False) -> Target:
         """The target with what probes see this machine do, on a CPU."""
@@ -364,6 +364,6 @@ def longest_s(problem: Problem, rivals: int) -> float:
 def _compilers(target: Target) -> str:
     """The compilers' names, for a fingerprint."""
     if target.kind == "cpu":
-        found = client.find()
-        return found.name if found else "nocompiler"
+        compiler = client.find()
+        return compiler.name if compiler else "nocompiler"
     return "-".join(filter(None, compilers.versions(target).values())) or "nocompiler"

@@ -89,9 +89,9 @@ def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
     if kind == "wrong":
         return "custom_kernel returned something that is not the result: look at its number, type, shape and dtype"
     name = re.split(r"\W", text, maxsplit=1)[0]
-    known = isinstance(found := getattr(builtins, name, None), type) and issubclass(found, BaseException)
-    told = f"{name if known else 'an exception'}, on inputs that stay secret, as its words do"
-    return f"{told}\n{': '.join(found)}" if (found := at_line(text, files)) else told
+    known = isinstance(error := getattr(builtins, name, None), type) and issubclass(error, BaseException)
+    message = f"{name if known else 'an exception'}, on inputs that stay secret, as its words do"
+    return f"{message}\n{': '.join(place)}" if (place := at_line(text, files)) else message
 
 
 def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:

@@ -53,14 +53,14 @@ class Nvml:
             return _UNREADABLE
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
         power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint())
-        found = {
+        readings = {
             "sm_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _SM),
             "memory_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _MEMORY),
             "watts": None if power_mw is None else round(power_mw / 1000),
             "celsius": self._number("nvmlDeviceGetTemperature", ctypes.c_uint(), 0),
             "throttled": None if reasons is None else [word for bit, word in _NVIDIA_REASONS.items() if reasons & bit],
         }
-        return {key: value for key, value in found.items() if value is not None} or _UNREADABLE
+        return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
 
     def _number(self, name: str, into: Any, *arguments: int) -> int | None:
         refused = getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))
@@ -77,14 +77,14 @@ class Amdgpu:
 
     def read(self) -> dict[str, Any]:
         """MHz, watts, degrees (the hottest sensor's), and what holds the clocks down: `throttled` only where told."""
-        found = {
+        readings = {
             "sm_mhz": self._largest(("freq1_input",), 1e6),
             "memory_mhz": self._largest(("freq2_input",), 1e6),
             "watts": self._largest(("power1_average", "power1_input"), 1e6),
             "celsius": self._largest(("temp1_input", "temp2_input", "temp3_input"), 1e3),
             "throttled": self._throttled(),
         }
-        return {key: value for key, value in found.items() if value is not None} or _UNREADABLE
+        return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
 
     def _largest(self, names: Sequence[str], unit: float) -> int | None:
         """The largest sensor; a card without a sensor lacks its file, or refuses to be read."""

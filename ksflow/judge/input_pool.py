@@ -56,7 +56,7 @@ class CasePool:
         self.timed = timed
         self.entries: list[Entry] = []
         self.wanted = _AHEAD if timed else 1
-        self.made = 0
+        self._count = 0
         self.shown = 0
         """How many contents were shown in the present judgement."""
         self.memory = memory
@@ -104,10 +104,10 @@ class CasePool:
         return entry
 
     def _make(self) -> Entry:
-        sampled = self.timed and self.made and secrets.randbelow(_FULL_EVERY) and not self.large
-        more = {"most": _SAMPLED} if sampled else {}
-        self.layout, entry = self._reference.entry(self.case, **more)
-        self.made += 1
+        sampled = self.timed and self._count and secrets.randbelow(_FULL_EVERY) and not self.large
+        options = {"most": _SAMPLED} if sampled else {}
+        self.layout, entry = self._reference.entry(self.case, **options)
+        self._count += 1
         return entry
 
     def step(self) -> bool:
@@ -148,7 +148,7 @@ class InputPool:
 
     def buffers(self, count: int) -> list[Buffers]:
         """Memory for so many sandboxes: at the same addresses each time, because where it lies moves the times."""
-        self._buffers = [one for one in self._buffers if not one.spoiled]
+        self._buffers = [buffers for buffers in self._buffers if not buffers.spoiled]
         while len(self._buffers) < count:
             self._buffers.append(self._make_buffers(buffer_sizes(self.benchmarks)))
         return self._buffers[:count]

@@ -88,10 +88,10 @@ def _measure(target: Target) -> dict[str, float]:
         built = {key: compile_kernel(probe.problem, probe.kernel, native).artefact for key, probe in able.items()}
         able = {key: probe for key, probe in able.items() if built[key]}
         shots = _shots(able)
-        found = _run(shots, {f"{able[key].name}.so": built[key] for key in able})
+        times = _run(shots, {f"{able[key].name}.so": built[key] for key in able})
     except ConfigError:
         return {}
-    rates = {key: _rate(able[key if key in able else "bytes"], shots[key], us) for key, us in found.items()}
+    rates = {key: _rate(able[key if key in able else "bytes"], shots[key], us) for key, us in times.items()}
     return _complete({key: rate for key, rate in rates.items() if math.isfinite(rate) and rate > 0}, target)
 
 
@@ -117,12 +117,12 @@ def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
     script = Path(__file__).with_name("rates_box.py")
     files = {script.name: script.read_text(encoding="utf-8"), ".order.json": json.dumps(shots)}
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder, "made.json")
+        result = Path(folder, "made.json")
         command = [sys.executable, "-I", "-S", script.name]
-        request = box_request(command, files, made, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json")
+        request = box_request(command, files, result, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json")
         answer = SHARED_SERVER.ask(request, _LIMIT_S)
-        found = json.loads(made.read_text(encoding="utf-8")) if answer["words"].get("exit") == "0" else {}
-    return {key: us for key, us in found.items() if key in shots and isinstance(us, int | float) and us > 0}
+        times = json.loads(result.read_text(encoding="utf-8")) if answer["words"].get("exit") == "0" else {}
+    return {key: us for key, us in times.items() if key in shots and isinstance(us, int | float) and us > 0}
 
 
 def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
@@ -132,13 +132,13 @@ def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
     return _UNIT * figure.calculated({**names, "us": us})
 
 
-def _complete(found: dict[str, float], target: Target) -> dict[str, float]:
+def _complete(rates: dict[str, float], target: Target) -> dict[str, float]:
     """The same with types that no probe measures: what their instructions do in a cycle, at the measured clock."""
-    matrix, clock = found.pop("flops.bf16.matrix", 0.0), found.pop("hz", 0.0)
+    matrix, clock = rates.pop("flops.bf16.matrix", 0.0), rates.pop("hz", 0.0)
     if matrix:
-        found["flops.bf16"] = max(matrix, found.get("flops.bf16", 0.0))
-    if _FLOAT in found:
-        found["flops.fp64"] = found[_FLOAT] / 2
+        rates["flops.bf16"] = max(matrix, rates.get("flops.bf16", 0.0))
+    if _FLOAT in rates:
+        rates["flops.fp64"] = rates[_FLOAT] / 2
     share = clock / cpu.clock_hz()
     others = {key: peak * share for key, peak in target.peaks.items() if key.startswith("flops.") and share}
-    return {**others, **found}
+    return {**others, **rates}

@@ -60,11 +60,11 @@ def _one_output(
     """One answer for each output with an oracle: that one changed, the others right."""
 
     def answers(right: Right) -> list[Tensors]:
-        made: list[Tensors] = []
+        variants: list[Tensors] = []
         for index, out in enumerate(right.outputs):
             if right.want and out.numel() and (parts(out).is_floating_point() or not floats_only):
-                made.append((*right.outputs[:index], change(out), *right.outputs[index + 1 :]))
-        return made
+                variants.append((*right.outputs[:index], change(out), *right.outputs[index + 1 :]))
+        return variants
 
     return answers
 
@@ -76,18 +76,18 @@ def _mean(out: torch.Tensor) -> torch.Tensor:
         sound = wide[wide.isfinite()]
         total, count = total + float(sound.sum()), count + sound.numel()
     mean = torch.tensor(total / count if count else 0.0, dtype=torch.float64, device=out.device)
-    made = torch.empty_like(out, memory_format=torch.contiguous_format)
-    flat = plain(made)
+    result = torch.empty_like(out, memory_format=torch.contiguous_format)
+    flat = plain(result)
     flat.copy_((mean if flat.is_floating_point() else mean.round()).to(flat.dtype).expand(flat.shape))
-    return made
+    return result
 
 
-def _made(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Every element in fp64, changed."""
-    made = torch.empty_like(out, memory_format=torch.contiguous_format)
-    for part, into in strips(out, made):
+    result = torch.empty_like(out, memory_format=torch.contiguous_format)
+    for part, into in strips(out, result):
         into.copy_(change(part.double()))
-    return made
+    return result
 
 
 def _constant(right: Right) -> list[Tensors]:
@@ -98,17 +98,17 @@ def _constant(right: Right) -> list[Tensors]:
 
 def _shifted(out: torch.Tensor) -> torch.Tensor:
     step = (_SCALE - 1) * rms(out)
-    return _made(out, lambda wide: wide + step)
+    return _elementwise(out, lambda wide: wide + step)
 
 
 def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """The last element changed, which every sample of the elements contains."""
 
     def changed(out: torch.Tensor) -> torch.Tensor:
-        made = out.clone(memory_format=torch.contiguous_format)
-        flat = parts(made).view(-1)
+        result = out.clone(memory_format=torch.contiguous_format)
+        flat = parts(result).view(-1)
         flat[-1] = change(flat)
-        return made
+        return result
 
     return changed
 
@@ -132,12 +132,12 @@ def _nan(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _unwritten(right: Right) -> list[Tensors]:
-    made: list[Tensors] = []
+    answers: list[Tensors] = []
     for value in _BYTES:
         filled = [torch.full((out.nbytes,), value, dtype=torch.uint8, device=out.device) for out in right.outputs]
         pairs = zip(filled, right.outputs, strict=True)
-        made.append(tuple(one.view(out.dtype).view(out.shape) for one, out in pairs))
-    return made
+        answers.append(tuple(raw.view(out.dtype).view(out.shape) for raw, out in pairs))
+    return answers
 
 
 def _rough(right: Right) -> list[Tensors]:
@@ -146,37 +146,37 @@ def _rough(right: Right) -> list[Tensors]:
         return []
     inputs = len(right.data) - len(right.outputs)
     cut = [_cut(tensor) if index < inputs else tensor.clone() for index, tensor in enumerate(right.data)]
-    made = [right.run(like(right.data, cut)), tuple(_cut(out) for out in right.outputs)]
-    return [answer for answer in made if not all(map(_same, answer, right.outputs))]
+    answers = [right.run(like(right.data, cut)), tuple(_cut(out) for out in right.outputs)]
+    return [answer for answer in answers if not all(map(_same, answer, right.outputs))]
 
 
 def _cut(tensor: torch.Tensor) -> torch.Tensor:
     """Without the bits that bf16 has not, rounded towards zero as the cheapest conversion does."""
-    made = tensor.clone()
+    result = tensor.clone()
     if tensor.is_complex():
-        parts(made).copy_(_cut(parts(tensor)))
-        return made
+        parts(result).copy_(_cut(parts(tensor)))
+        return result
     if tensor.dtype is torch.float32:
-        return made.copy_((tensor.contiguous().view(torch.int32) & -65536).view(torch.float32))
-    return made.copy_(tensor.to(torch.bfloat16)) if tensor.dtype is torch.float64 else made
+        return result.copy_((tensor.contiguous().view(torch.int32) & -65536).view(torch.float32))
+    return result.copy_(tensor.to(torch.bfloat16)) if tensor.dtype is torch.float64 else result
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    pairs = strips(one, other)
+def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
+    pairs = strips(first, other)
     return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
 
 
 def unread(right: Right, index: int) -> list[torch.Tensor]:
     """What a kernel may take in place of an input that it never reads: its first call's, zeros, the mean; of whole
     numbers, which may be indices, on a GPU (where a wrong one is the end of the judge) nothing but those it has."""
-    given = right.data[index]
-    if parts(given).is_floating_point() or given.dtype.itemsize == 1:
-        found = [right.other[index], torch.zeros_like(given)]
-        found += [_mean(given)] if given.dtype.itemsize > 1 else []
+    tensor = right.data[index]
+    if parts(tensor).is_floating_point() or tensor.dtype.itemsize == 1:
+        others = [right.other[index], torch.zeros_like(tensor)]
+        others += [_mean(tensor)] if tensor.dtype.itemsize > 1 else []
     else:
-        first = given.reshape(-1)[:1].expand(given.numel()).view(given.shape)
-        found = [first] if given.is_cuda else [right.other[index], first]
-    return [one for one in found if one.shape == given.shape and not same_bits(one, given)]
+        first = tensor.reshape(-1)[:1].expand(tensor.numel()).view(tensor.shape)
+        others = [first] if tensor.is_cuda else [right.other[index], first]
+    return [other for other in others if other.shape == tensor.shape and not same_bits(other, tensor)]
 
 
 def answered(right: Right, index: int, instead: torch.Tensor) -> Tensors:
@@ -205,7 +205,7 @@ MUTANTS = (
     ),
     Mutant(
         "a wrong scale",
-        _one_output(lambda out: _made(out, lambda wide: wide * _SCALE)),
+        _one_output(lambda out: _elementwise(out, lambda wide: wide * _SCALE)),
         "outputs 2 % too large would pass",
         _TIGHTEN,
     ),

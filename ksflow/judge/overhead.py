@@ -61,11 +61,11 @@ class NullTimings:
         pairs = zip(self.wall, self.cpu, strict=True)
         undisturbed = [statistics.undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
-        wall, cpu, kept = self.wall[first:], self.cpu[first:], undisturbed[first:]
+        wall, cpu, mask = self.wall[first:], self.cpu[first:], undisturbed[first:]
         most_wall_s, most_cpu_s = (_BUSY * least_s for least_s in self.least_s)
         self.cpu_s = min(_surely(cpu), most_cpu_s)
-        few = sum(kept) < _FEWEST
-        self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, kept))]))
+        few = sum(mask) < _FEWEST
+        self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, mask))]))
         beyond = [spent - passed for passed, spent in zip(self.wall, self.cpu, strict=True)]
         self.stopping_s = max(statistics.middle(statistics.pick(beyond, undisturbed)), 0.0)
         self.undisturbed = sum(undisturbed)

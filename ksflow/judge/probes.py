@@ -17,7 +17,7 @@ from ksflow.errors import foreign
 from ksflow.hardware.cost_model import extents
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
-from ksflow.judge.shortcuts import KINDS, UNREAD, Shortcut, found_on
+from ksflow.judge.shortcuts import KINDS, UNREAD, Shortcut, shortcuts_on
 from ksflow.judge.tolerance import bits, first_error, is_constant, same_bits, worst
 from ksflow.records import Scalar
 
@@ -86,7 +86,7 @@ class _Inputs:
         self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
         self._open: dict[int, str] = {}
         """The inputs of which nothing was seen to depend yet, and why that may be."""
-        self._kept: dict[int, None] = {}
+        self._constants: dict[int, None] = {}
         """The inputs that were the same for every seed in all cases so far."""
         self._count = -1
         self._foreign = False
@@ -96,12 +96,12 @@ class _Inputs:
         if self._count < 0:
             self._count = len(right.data) - len(right.outputs)
             self._open = dict.fromkeys(range(self._count), "")
-            self._kept = dict.fromkeys(self._open)
+            self._constants = dict.fromkeys(self._open)
             self._foreign = hasattr(right.data, "binding")
         count = len(right.data) - len(right.outputs)
         same = [same_bits(*pair) for pair in zip(right.data[:count], right.other[:count], strict=True)]
-        for index in [index for index in self._kept if index < count and not same[index]]:
-            del self._kept[index]
+        for index in [index for index in self._constants if index < count and not same[index]]:
+            del self._constants[index]
         for index in [index for index in self._open if index < count]:
             if same[index] and is_constant(right.data[index]):
                 self._open[index] = self._open[index] or "is the same for every seed"
@@ -113,17 +113,17 @@ class _Inputs:
     def row(self) -> Row:
         """What was seen, once all cases were looked at. Of another format's contents and tolerance it is only said."""
         name = "rejects inputs that are never read"
-        said = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
-        if not said:
+        words = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
+        if not words:
             return name, True, f"each of {self._count} matters in some case"
         if self._foreign:
-            return name, True, f"as the format has it, {said}: a kernel need not read it"
+            return name, True, f"as the format has it, {words}: a kernel need not read it"
         remedy = "draw contents from the seed that matter by more than the bound, or take the input out"
-        return name, False, f"in every case {said}: a kernel that never reads it would win; {remedy}"
+        return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
         """What the row about seeds has to add: contents that a kernel may keep."""
-        names = ", ".join(map(self._name, self._kept))
+        names = ", ".join(map(self._name, self._constants))
         return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
@@ -138,26 +138,26 @@ class _Inputs:
 def _shortcuts(source: Source) -> list[Row]:
     """A row for each kind of shortcut."""
     cases = source.problem["benchmarks"] or source.problem["tests"]
-    found = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
+    played = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
     rows: list[Row] = []
     for kind, otherwise in KINDS.items():
-        name, tries = f"rejects {kind}", sum(one.tries[kind] for one in found)
-        passed = {one.name: one.passed[kind] for one in found if one.passed[kind]}
-        late = sum(one.late[kind] for one in found)
-        more = f"; {late} more were left out, for time" if late else ""
+        name, tries = f"rejects {kind}", sum(each.tries[kind] for each in played)
+        passed = {each.name: each.passed[kind] for each in played if each.passed[kind]}
+        late = sum(each.late[kind] for each in played)
+        note = f"; {late} more were left out, for time" if late else ""
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
             rows.append(
                 (
                     name,
-                    kind == UNREAD and found[0].foreign,
-                    f"accepted on case {', '.join(passed)}: {what}; {found[0].remedy}",
+                    kind == UNREAD and played[0].foreign,
+                    f"accepted on case {', '.join(passed)}: {what}; {played[0].remedy}",
                 )
             )
         elif tries:
-            rows.append((name, True, f"{tries} answers on {len(found)} cases{more}"))
+            rows.append((name, True, f"{tries} answers on {len(played)} cases{note}"))
         else:
-            rows.append((name, True, f"does not apply: {otherwise}{more}"))
+            rows.append((name, True, f"does not apply: {otherwise}{note}"))
     return rows
 
 
@@ -174,7 +174,7 @@ class _Played:
         names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
         end = time.monotonic() + seconds
         open_: list[Shortcut] = []
-        for shortcut in found_on(right, names):
+        for shortcut in shortcuts_on(right, names):
             if time.monotonic() > end:
                 self.late[shortcut.kind] += 1
             elif (accepted := _passes(source.reference, shortcut, right)) is not None:
@@ -202,8 +202,8 @@ def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | No
 
 def _arguments(source: Source, case: Case) -> str:
     data = source.reference.data(case, case["seed"])
-    found = _mismatch(source.problem["args"], data, case["params"])
-    return f"case {case['name']}: {found}; correct args in problem.yaml or generate_input" if found else ""
+    fault = _mismatch(source.problem["args"], data, case["params"])
+    return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
 
 
 def _seeds(source: Source, case: Case) -> str:
@@ -257,8 +257,8 @@ def _reference(source: Source, case: Case) -> str:
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
                 f"{detail['bound']}; mend ref_kernel, or the oracle's expected value or magnitude"
             )
-    said = source.reference.objection(right.data, right.outputs)
-    return f"case {case['name']}: the reference fails property_check: {said}" if said else ""
+    objection = source.reference.objection(right.data, right.outputs)
+    return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""
 
 
 _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
@@ -314,8 +314,8 @@ def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
     return [bits(tensor.clone()) for tensor in inputs]
 
 
-def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return len(one) == len(other) and all(map(same_bits, one, other))
+def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(first) == len(other) and all(map(same_bits, first, other))
 
 
 def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, Scalar]) -> str:
@@ -330,8 +330,8 @@ def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str,
         return f"generate_input makes {len(data)} tensors, args declares {len(args)}"
     if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
         return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
-    found = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
-    return next((words for words in found if words), "")
+    faults = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
+    return next((words for words in faults if words), "")
 
 
 def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapping[str, Scalar]) -> str:
@@ -358,4 +358,4 @@ def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tup
     """The step of a dimension with one element means nothing."""
     if len(declared) != len(shape):
         return False
-    return all(step == said for size, step, said in zip(shape, strides, declared, strict=True) if size > 1)
+    return all(step == want for size, step, want in zip(shape, strides, declared, strict=True) if size > 1)

@@ -15,9 +15,9 @@ def main() -> None:
     """Ask each of the probes in turn."""
     with open(".order.json", encoding="utf-8") as file:
         shots = json.load(file)
-    found = {key: _fastest_us(shot) for key, shot in shots.items()}
+    times = {key: _fastest_us(shot) for key, shot in shots.items()}
     with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({key: us for key, us in found.items() if us}, file)
+        json.dump({key: us for key, us in times.items() if us}, file)
 
 
 def _fastest_us(shot: dict[str, object]) -> float:
@@ -25,11 +25,11 @@ def _fastest_us(shot: dict[str, object]) -> float:
     kernel = ctypes.CDLL(f"./{shot['library']}").custom_kernel
     n, turns, each = (int(str(shot[name])) for name in ("n", "turns", "each"))
     want = _VALUE * turns * each
-    given, answer = (ctypes.c_float * 4)(_VALUE, 1.0, want, 0.0), (ctypes.c_float * 1)()
+    values, answer = (ctypes.c_float * 4)(_VALUE, 1.0, want, 0.0), (ctypes.c_float * 1)()
     best, calls, end = float("inf"), 0, time.perf_counter() + _LONGEST_S
     while calls <= _FEWEST or time.perf_counter() < end:
         start = time.perf_counter()
-        kernel(given, answer, ctypes.c_int64(n), ctypes.c_int64(turns), None)
+        kernel(values, answer, ctypes.c_int64(n), ctypes.c_int64(turns), None)
         best = min(best, time.perf_counter() - start)
         calls += 1
     return 1e6 * best if abs(answer[0] - want) <= 1e-3 * want else 0.0

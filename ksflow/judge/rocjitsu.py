@@ -71,10 +71,10 @@ class Rocjitsu:
         code, program = (Path(path).read_text(encoding="utf-8") for path in (built.artefact, kfd.__file__))
         files = {CODE: code, CONFIG: json.dumps(config), PROGRAM: program}
         order = {**_ROOM, "rocjitsu": find("rocjitsu"), "extra": list(_folders())}
-        found = self._judge.right(problem, Kernel("python", files), order)
-        if found.verdict not in (Verdict.UNTIMED, Verdict.INCORRECT):
-            raise ValueError(found.reason)
-        return found
+        evaluation = self._judge.right(problem, Kernel("python", files), order)
+        if evaluation.verdict not in (Verdict.UNTIMED, Verdict.INCORRECT):
+            raise ValueError(evaluation.reason)
+        return evaluation
 
     def _self_test(self, target: Target) -> Json | str:
         """The configuration to use; in words why it is not to be asked."""
@@ -85,20 +85,20 @@ class Rocjitsu:
         right, racy = (
             Kernel("hip", {name: (SELFTEST / name).read_text(encoding="utf-8")}) for name in ("kernel.hip", "race.hip")
         )
-        said = ""
+        why = ""
         for config in (shipped, shipped | _PLUGIN):
             try:
-                found = self._run(_selftest(), right, target, config)
-                race = self._run(_selftest(), racy, target, config) if found.verdict is Verdict.UNTIMED else None
+                evaluation = self._run(_selftest(), right, target, config)
+                race = self._run(_selftest(), racy, target, config) if evaluation.verdict is Verdict.UNTIMED else None
             except ValueError as error:
-                said = said or f"it fails its self-test: {error}"
+                why = why or f"it fails its self-test: {error}"
                 continue
             if race is None:
-                return f"it fails its self-test: {found.reason}; a newer version may not"
+                return f"it fails its self-test: {evaluation.reason}; a newer version may not"
             if "race: " in race.reason:
                 return config
-            said = "it fails its self-test: it does not find a race that was planted"
-        return said
+            why = "it fails its self-test: it does not find a race that was planted"
+        return why
 
 
 def _configs(march: str) -> Iterator[Path]:

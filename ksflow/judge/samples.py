@@ -72,8 +72,8 @@ class Samples:
         least = _LEAST * batch_us
         if (low := self.low()) < (least if self.enough else batch_us / 2):
             self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them a null kernel's: too little is left"
-            more = max(self.most_us or 0.0, least) - low
-            self.us = [us + more for us in self.us]
+            shift = max(self.most_us or 0.0, least) - low
+            self.us = [us + shift for us in self.us]
 
     @property
     def undisturbed(self) -> list[bool]:

@@ -55,8 +55,8 @@ class Host:
         native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
-        told = kernel.get("interpret", {})
-        kept = kernel.get("compile_cache", {}) if self.level in PRIVATE else {}
+        interpret = kernel.get("interpret", {})
+        cache = kernel.get("compile_cache", {}) if self.level in PRIVATE else {}
         return SandboxSpec(
             zygote=self.light if native and not mode.endswith("torch") else self.torch,
             language=kernel["language"],
@@ -67,7 +67,7 @@ class Host:
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.sandbox_core,
             level=self.level,
-            extra={**told, **kept, "extra": [*self.device.get("folders", ()), *told.get("extra", ())]},
+            extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
         )
@@ -104,8 +104,8 @@ class Judgement:
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
-        more = {"evidence": self.evidence, "device_uuid": self.backend.device_uuid}
-        return {"verdict": verdict, "reason": reason, "timings": timings, **more}
+        answer = {"verdict": verdict, "reason": reason, "timings": timings}
+        return {**answer, "evidence": self.evidence, "device_uuid": self.backend.device_uuid}
 
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
@@ -120,11 +120,11 @@ class Judgement:
                 self.at = case.name
                 again = ask(case, self.pool.reference, [next(case.feed())])
                 both = {"seeds": row["seeds"] + again["seeds"], "worst": max(row["worst"], again["worst"])}
-                objection = {"upstream": said} if (said := row.get("upstream", "pass")) != "pass" else {}
+                objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
-        said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        objections = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
         if self.pool.reference.upstream is not None:
-            self.evidence["upstream"] = said[0] if said else "pass"
+            self.evidence["upstream"] = objections[0] if objections else "pass"
 
     @property
     def _patient(self) -> bool:
@@ -168,7 +168,7 @@ class Judgement:
             failed = incumbent if itself else single or "the kernel's control"
             claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
             return first
-        both, seen = first.with_more(again, _OWN), again.ratios[incumbent]
+        both, seen = first.pooled(again, _OWN), again.ratios[incumbent]
         claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen, "control": itself}
         doubt = itself["why"] or abs(itself["speedup"] - 1) > _OFF
         noise = max(abs(math.log(itself[end])) for end in (("low", "high") if doubt else ("speedup",)))
@@ -179,8 +179,8 @@ class Judgement:
         claim["why"] = claim["why"] or seen["why"] or (off if doubt and not sure else "")
         claim["ranked"] = not claim["why"]
         claim["faster"] = bool(ahead and claim["ranked"] and sure)
-        told = {key: claim[key] for key in ("ranked", "why")}
-        self.evidence["against"][0] |= {**both.ratios[incumbent], **told}
+        ranking = {key: claim[key] for key in ("ranked", "why")}
+        self.evidence["against"][0] |= {**both.ratios[incumbent], **ranking}
         return both
 
     def _compare(self, phase: str, kernels: dict[str, Json], effort: Effort = Effort()) -> Outcome:  # noqa: B008
@@ -195,17 +195,17 @@ class Judgement:
         outcome: Outcome | None = None
         for group in groups:
             comparison = PairedComparison(self.pool, self.backend, group, at, effort)
-            found = comparison.run(partial(self._candidate, phase), self._open)
-            outcome = outcome.beside(found, own[0]) if outcome else found
+            result = comparison.run(partial(self._candidate, phase), self._open)
+            outcome = outcome.beside(result, own[0]) if outcome else result
         assert outcome is not None
         for name, reason in outcome.skipped.items():
             if name == _CONTROL_KERNEL:
                 continue
             alone = self._fails_alone(kernels[name])
-            said = (reason.splitlines() or [""])[0][:300]
-            self.evidence.setdefault("skipped", {})[name] = said
+            message = (reason.splitlines() or [""])[0][:300]
+            self.evidence.setdefault("skipped", {})[name] = message
             if not alone:
-                self.evidence["unranked"] = f"{name} failed beside this kernel, and not alone: {said}"
+                self.evidence["unranked"] = f"{name} failed beside this kernel, and not alone: {message}"
         self.evidence["one_process"] = outcome.locked
         return outcome
 

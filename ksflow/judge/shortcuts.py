@@ -41,8 +41,8 @@ class Shortcut:
 
     def answers(self, right: Right) -> Iterator[Tensors]:
         """For each output that differs by it from the right one: that output, the others right."""
-        made = self.answer(right)
-        for index, (mine, theirs) in enumerate(zip(made, right.outputs, strict=True)):
+        answer = self.answer(right)
+        for index, (mine, theirs) in enumerate(zip(answer, right.outputs, strict=True)):
             if mine.shape == theirs.shape and _differs(mine, theirs, right, index):
                 yield (*right.outputs[:index], mine, *right.outputs[index + 1 :])
 
@@ -61,7 +61,7 @@ KINDS = {
 """Kinds of shortcuts, and why one does not apply where it does not."""
 
 
-def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
+def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     """What could be left out on a case with such contents. names: of the inputs."""
     yield from _of_outputs(right)
     inputs = right.data[: len(right.data) - len(right.outputs)]
@@ -161,10 +161,10 @@ def _cut_off(dim: int, left: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """The slices from `left` on are zero."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
-        made = whole.clone()
-        plain = made.view(torch.uint8) if made.dtype.itemsize == 1 else made
-        plain.narrow(dim, left, made.shape[dim] - left).zero_()
-        return made
+        result = whole.clone()
+        plain = result.view(torch.uint8) if result.dtype.itemsize == 1 else result
+        plain.narrow(dim, left, result.shape[dim] - left).zero_()
+        return result
 
     return change
 

@@ -56,7 +56,7 @@ def few(keep: list[bool]) -> bool:
 
 def pick(samples: list[float], keep: list[bool]) -> list[float]:
     """Those to keep; all of them, where few would be left."""
-    return list(samples) if few(keep) else [sample for sample, kept in zip(samples, keep, strict=True) if kept]
+    return list(samples) if few(keep) else [sample for sample, wanted in zip(samples, keep, strict=True) if wanted]
 
 
 def low_interval(

@@ -57,7 +57,7 @@ class Expected:
     @property
     def nbytes(self) -> int:
         held = (self.value, self.low, self.high, self.sample, self.group, self.common)
-        return sum(one.nbytes for one in held if one is not None)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
 
 
 def parts(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,13 +83,13 @@ def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one size, plain, flat and part by part, so that what is made of them stays small."""
     flat = [plain(tensor).reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), _STRIP):
-        yield tuple(one[start : start + _STRIP] for one in flat)
+        yield tuple(part[start : start + _STRIP] for part in flat)
 
 
-def rms(one: torch.Tensor, *less: torch.Tensor) -> float:
+def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
     """The root mean square of the finite elements (of the finite differences), in fp64; 0 where there is none."""
     total, count = 0.0, 0
-    for part, *others in strips(one, *less):
+    for part, *others in strips(tensor, *less):
         wide = part.double()
         for other in others:
             wide = wide - other.double()
@@ -99,11 +99,11 @@ def rms(one: torch.Tensor, *less: torch.Tensor) -> float:
     return math.sqrt(total / count) if count else 0.0
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are of one shape and type, and hold the same bits."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if first.shape != other.shape or first.dtype != other.dtype:
         return False
-    return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(one), bits(other)))
+    return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(first), bits(other)))
 
 
 def is_constant(tensor: torch.Tensor) -> bool:
@@ -146,7 +146,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
-    kept, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
+    middle, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
     special, relative = False, float(row.get("relative", 0.0))
     chunk = portion(value)
     for start in range(0, value.numel(), chunk):
@@ -156,11 +156,11 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         if relative:
             slack = slack + relative * exact.abs().nan_to_num(posinf=0.0)
         exact, bound = _bounded(exact, slack, out.dtype)
-        kept[part] = exact
+        middle[part] = exact
         low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
         special |= bool(exact.isnan().any())
     shared = None if common is None else common.reshape(-1).double() * growth
-    return Expected(kept, low, high, sample, tuple(out.shape), special, group, shared)
+    return Expected(middle, low, high, sample, tuple(out.shape), special, group, shared)
 
 
 def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
@@ -215,11 +215,11 @@ def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
     return absolute, relative
 
 
-def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bytes(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
-    if one.is_cuda:
-        return torch.equal(one.view(torch.int64), other.view(torch.int64))  # slots are whole pages
-    return not _memcmp(one.data_ptr(), other.data_ptr(), one.nbytes)
+    if first.is_cuda:
+        return torch.equal(first.view(torch.int64), other.view(torch.int64))  # slots are whole pages
+    return not _memcmp(first.data_ptr(), other.data_ptr(), first.nbytes)
 
 
 def filled(region: torch.Tensor, byte: int) -> bool:
@@ -267,14 +267,14 @@ def _groups(common: torch.Tensor, shape: torch.Size, sample: torch.Tensor | None
     """Of each compared element, which element of `common` is its group's."""
     total = math.prod(shape)
     left = torch.arange(total, device=common.device) if sample is None else _places(total, sample)
-    found = torch.zeros_like(left)
+    index = torch.zeros_like(left)
     step = 1
     for size, groups in zip(reversed(shape), reversed(common.shape), strict=True):
         if groups > 1:
-            found += left % size * step
+            index += left % size * step
             step *= size
         left = left // size
-    return found
+    return index
 
 
 def _places(total: int, sample: torch.Tensor) -> torch.Tensor:
@@ -288,7 +288,7 @@ def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
     if want.group is None or want.common is None:
         return flat
     wide = flat.double()
-    got, exact = (torch.zeros_like(want.common).index_add_(0, want.group, one) for one in (wide, want.value.double()))
+    got, exact = (torch.zeros_like(want.common).index_add_(0, want.group, each) for each in (wide, want.value.double()))
     off = (got / exact - 1).nan_to_num(0.0, 0.0, 0.0)
     return wide / (1 + off.clamp(-want.common, want.common))[want.group]
 
