@@ -28,13 +28,13 @@ class JobClient:
     def __init__(self, store: JobStore, target: Target, judge: str, patience_minutes: float | None) -> None:
         self.store, self.target, self.judge, self.patience_minutes = store, target, judge, patience_minutes
         self._lock = threading.Lock()
-        self._made = False
-        self._told: set[str] = set()
+        self._ready = False
+        self._warned: set[str] = set()
 
     def make_folder(self) -> None:
         """Have the folder, with the code that workers run. ConfigError."""
         with self._lock:
-            if self._made:
+            if self._ready:
                 return
             try:
                 self.store.make()
@@ -42,12 +42,12 @@ class JobClient:
                 worker_payload.refresh(self.store.root)
             except OSError as error:
                 raise ConfigError(f"cannot write {self.store.root}: {error}; set evaluator.folder") from error
-            self._made = True
+            self._ready = True
 
     def wait(self, name: str, problem: Problem) -> Evaluation:
         """The result of a job, once it is there. ConfigError: patience at its end."""
         pause, watch = _SHORTEST_S, _WorkerWatch(self.store, name)
-        while (found := self._result(name, problem)) is None:
+        while (evaluation := self._result(name, problem)) is None:
             watch.look()
             if watch.alone_s > _QUIET_S:
                 self._tell("waiting for a worker", job=name, run=self._remedy(watch))
@@ -55,7 +55,7 @@ class JobClient:
                 raise ConfigError(f"no sign of a worker for {self.patience_minutes:g} minutes: {self._remedy(watch)}")
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_S)
-        return found
+        return evaluation
 
     def take(self, name: str) -> None:
         """The result is used: the next who asks the same is asking anew."""
@@ -64,8 +64,8 @@ class JobClient:
     def _result(self, name: str, problem: Problem) -> Evaluation | None:
         """What came back; None until it is there whole. What is damaged is removed, so that it is judged again."""
         try:
-            found = self.store.result(name)
-            return checked(found, problem, self.judge, self.target.fingerprint) if found else None
+            evaluation = self.store.result(name)
+            return checked(evaluation, problem, self.judge, self.target.fingerprint) if evaluation else None
         except InvalidFile as error:
             path = self.store.results / f"{name}.json"
             self._tell("a result is removed, its job is judged again", result=str(path), why=str(error))
@@ -83,8 +83,8 @@ class JobClient:
     def _tell(self, event: str, **words: str) -> None:
         """Once for each thing that can be told."""
         text = f"{event} {words.get('why', words.get('run', ''))}"
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             structlog.get_logger("ksflow.spool").warning(event, **words)
 
 
@@ -127,14 +127,14 @@ class _WorkerWatch:
             return 0
 
 
-def checked(found: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
+def checked(evaluation: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
     """A verdict on this problem, under the target's fingerprint. InvalidFile where it cannot be one."""
     cases = [case.name for case in problem.benchmarks]
-    if found.judge != judge or (found.accepted and [timing.case for timing in found.timings] != cases):
+    if evaluation.judge != judge or (evaluation.accepted and [timing.case for timing in evaluation.timings] != cases):
         raise InvalidFile("not the verdict of this judge on this problem")
-    score = problem.aggregate(timing.us for timing in found.timings) if found.accepted else None
-    if score is not None and abs(score - (found.score_us or 0.0)) > 1e-3 + 1e-6 * score:
+    score = problem.aggregate(timing.us for timing in evaluation.timings) if evaluation.accepted else None
+    if score is not None and abs(score - (evaluation.score_us or 0.0)) > 1e-3 + 1e-6 * score:
         raise InvalidFile("its score is not that of its times")
-    if {"against", "claim"} & found.evidence.more.keys():
+    if {"against", "claim"} & evaluation.evidence.more.keys():
         raise InvalidFile("its evidence has ratios that are none")
-    return replace(found, target=fingerprint)
+    return replace(evaluation, target=fingerprint)

@@ -70,12 +70,12 @@ class JobJudge:
         try:
             judge = self.judge_for(job.target)
             with boundary("evaluator"):
-                found = judge(replace(job.problem, root=str(folder)), job.kernel, job.trials)
+                evaluation = judge(replace(job.problem, root=str(folder)), job.kernel, job.trials)
         except StageError as error:
-            found = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
+            evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
         took = round(time.monotonic() - started, 3)
-        worker = {"host": self._host, "machine": found.target, "chip": self.here.chip, "judged_s": took}
-        return found.with_evidence(more={**found.evidence.more, "worker": worker})
+        worker = {"host": self._host, "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
+        return evaluation.with_evidence(more={**evaluation.evidence.more, "worker": worker})
 
     def prepare(self, job: Job) -> None:
         """Compile ahead, with the judge that there is. KsflowError: what is wrong shows when the job's turn comes."""

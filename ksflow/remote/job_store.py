@@ -113,10 +113,10 @@ class JobStore:
 
     def job(self, name: str) -> Job | None:
         """The job, or None where it is not there whole. InvalidFile where it is not what its id says."""
-        found = read(self.jobs / f"{name}.json")
-        if found and _digest(found.get("job")) != name.partition("-")[0]:
+        content = read(self.jobs / f"{name}.json")
+        if content and _digest(content.get("job")) != name.partition("-")[0]:
             raise InvalidFile("its content is not what its name says")
-        return _record(Job, found, {"version": VERSION, "id": name}, "job")
+        return _record(Job, content, {"version": VERSION, "id": name}, "job")
 
     def answer(self, name: str, evaluation: Evaluation) -> None:
         """Put a result up. ValueError where the evaluation is no JSON, or too large."""
@@ -125,9 +125,9 @@ class JobStore:
 
     def result(self, name: str) -> Evaluation | None:
         """The result, also one that was taken; None where it is not there whole. InvalidFile where it is damaged."""
-        found = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
-        head = {"version": VERSION, "id": name, "digest": _digest(found.get("result")) if found else ""}
-        return _record(Evaluation, found, head, "result")
+        content = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
+        head = {"version": VERSION, "id": name, "digest": _digest(content.get("result")) if content else ""}
+        return _record(Evaluation, content, head, "result")
 
     def take(self, name: str) -> None:
         """The result is used: the next who asks the same is asking anew."""
@@ -154,8 +154,8 @@ def read(path: Path) -> Json | None:
     """The object in a plain file; None where there is none, or not all of it yet. PermissionError."""
     try:  # never waits for a pipe, never follows a link
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
                 return None
             value = json.loads(file.read(LARGEST), parse_constant=_finite, parse_float=_finite)
     except PermissionError:
@@ -177,13 +177,13 @@ def _finite(text: str) -> float:
     return value
 
 
-def _record(kind: type[T], found: Json | None, head: Json, key: str) -> T | None:
+def _record(kind: type[T], content: Json | None, head: Json, key: str) -> T | None:
     """What a file holds under a key, if the rest of it is `head`; None where there is no file. InvalidFile."""
-    if found is None:
+    if content is None:
         return None
-    if found != {**head, key: found.get(key)}:
+    if content != {**head, key: content.get(key)}:
         raise InvalidFile(f"not version {VERSION} of the format, the file of another id, or not what was written")
     try:
-        return parse(kind, found[key])
+        return parse(kind, content[key])
     except (ValueError, TypeError) as error:
         raise InvalidFile(f"not a {kind.__name__.lower()}: {error}") from error

@@ -78,8 +78,8 @@ class Service:
     def post(self, path: str, name: str, text: str) -> int:
         """Submit for the background; the submission's id. Raises Busy, Lost, Refused, ConfigError."""
         with self._guarded():
-            found = self._json(self._http.post(f"/submission/{path}", files=_file(name, text)))
-        details = found.get("details") if isinstance(found, dict) else None
+            answer = self._json(self._http.post(f"/submission/{path}", files=_file(name, text)))
+        details = answer.get("details") if isinstance(answer, dict) else None
         number = details.get("id") if isinstance(details, dict) else None
         if type(number) is not int:
             raise Lost("the service took the submission and did not say its id")
@@ -91,10 +91,10 @@ class Service:
             answer = self._http.get(f"/user/submissions/{number}")
             if answer.status_code == 404:
                 return None
-            found = self._json(answer)
-        if not isinstance(found, dict):
+            submission = self._json(answer)
+        if not isinstance(submission, dict):
             raise Lost("the service's answer is no submission")
-        return found
+        return submission
 
     def find(self, leaderboard: str, name: str) -> int | None:
         """The id of an own submission of a file's name. Raises Busy, Lost, ConfigError."""
@@ -138,21 +138,21 @@ class Service:
 
     def _event(self, event: str, text: str) -> Json:
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:
             raise Lost(f"an event is not JSON: {self._clean(text)}") from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise Lost("an event is no mapping")
         if event == "error":
-            status = found.get("status_code")
-            words = f"{found.get('detail', '')} {found.get('raw_error') or ''}".strip()
+            status = content.get("status_code")
+            words = f"{content.get('detail', '')} {content.get('raw_error') or ''}".strip()
             self._refuse(status if type(status) is int else 500, words, None)
-        return {**found, "event": event}
+        return {**content, "event": event}
 
     def _fail(self, answer: httpx.Response) -> None:
         try:
-            found = answer.json()
-            words = found.get("detail") or found.get("message") or answer.text
+            content = answer.json()
+            words = content.get("detail") or content.get("message") or answer.text
         except (ValueError, AttributeError):
             words = answer.text
         after = answer.headers.get("Retry-After", "")
@@ -161,8 +161,8 @@ class Service:
     def _refuse(self, status: int, words: str, after_s: float | None) -> None:
         """Raise what an error means. Its status alone does not say: many texts come as 400, some as 500."""
         text = self._clean(words) or f"status {status}"
-        if found := _WAIT.search(words):
-            after_s = max(after_s or 0.0, float(found[1]))
+        if match := _WAIT.search(words):
+            after_s = max(after_s or 0.0, float(match[1]))
         if status in (401, 403) or "missing x-popcorn" in words.lower():
             raise ConfigError(f"{self.url}: {text}; register with `popcorn register`, or correct {_VARIABLE}")
         if _KERNELS_FAULT.search(words):
@@ -182,16 +182,16 @@ class Service:
 
 def cli_id() -> str:
     """Who asks: from the environment, else from where `popcorn register` keeps it. ConfigError."""
-    found = os.environ.get(_VARIABLE, "").strip()
-    if not found:
+    identity = os.environ.get(_VARIABLE, "").strip()
+    if not identity:
         with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError):  # it may be no mapping
-            kept = yaml.safe_load((Path.home() / ".popcorn.yaml").read_text(encoding="utf-8"))
-            found = str(kept.get("cli_id") or "").strip()
-    if not found:
+            settings = yaml.safe_load((Path.home() / ".popcorn.yaml").read_text(encoding="utf-8"))
+            identity = str(settings.get("cli_id") or "").strip()
+    if not identity:
         raise ConfigError(f"nobody to submit as: run `popcorn register discord` (or github), or set {_VARIABLE}")
-    if not re.fullmatch(r"[\x21-\x7e]{1,200}", found):
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", identity):
         raise ConfigError(f"the cli id is not one word of ASCII; correct {_VARIABLE} or ~/.popcorn.yaml")
-    return found
+    return identity
 
 
 def _file(name: str, text: str) -> dict[str, tuple[str, bytes, str]]:

@@ -32,7 +32,7 @@ def fault(kernel: Kernel, leaderboard: str) -> str:
             where = f"line {number}: {line.strip()[:120]}"
             return f"the service refuses the word `stream` anywhere, comments and names included; {where}"
     header = takewhile(lambda line: line.startswith(("#", "//")), lines)
-    for found in filter(None, map(_DIRECTIVE.match, header)):
-        if found[1] != leaderboard:
-            return f"its header says leaderboard {found[1]}, it is for {leaderboard}"
+    for match in filter(None, map(_DIRECTIVE.match, header)):
+        if match[1] != leaderboard:
+            return f"its header says leaderboard {match[1]}, it is for {leaderboard}"
     return ""

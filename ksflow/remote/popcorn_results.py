@@ -61,7 +61,7 @@ class Answer:
 
 def streamed(event: Json) -> Answer:
     """Of a stream's last event."""
-    results = [found for found in _list(event.get("results")) if isinstance(found, dict)]
+    results = [result for result in _list(event.get("results")) if isinstance(result, dict)]
     report = "\n".join(str(part) for part in _list(event.get("reports")))
     evidence: Json = {"report": _short(report)} if report.strip() else {}
     if not results:
@@ -69,20 +69,20 @@ def streamed(event: Json) -> Answer:
     first = results[0]
     if isinstance(first.get("system"), dict):
         evidence["machine"] = {str(key): str(value)[:200] for key, value in first["system"].items() if value}
-    runs = {str(mode): _run(found) for mode, found in _dict(first.get("runs")).items() if isinstance(found, dict)}
+    runs = {str(mode): _run(run) for mode, run in _dict(first.get("runs")).items() if isinstance(run, dict)}
     fault = "" if first.get("success", True) else str(first.get("error") or "the service says no success")
     return Answer(runs, fault=fault[:500], evidence=evidence)
 
 
-def polled(found: Json) -> Answer | None:
+def polled(submission: Json) -> Answer | None:
     """Of a submission that was asked for; None while it is not done."""
-    job = _dict(found.get("job"))
+    job = _dict(submission.get("job"))
     status = str(job.get("status") or "")
-    if status in _UNDER_WAY or not (status or found.get("done")):
+    if status in _UNDER_WAY or not (status or submission.get("done")):
         return None
     runs: dict[str, Run] = {}
     secret_failed = False
-    for row in _list(found.get("runs")):
+    for row in _list(submission.get("runs")):
         run = _dict(row)
         if run.get("secret"):
             secret_failed |= not run.get("passed")
@@ -91,7 +91,7 @@ def polled(found: Json) -> Answer | None:
         score_us = score * _US_PER_S if score else None
         runs[str(run.get("mode"))] = Run(bool(run.get("passed")), result=_dict(run.get("result")), score_us=score_us)
     fault = str(job.get("error") or "")[:500] if status != "succeeded" else ""
-    evidence = {"submission": found.get("id"), "job": status} if status else {"submission": found.get("id")}
+    evidence = {"submission": submission.get("id"), "job": status} if status else {"submission": submission.get("id")}
     return Answer(runs, secret_failed, fault, status == "hacked", status == "timed_out", evidence)
 
 
@@ -121,7 +121,7 @@ def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
     """A time for each of the problem's benchmarks, or why there is none. Cases are matched by value, in any order."""
     numbers = range(_count(run.result, "benchmark"))
     rows = [(parsed(str(run.result.get(f"benchmark.{number}.spec", ""))), number) for number in numbers]
-    made = []
+    times = []
     for case in problem.benchmarks:
         wanted = {key: str(value).strip() for key, value in case.params.items()}
         seeded = {**wanted, "seed": str(case.seed)}  # a case whose format has no seed says none
@@ -133,8 +133,8 @@ def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
             return f"the service's time of {case.name} is no positive number"
         best, worst = (_number(run.result.get(f"benchmark.{number}.{name}")) for name in ("best", "worst"))
         seen = [value / _NS_PER_US for value in (best, mean, worst) if value and value > 0]
-        made.append(Timing(case.name, round(mean / _NS_PER_US, 6), tuple(seen)))
-    return tuple(made)
+        times.append(Timing(case.name, round(mean / _NS_PER_US, 6), tuple(seen)))
+    return tuple(times)
 
 
 def parsed(spec: str) -> dict[str, str]:
@@ -143,8 +143,8 @@ def parsed(spec: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _run(found: Json) -> Run:
-    run, built = _dict(found.get("run")), _dict(found.get("compilation"))
+def _run(result: Json) -> Run:
+    run, built = _dict(result.get("run")), _dict(result.get("compilation"))
     log = None
     if built and not built.get("success"):
         log = "\n".join(str(built[name]) for name in ("stderr", "stdout") if built.get(name)) or "no words"
@@ -165,15 +165,15 @@ def _failed(mode: str, run: Run) -> tuple[Verdict, str, Json]:
     log = run.build_log if run.build_log is not None else run.stderr or run.stdout
     if log.strip():
         evidence["log"] = _short(log)
-    said = next(_complaints(run.result), "")
-    if run.build_log is not None or (not said and _NOT_BUILT.search(run.stderr)):
+    complaint = next(_complaints(run.result), "")
+    if run.build_log is not None or (not complaint and _NOT_BUILT.search(run.stderr)):
         return Verdict.COMPILE, _last(log), evidence
     if run.exit_code == _TIMED_OUT:
         return Verdict.TIMEOUT, f"{mode}: the service's time was over", evidence
     if run.exit_code in _OURS:
         return Verdict.HARNESS, f"{mode}: the service's harness ended with {run.exit_code}", evidence
-    if said:
-        return Verdict.INCORRECT, f"{mode}: {said}", {**evidence, "failed": {"case": said[:200]}}
+    if complaint:
+        return Verdict.INCORRECT, f"{mode}: {complaint}", {**evidence, "failed": {"case": complaint[:200]}}
     if run.success and run.exit_code == _NO_TESTS:
         return Verdict.INCORRECT, f"{mode}: a case failed, the service does not say which", evidence
     words = _last(log) if log.strip() else "it ended without an answer, and the service shows no output"
@@ -197,10 +197,10 @@ def _count(result: Mapping[str, Any], kind: str) -> int:
 def _number(value: Any) -> float | None:
     """Of a number, or of the text that the service makes of numbers."""
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _short(text: str) -> str:

@@ -81,8 +81,8 @@ class SubmissionLog:
         """The open submission of a submission, or a new one, safe on disk."""
         key = digest(*about, digits=24)
         try:
-            found = json.loads(self._file(key).read_text(encoding="utf-8"))
-            return Submission(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
+            entry = json.loads(self._file(key).read_text(encoding="utf-8"))
+            return Submission(key, str(entry["name"]), entry["id"] if type(entry["id"]) is int else None, True)
         except (OSError, ValueError, KeyError, TypeError):
             return self.renew(Submission(key, ""))
 
@@ -140,7 +140,7 @@ class Submitter:
                     answer = self._polled(submission.id, work)
                     submission = submission if answer else self.log.renew(submission)
                 elif submission.known:
-                    submission = self._found(submission, work)
+                    submission = self._find(submission, work)
                 else:
                     submission, answer = self._posted(submission, work)
         except (Refused, ConfigError):
@@ -151,7 +151,7 @@ class Submitter:
         self.log.done(submission)
         return answer
 
-    def _found(self, submission: Submission, work: Work) -> Submission:
+    def _find(self, submission: Submission, work: Work) -> Submission:
         """With its number, where the service has it; else it is not known to anybody yet."""
         number = self._patiently(lambda: self.service.find(work.board, submission.name), work)
         return replace(submission, known=False) if number is None else self.log.keep(replace(submission, id=number))
@@ -181,10 +181,10 @@ class Submitter:
     def _polled(self, number: int, work: Work) -> Answer | None:
         """The end of a submission, once it is there. None where the service has lost it or ran nothing of it."""
         while True:
-            found = self._patiently(lambda: self.service.submission(number), work)
-            if found is None:
+            submission = self._patiently(lambda: self.service.submission(number), work)
+            if submission is None:
                 return None
-            answer = results.polled(found)
+            answer = results.polled(submission)
             if answer is not None:
                 return None if answer.empty else answer
             self._wait(self.poll_s, Busy(f"submission {number} still runs"), work, tell=False)

@@ -68,7 +68,7 @@ class RayClient:
         self._head: RayHead | None = None
         self._machines: dict[str, str] = {}
         self._looked = 0.0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def connect(self) -> None:
         """Have the cluster: that of `address`, or one of this machine's, which ends with this process. ConfigError."""
@@ -114,7 +114,7 @@ class RayClient:
             if self._head and not self._head.alive:  # Ray itself would end this process, in a minute
                 raise ConfigError("Ray on this machine has ended; the same command starts it again, and goes on")
             try:
-                lease, answer = self._one(body, refused, limit_s)
+                lease, answer = self._attempt(body, refused, limit_s)
             except _Lost as error:
                 lost.append(str(error))
                 self._tell("a worker was lost, its kernel is judged by another", why=str(error))
@@ -122,12 +122,12 @@ class RayClient:
             why = str(answer.get("refused", ""))
             if not why:
                 try:
-                    found = checked(parse(Evaluation, answer["result"]), problem, job.judge, self.target.fingerprint)
+                    verdict = checked(parse(Evaluation, answer["result"]), problem, job.judge, self.target.fingerprint)
                 except (ValueError, TypeError, KeyError) as error:
                     why = f"its answer cannot be a verdict: {error}"
                 else:
-                    more = {**found.evidence.more, **({"lost": lost} if lost else {})}
-                    return replace(found.with_evidence(more=more), wall_s=_took(found))
+                    extra = {**verdict.evidence.more, **({"lost": lost} if lost else {})}
+                    return replace(verdict.with_evidence(more=extra), wall_s=_took(verdict))
             refused[lease["node"]] = f"{lease['host']}: {why}"
             self._tell("a machine gives no verdict", why=refused[lease["node"]])
         reason = f"{len(lost)} workers in a row were lost: {lost[-1]}"[:500]
@@ -146,7 +146,7 @@ class RayClient:
 
     # -- a task ----------------------------------------------------------------------------------
 
-    def _one(self, body: str, refused: Mapping[str, str], limit_s: float) -> tuple[Json, Json]:
+    def _attempt(self, body: str, refused: Mapping[str, str], limit_s: float) -> tuple[Json, Json]:
         """The lease and the answer of one task. _Lost; ConfigError: no machine for it, or none can run it."""
         import ray
 
@@ -211,7 +211,7 @@ class RayClient:
             numbers = [number for number in gpus(self.target) if number is not None]
             shown = [single_gpu_environment(number) for number in numbers]
             count = len(numbers)
-            environment = {name: ",".join(one[name] for one in shown) for name in shown[0]}
+            environment = {name: ",".join(variables[name] for variables in shown) for name in shown[0]}
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         options = {"num_cpus": count, "num_gpus": count if self._gpu else 0, "resources": {self.resource: count}}
         ours = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
@@ -234,14 +234,14 @@ class RayClient:
 
     def _tell(self, event: str, **words: str) -> None:
         """Once for each thing that can be told."""
-        if (text := f"{event} {words}") not in self._told:
-            self._told.add(text)
+        if (text := f"{event} {words}") not in self._warned:
+            self._warned.add(text)
             structlog.get_logger("ksflow.ray").warning(event, **words)
 
 
-def _took(found: Evaluation) -> float:
+def _took(evaluation: Evaluation) -> float:
     """Seconds of the lease, as the worker counted them."""
-    worker = found.evidence.more.get("worker", {})
+    worker = evaluation.evidence.more.get("worker", {})
     return float(worker.get("judged_s", 0.0)) if isinstance(worker, dict) else 0.0
 
 

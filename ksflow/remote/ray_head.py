@@ -69,9 +69,9 @@ def main() -> None:
 
     places = {"_node_ip_address": "127.0.0.1", "_temp_dir": str(scratch.make_folder())}
     options = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": _STORE_BYTES}
-    given = json.loads(sys.argv[1])
-    system = {**_SYSTEM, "worker_maximum_startup_concurrency": given["num_cpus"]}
-    context = ray.init("local", _system_config=system, **places, **options, **given)
+    resources = json.loads(sys.argv[1])
+    system = {**_SYSTEM, "worker_maximum_startup_concurrency": resources["num_cpus"]}
+    context = ray.init("local", _system_config=system, **places, **options, **resources)
     sys.stdout.write(f"{context.address_info['gcs_address']}\n")
     sys.stdout.flush()
     sys.stdin.read()

@@ -19,14 +19,14 @@ from ksflow.remote.job_store import Job
 
 
 @dataclass
-class _Kept:
+class _Current:
     """The judge of this process, which kind it is of, and the GPU that it has."""
 
     judge: JobJudge | None = None
     of: tuple[str, str] = ("", "")
 
 
-_kept = _Kept()
+_current = _Current()
 
 
 def judge(body: str, make: Callable[[Target], Judge] = LocalJudge) -> Iterator[str]:
@@ -47,18 +47,18 @@ def _verdict(body: str, make: Callable[[Target], Judge], gpu: str) -> Json:
             return {"refused": why}
         return {"result": plain(judge(job))}
     except ConfigError as error:
-        if _kept.judge:
-            _kept.judge.look_again()
+        if _current.judge:
+            _current.judge.look_again()
         return {"refused": str(error)}
 
 
 def _judge(make: Callable[[Target], Judge], gpu: str) -> JobJudge:
     """The one that is kept, unless this lease is of another GPU. What it starts sees that GPU alone."""
     of = getattr(make, "__qualname__", ""), gpu
-    if _kept.judge is None or _kept.of != of:
-        if _kept.judge:
-            _kept.judge.close()
+    if _current.judge is None or _current.of != of:
+        if _current.judge:
+            _current.judge.close()
         if gpu:
             os.environ.update(CUDA_VISIBLE_DEVICES=gpu, HIP_VISIBLE_DEVICES=gpu, CUDA_DEVICE_ORDER="PCI_BUS_ID")
-        _kept.judge, _kept.of = JobJudge(scratch.make_folder(), make), of
-    return _kept.judge
+        _current.judge, _current.of = JobJudge(scratch.make_folder(), make), of
+    return _current.judge

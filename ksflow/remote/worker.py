@@ -109,13 +109,13 @@ def _arguments(words: list[str]) -> tuple[Path, Options]:
     folder = folder_path(words[0]).resolve()
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
-    given = dict(word.partition("=")[::2] for word in words[1:])
+    settings = dict(word.partition("=")[::2] for word in words[1:])
     once, profile, sanitize = (
-        boolean(name, given.pop(name, usual))
+        boolean(name, settings.pop(name, usual))
         for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
     )
-    target, devices, idle = given.pop("target", ""), given.pop("devices", ""), given.pop("idle_minutes", "")
-    if given or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
+    target, devices, idle = settings.pop("target", ""), settings.pop("devices", ""), settings.pop("idle_minutes", "")
+    if settings or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
     try:
         idle_s = float(idle) * 60 if idle else None

@@ -78,7 +78,7 @@ class Worker:
         self._stamp = worker_payload.stamp(spool.root)
         self._me = job_locks.identity()
         self._sign = spool.workers / f"{self._me['host']}-{self._me['pid']}-{secrets.token_hex(3)}.json"
-        self._said: set[str] = set()
+        self._reasons: set[str] = set()
         self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
 
@@ -94,7 +94,7 @@ class Worker:
             while not self.stop and self.parent in (0, os.getppid()):
                 if self._stamp != worker_payload.stamp(self.spool.root):
                     return RESTART
-                if self._one():
+                if self._judge_next():
                     pause, since = _SHORTEST_S, time.monotonic()
                 elif self.options.once or (self.options.idle_s or 1e99) < time.monotonic() - since:
                     break
@@ -107,7 +107,7 @@ class Worker:
             self._sign.unlink(missing_ok=True)
         return 0
 
-    def _one(self) -> bool:
+    def _judge_next(self) -> bool:
         """Judge the oldest job that is free; whether there was one."""
         for name in self._waiting():
             job = self._suitable(name)
@@ -125,11 +125,11 @@ class Worker:
 
     def _waiting(self) -> Iterator[str]:
         """Jobs without a result, the oldest first."""
-        found = []
+        jobs = []
         for path in self.spool.jobs.glob("*.json"):
             with contextlib.suppress(FileNotFoundError):
-                found.append((path.stat().st_mtime_ns, path.stem))
-        names = (name for _, name in sorted(found) if NAME.fullmatch(name))
+                jobs.append((path.stat().st_mtime_ns, path.stem))
+        names = (name for _, name in sorted(jobs) if NAME.fullmatch(name))
         return (name for name in names if not self._refuses(name) and self._open(name))
 
     def _open(self, name: str) -> bool:
@@ -204,8 +204,8 @@ class Worker:
     def _refuse(self, name: str, why: str, refusal: _Refusal | None = None) -> None:
         """Leave a job alone, for ever unless `refusal` says otherwise, and tell: here, and those who wait for it."""
         self._refused[name] = refusal or _Refusal(why)
-        if why not in self._said:
-            self._said.add(why)
+        if why not in self._reasons:
+            self._reasons.add(why)
             self._say(why)
         self._publish_sign()
 

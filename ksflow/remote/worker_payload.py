@@ -20,13 +20,13 @@ _ROOMS = (
 
 def refresh(root: Path) -> None:
     """Have this package's judge in `root`/worker; the manifest is written last, and is how a worker notices."""
-    found = [
+    paths = [
         *PACKAGE.glob("*.py"),
         *map(PACKAGE.joinpath, _COMMAND),
         *shipped("conf", "target").glob("*.yaml"),
         *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
     ]
-    plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    plain = (path for path in paths if path.is_file() and "__pycache__" not in path.parts)
     files = {f"ksflow/{path.relative_to(PACKAGE)}": path.read_bytes() for path in plain}
     folder = root / FOLDER
     listed = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
