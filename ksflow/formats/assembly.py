@@ -155,17 +155,17 @@ def assemble(
     first = next(row["tensors"] for case, row in zip(described.cases, rows, strict=True) if not case["test"])
     plain = all(row["plain"] and not row["inout"] for row in rows)
     params = [case["params"] for case in benchmarks]
-    dims = [key for key in params[0] if key.isidentifier() and all(type(one.get(key)) is int for one in params)]
+    dims = [key for key in params[0] if key.isidentifier() and all(type(each.get(key)) is int for each in params)]
     small = [  # for an emulator: the smallest case that is as the problem has it, as a kernel may count on its sizes
         (row["bytes"], place)
         for place, (case, row) in enumerate(zip(described.cases, rows, strict=True))
         if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen.cases)
     ]
-    said = []
+    inferred = []
     if chosen.cap is not None and params != [dict(whole) for whole, _ in parsed.benchmarks]:
-        said.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
+        inferred.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
         if chosen.merged:
-            said.append(
+            inferred.append(
                 "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
                 + "; ".join(chosen.merged)
             )
@@ -189,7 +189,7 @@ def assemble(
         small=(_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
         digest=hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16],
-        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *said], "cap": chosen.cap,
+        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *inferred], "cap": chosen.cap,
                 **({"narrowed": narrowed} if narrowed else {})},
     )  # fmt: skip
 
@@ -198,14 +198,14 @@ def _largest_fitting(
     parsed: ParsedProblem, reference: Path, device: str, cap: int | str | None, budget: CaseBudget
 ) -> tuple[CaseSet, list[Json]]:
     """The largest cases that fit a device of this machine, and what each is made of. Raises ConfigError."""
-    found: Json = {}
+    description: Json = {}
     for allowed, sets in _attempts(parsed, device, cap, budget):
-        found = _described(reference, sets, device, allowed, first=bool(found))
-        if found["step"] is not None:
-            return sets[found["step"]], found["cases"]
-        if "limit" not in [kind for *_, kind in found["tried"]]:
+        description = _described(reference, sets, device, allowed, first=bool(description))
+        if description["step"] is not None:
+            return sets[description["step"]], description["cases"]
+        if "limit" not in [kind for *_, kind in description["tried"]]:
             break
-    raise ConfigError(f"{parsed.name}: its reference does not run here: {_why(parsed, found['tried'], cap)}")
+    raise ConfigError(f"{parsed.name}: its reference does not run here: {_why(parsed, description['tried'], cap)}")
 
 
 def _attempts(
@@ -220,14 +220,14 @@ def _attempts(
         memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _COPIES >> 20
         patient = replace(_ON_GPU, memory_mb=max(budget.memory_mb, memory_mb))
         return [(patient, [_case_set(parsed, parse_cap(cap))])]
-    found: dict[str, CaseSet] = {}
+    distinct_sets: dict[str, CaseSet] = {}
     for size in (*CAPS, None):
-        made = _case_set(parsed, size)
-        key = repr(made.cases) if parsed.resize is None else parsed.resize(size or 0)[0]
-        found.pop(key, None)
-        found[key] = made
-    sets = [*found.values()]  # smallest first, none twice
-    distinct = [one for one in sets if not one.merged]
+        cases = _case_set(parsed, size)
+        key = repr(cases.cases) if parsed.resize is None else parsed.resize(size or 0)[0]
+        distinct_sets.pop(key, None)
+        distinct_sets[key] = cases
+    sets = [*distinct_sets.values()]  # smallest first, none twice
+    distinct = [each for each in sets if not each.merged]
     if distinct:  # where sizes become alike, only those before all differ
         sets = [*sets[: sets.index(distinct[0])], *distinct]
     relaxed = CaseBudget(4 * budget.memory_mb, 10 * budget.generate_s, 10 * budget.run_s, 10 * budget.total_s)
@@ -249,8 +249,8 @@ def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str |
         return "there are no cases"
     (_, first, kind), (_, last, _) = tried[0], tried[-1]
     for word, hint in _HINTS.items():
-        if found := next((str(said) for _, said, _ in tried if word in said), ""):
-            return f"{found.partition(': ')[2].rstrip('.')}; {hint}"
+        if reason := next((str(text) for _, text, _ in tried if word in text), ""):
+            return f"{reason.partition(': ')[2].rstrip('.')}; {hint}"
     if kind == "always":
         return str(first).partition(": ")[2]
     why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
@@ -265,24 +265,24 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
     """What running told, kept for the next time."""
     limits = {"memory": budget.memory_mb << 20, "generate_s": budget.generate_s, "run_s": budget.run_s}
     order = {"reference": str(reference), "device": device, **limits, "total_s": budget.total_s, "first": first}
-    order["ladder"] = [one.cases for one in sets]
+    order["ladder"] = [each.cases for each in sets]
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
-    kept = reference.parent / f"{name}.json"
-    if kept.exists():
-        found: Json = json.loads(kept.read_text(encoding="utf-8"))
-        return found
+    file = reference.parent / f"{name}.json"
+    if file.exists():
+        description: Json = json.loads(file.read_text(encoding="utf-8"))
+        return description
     try:
-        found = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
+        description = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     except IsolatedFailure as error:
         last = str(error)
         hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
-        hint = next((f"; {said}" for word, said in _HINTS.items() if word in last), hint)
+        hint = next((f"; {remedy}" for word, remedy in _HINTS.items() if word in last), hint)
         raise ConfigError(f"the reference does not load: {last[:400]}{hint}") from error
-    if found["step"] is not None:
-        home.write(kept, json.dumps(found))
-    return found
+    if description["step"] is not None:
+        home.write(file, json.dumps(description))
+    return description
 
 
 def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:

@@ -96,12 +96,12 @@ def cap_params(params: Params, cap: int | None, fixed: Sequence[int] = ()) -> Js
 
 def merged_sizes(cases: Sequence[SeededParams], cap: int | None, fixed: Sequence[int]) -> list[str]:
     """Sizes that differ in a case and are the same under a cap, in words."""
-    said: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for params, _ in cases:
         if cap is not None and "cap" not in params:
             numbers = _sizes(params)
-            said |= dict.fromkeys(sizes.describe_merged(numbers, sizes.cut(numbers, cap, fixed)))
-    return [*said]
+            lines |= dict.fromkeys(sizes.describe_merged(numbers, sizes.cut(numbers, cap, fixed)))
+    return [*lines]
 
 
 def _sizes(params: Params) -> list[tuple[str, int]]:
@@ -125,8 +125,8 @@ def check_user_cases(text: str, cases: Any, where: str) -> None:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:  # running it says what is wrong
         nodes = []
-    found = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "generate_input")
-    takes = next((node.args for node in found), None)
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "generate_input")
+    takes = next((node.args for node in functions), None)
     usual = parameters(takes) if takes else {}
     valid = {"seed", *usual}
     for case in cases:
@@ -144,4 +144,4 @@ def parameters(takes: ast.arguments) -> dict[str, ast.expr | None]:
     """What a function takes, in order, and what each is when it is left out; None where it may not be."""
     places = (*takes.posonlyargs, *takes.args)
     defaults = (*[None] * (len(places) - len(takes.defaults)), *takes.defaults, *takes.kw_defaults)
-    return {one.arg: value for one, value in zip((*places, *takes.kwonlyargs), defaults, strict=True)}
+    return {arg.arg: value for arg, value in zip((*places, *takes.kwonlyargs), defaults, strict=True)}

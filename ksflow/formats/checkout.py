@@ -43,12 +43,12 @@ def provenance(folder: Path) -> Json:
     above = (folder, *folder.parents)
     root = _checkout(folder)
     inside = above[: above.index(root) + 1] if root else above[:1]
-    found: Json = {}
+    facts: Json = {}
     licences = (sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file()) for parent in inside)
     if files := next(filter(None, licences), None):
-        found["licence"] = files[0].read_text("utf-8", "replace").strip().partition("\n")[0].strip()[:80]
+        facts["licence"] = files[0].read_text("utf-8", "replace").strip().partition("\n")[0].strip()[:80]
     if root:  # what HEAD is, read without git; empty where it cannot be
-        found["commit"] = ""
+        facts["commit"] = ""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             git = root / ".git"
             if git.is_file():  # of a submodule: it says where the folder is
@@ -56,11 +56,11 @@ def provenance(folder: Path) -> Json:
             head = (git / "HEAD").read_text(encoding="utf-8").strip()
             ref = head.removeprefix("ref: ")
             if ref == head or (git / ref).is_file():
-                found["commit"] = head if ref == head else (git / ref).read_text(encoding="utf-8").strip()
+                facts["commit"] = head if ref == head else (git / ref).read_text(encoding="utf-8").strip()
             else:
                 packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
-                found["commit"] = next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
-    return found
+                facts["commit"] = next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
+    return facts
 
 
 def _checkout(path: Path) -> Path | None:

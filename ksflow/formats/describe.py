@@ -36,11 +36,11 @@ class _Narrowing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     line = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
         wide = args and isinstance(args[0], torch.Tensor) and args[0].dtype is torch.float64
-        if wide and isinstance(made, torch.Tensor) and made.is_floating_point() and made.dtype is not torch.float64:
-            self.line = self.line or f"{str(made.dtype).removeprefix('torch.')}{own_line(traceback.extract_stack())}"
-        return made
+        if wide and isinstance(out, torch.Tensor) and out.is_floating_point() and out.dtype is not torch.float64:
+            self.line = self.line or f"{str(out.dtype).removeprefix('torch.')}{own_line(traceback.extract_stack())}"
+        return out
 
 
 class Unfit(Exception):
@@ -57,23 +57,23 @@ def describe(order: Json) -> Json:
         most, hard = order["memory"] + (8 << 30), resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     module = loaded("ksflow_described", Path(order["reference"]))
-    found: Json = {"step": None, "cases": [], "tried": []}
+    description: Json = {"step": None, "cases": [], "tried": []}
     for step, cases in enumerate(order["ladder"]):
         try:
             try:
                 rows = _rows(module, cases, order)
             except Unfit as unfit:
-                if unfit.kind != "limit" or found["step"] is not None:
+                if unfit.kind != "limit" or description["step"] is not None:
                     raise
                 rows = _rows(module, cases, order)  # the first time may be slow for being the first
-            found |= {"step": step, "cases": rows}
+            description |= {"step": step, "cases": rows}
         except Unfit as unfit:
-            found["tried"].append([step, str(unfit), unfit.kind])
+            description["tried"].append([step, str(unfit), unfit.kind])
             if unfit.kind != "error":
                 break  # larger ones take longer still, or fail alike
-        if order["first"] and found["step"] is not None:
+        if order["first"] and description["step"] is not None:
             break
-    return found
+    return description
 
 
 def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
@@ -90,8 +90,8 @@ def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
             short = "alloc" in text or "memory" in text
             kind = "limit" if short else "always" if isinstance(error, _ALWAYS) else "error"
             raise Unfit(kind, text) from error
-        if said := _beyond(row, order):
-            raise Unfit("limit", f"{case['name']}: {said}")
+        if excess := _beyond(row, order):
+            raise Unfit("limit", f"{case['name']}: {excess}")
         rows.append(row)
         spent += row["generate_s"] + row["run_s"]
         if len(order["ladder"]) > 1 and spent > order["total_s"]:

@@ -43,8 +43,8 @@ def answer_order(answer: Callable[[Json], Any]) -> None:
     """What such a module does: read the order, print the answer. All else that is printed goes to stderr."""
     order, out = json.load(sys.stdin), sys.stdout
     with contextlib.redirect_stdout(sys.stderr), foreign() as caught:
-        found = answer(order)
+        result = answer(order)
     if caught:
         traceback.print_exception(caught[0])
         sys.exit(one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) + place(caught[0]))
-    out.write(json.dumps(found) + "\n")
+    out.write(json.dumps(result) + "\n")

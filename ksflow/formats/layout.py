@@ -39,19 +39,19 @@ class CallLayout:
         self._alias |= self._spare(changed, anew)
         written = sorted({*changed, *self._alias})
         self._read = [index for index in written if self._reads(index, written)]
-        self.kept = [index for index in range(len(leaves)) if index not in written or index in self._read]
-        self._own = {index: len(self.kept) + place for place, index in enumerate(written)}
+        self.inputs = [index for index in range(len(leaves)) if index not in written or index in self._read]
+        self._own = {index: len(self.inputs) + place for place, index in enumerate(written)}
         sources = {place: index for index, place in reversed(self._alias.items())}
         besides = [place for place in range(len(self._returned)) if place not in sources]
         self.outputs = [*(leaves[index] for index in written), *(self._returned[place] for place in besides)]
         places = {place: self._own[index] for place, index in sources.items()}
-        places |= {place: len(self.kept) + len(written) + number for number, place in enumerate(besides)}
+        places |= {place: len(self.inputs) + len(written) + number for number, place in enumerate(besides)}
         self._results = [places[place] for place in range(len(self._returned))]
 
     def binding(self) -> Json:
         """How a candidate is called on them: see `sandbox.tree.Flat`."""
-        places = {index: place for place, index in enumerate(self.kept)}
-        first, count = len(self.kept), len(self.outputs)
+        places = {index: place for place, index in enumerate(self.inputs)}
+        first, count = len(self.inputs), len(self.outputs)
         return {
             "order": [self._own.get(index, places.get(index, -1)) for index in range(len(self._leaves))],
             "inout": [[places[index], self._own[index]] for index in self._read],
@@ -63,7 +63,7 @@ class CallLayout:
 
     def _spare(self, changed: Collection[int], anew: list[torch.Tensor]) -> dict[int, int]:
         """Empty arguments made for results that the reference returns elsewhere: candidates may write there."""
-        found: dict[int, int] = {}
+        spares: dict[int, int] = {}
         loose = [
             index
             for index, leaf in enumerate(self._before)
@@ -77,11 +77,11 @@ class CallLayout:
             for index in loose:
                 spare = self._before[index]  # a reference may return a wider type than the place made for it has
                 floats = spare.dtype.is_floating_point and out.dtype.is_floating_point
-                fits = index not in found and spare.shape == out.shape and (spare.dtype == out.dtype or floats)
+                fits = index not in spares and spare.shape == out.shape and (spare.dtype == out.dtype or floats)
                 if fits and not self._reads(index, changed):
-                    found[index] = place
+                    spares[index] = place
                     break
-        return found
+        return spares
 
     def _reads(self, index: int, among: Collection[int]) -> bool:
         """Whether what is in a tensor before the call bears on what is returned, or on those that are written."""
@@ -91,10 +91,10 @@ class CallLayout:
             poisoned = contents[index]
             poisoned.copy_(torch.full_like(bits(poisoned), byte).view(poisoned.dtype).reshape(poisoned.shape))
             with foreign() as caught:
-                found = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
+                answers = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
             if caught:  # whatever it says of such contents, it read them
                 return True
-            again = [*found, *(contents[place] for place in among)]
+            again = [*answers, *(contents[place] for place in among)]
             if any(not same_bits(one, other) for one, other in zip(results, again, strict=True)):
                 return True
         return False
@@ -113,8 +113,8 @@ def _result_shape(result: Tree, places: list[int], first: int, count: int) -> Tr
         if isinstance(tree, Mapping):
             return {key: put(value) for key, value in tree.items()}
         if isinstance(tree, tuple):
-            made = [put(value) for value in tree]
-            return type(tree)(*made) if hasattr(tree, "_fields") else tuple(made)  # torch's own kinds, too
+            items = [put(value) for value in tree]
+            return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)  # torch's own kinds, too
         if isinstance(tree, list):
             return [put(value) for value in tree]
         return tree

@@ -104,10 +104,10 @@ class ImportedReference:
         key = repr(sorted(params.items())) + device
         if key not in self._layouts:
             self._layouts[key] = self._find_layout(params, seed)
-        kept, outputs, binding = self._layouts[key]
+        inputs, outputs, binding = self._layouts[key]
         _, leaves = flatten(self._inputs(params, seed))
-        made = (torch.empty_strided(*sizes, dtype=dtype, device=device).zero_() for *sizes, dtype in outputs)
-        return Flat([*(leaves[index] for index in kept), *made], binding)
+        empty = (torch.empty_strided(*sizes, dtype=dtype, device=device).zero_() for *sizes, dtype in outputs)
+        return Flat([*(leaves[index] for index in inputs), *empty], binding)
 
     def ref_kernel(self, data: Flat) -> Any:
         """The reference's results, flat: what was returned, then what was changed in place."""
@@ -120,18 +120,18 @@ class ImportedReference:
         for place, leaf in zip(data.binding["order"], leaves, strict=True):
             outputs.setdefault(place, leaf)
         first = min(data.binding["outputs"])
-        found = tuple(outputs[place].detach().to(data[place].dtype) for place in range(first, len(data)))
-        return found[0] if len(found) == 1 else found
+        results = tuple(outputs[place].detach().to(data[place].dtype) for place in range(first, len(data)))
+        return results[0] if len(results) == 1 else results
 
     def property_check(self, data: Flat, outputs: Any) -> str:
         """What the format's check says, and whether the answer is the same everywhere though the right one is not."""
         tensors, tree = as_tuple(outputs), self._tree(data)
         with cuda_means(self._device):
-            said = self.task.objection(tree, build(unpack(data.binding["result_tree"]), tensors))
-        for index, out in enumerate(() if said else tensors):
+            objection = self.task.objection(tree, build(unpack(data.binding["result_tree"]), tensors))
+        for index, out in enumerate(() if objection else tensors):
             if out.numel() > 1 and is_constant(out) and not is_constant(as_tuple(self.ref_kernel(data))[index]):
                 return f"output {index} is the same everywhere, the reference's is not"
-        return said
+        return objection
 
     def oracle(self, data: Flat) -> list[Json]:
         """The reference's answer, with the format's tolerance; never wider than the answer's own size allows."""
@@ -153,7 +153,7 @@ class ImportedReference:
 
     def _tree(self, data: Flat) -> Tree:
         """The arguments of a call on these contents, with tensors that may be written."""
-        source = {place: given for given, place in data.binding["inout"]}
+        source = {place: argument for argument, place in data.binding["inout"]}
         tensors = [data[source.get(place, place)].clone() for place in data.binding["order"]]
         packed = data.binding["tree"]
         return build(self._shapes.get(packed) or unpack(packed), tensors)
@@ -167,20 +167,20 @@ class ImportedReference:
             with cuda_means(self._device):
                 return self.task.answer(build(shape, contents), params)
 
-        found = CallLayout(answer, leaves, again)
-        if not found.outputs:
+        layout = CallLayout(answer, leaves, again)
+        if not layout.outputs:
             raise ValueError("the reference returns no tensor and writes into none of its arguments")
         binding = {
             **self.task.call_spec(params),
             "tree": pack(shape),
             "params": pack(dict(params)),
-            **found.binding(),
+            **layout.binding(),
             "plain": all(isinstance(leaf, Leaf) for leaf in (shape if isinstance(shape, list | tuple) else [shape])),
             "device": "" if self._device.startswith("cuda") else self._device,
         }
         self._shapes[binding["tree"]] = shape
-        dense = [(tuple(out.shape), torch.empty_like(out).stride(), out.dtype) for out in found.outputs]
-        return found.kept, dense, binding
+        dense = [(tuple(out.shape), torch.empty_like(out).stride(), out.dtype) for out in layout.outputs]
+        return layout.inputs, dense, binding
 
 
 def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) -> None:
@@ -199,20 +199,20 @@ def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) 
 @contextlib.contextmanager
 def _no_uninitialised_memory() -> Iterator[None]:
     """Meanwhile, empty tensors are full of NaN, or of the largest number: the same each time."""
-    kept = torch.get_deterministic_debug_mode()
+    before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("warn")  # the other way to say it imports torch's compiler, which takes seconds
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch.set_deterministic_debug_mode(kept)
+        torch.set_deterministic_debug_mode(before)
 
 
 def accepts(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter."""
-    found = inspect.signature(function).parameters
-    return name in found or any(one.kind is one.VAR_KEYWORD for one in found.values())
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def varied(leaf: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 def constants(module: ast.Module) -> dict[str, ast.expr]:
     """Names that are assigned at top level, alone or several at once -> what they are assigned."""
-    found: dict[str, ast.expr] = {}
+    assigned: dict[str, ast.expr] = {}
     for node in module.body:
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
@@ -55,8 +55,8 @@ def constants(module: ast.Module) -> dict[str, ast.expr]:
                 pairs = [(name, value)]
             case _:
                 continue
-        found |= {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
-    return found
+        assigned |= {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
+    return assigned
 
 
 def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
@@ -71,7 +71,7 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
         assert node.end_col_offset is not None
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
-    found: list[Edit] = []
+    places: list[Edit] = []
     known = constants(ast.parse(source))
     named = {id(value): name for name, value in known.items()}
     named |= {id(value): name for name, value in known.items() if name in overrides}
@@ -79,10 +79,10 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
         if named[id(value)] != name:
             continue
         if name in overrides:
-            found.append([*span(value), repr(overrides[name]), name])
+            places.append([*span(value), repr(overrides[name]), name])
         else:
-            found += [[*span(node), number, name] for node, number in _numbers(value)]
-    return sorted(found, key=lambda edit: int(edit[0]))
+            places += [[*span(node), number, name] for node, number in _numbers(value)]
+    return sorted(places, key=lambda edit: int(edit[0]))
 
 
 def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
@@ -113,20 +113,20 @@ def _after(source: str, edits: Sequence[Edit], cap: int) -> list[int]:
     numbers = _named_numbers(edits)
     if not cap:
         return [value for _, value in numbers]
-    given = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
+    overridden = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
-    nodes = [*given, *(node for maker in makers for node in ast.walk(maker))]
+    nodes = [*overridden, *(node for maker in makers for node in ast.walk(maker))]
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
     return cut(numbers, cap, {number for number in fixed if number > 1})
 
 
 def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:
     """Of named numbers that differ, and those they were cut to, which became the same, in words."""
-    found: dict[int, dict[int, str]] = {}
+    merged: dict[int, dict[int, str]] = {}
     for (name, value), smaller in zip(before, after, strict=True):
-        found.setdefault(smaller, {}).setdefault(value, name)
+        merged.setdefault(smaller, {}).setdefault(value, name)
     moved = {small for (_, value), small in zip(before, after, strict=True) if small != value}
-    rows = {small: names for small, names in found.items() if small in moved and len(names) > 1}
+    rows = {small: names for small, names in merged.items() if small in moved and len(names) > 1}
     return [f"{' and '.join(names.values())} are {small}" for small, names in rows.items()]
 
 
@@ -153,21 +153,21 @@ def cut(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ())
 
 def _cut_distinct(ordered: Sequence[int], cap: int, stay: set[int], loss: float) -> dict[int, int]:
     """Value -> what it is cut to, largest first, all different; nothing where there is no room."""
-    kept = min(cap, _KEPT)
-    held = {small for small in ordered if small <= kept} | stay
+    least = min(cap, _KEPT)
+    held = {small for small in ordered if small <= least} | stay
     small = [number for number in ordered if 1 < number <= _DIVIDERS]
-    found: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     limit = cap
     for value in ordered:
-        if value <= max(limit, kept):
-            found[value] = value
+        if value <= max(limit, least):
+            sizes[value] = value
         else:
-            less = _best(value, limit, found, small, held, loss) if limit >= _LEAST else None
+            less = _best(value, limit, sizes, small, held, loss) if limit >= _LEAST else None
             if less is None:
                 return {}
-            found[value] = less
-        limit = min(limit, found[value] - 1)
-    return found
+            sizes[value] = less
+        limit = min(limit, sizes[value] - 1)
+    return sizes
 
 
 def _best(
@@ -183,8 +183,8 @@ def _best(
     dividers = [number for number in small if value % number == 0 and number < value]
 
     def worth(number: int) -> tuple[int, bool, int]:
-        kept = sum(after % number == 0 for after in multiples) + sum(number % each == 0 for each in dividers)
-        return kept, value % number == 0, number
+        shared = sum(after % number == 0 for after in multiples) + sum(number % each == 0 for each in dividers)
+        return shared, value % number == 0, number
 
     near = [number for number in room if number * loss >= limit]
     return max(near or room, key=worth, default=None)
@@ -192,9 +192,9 @@ def _best(
 
 def _candidates(value: int, limit: int) -> Iterator[int]:
     """Numbers to choose from: the divisors of a number, and numbers near the limit that 2 divides as often as it."""
-    for one in range(1, int(value**0.5) + 1):
-        if value % one == 0:
-            yield from (one, value // one)
+    for divisor in range(1, int(value**0.5) + 1):
+        if value % divisor == 0:
+            yield from (divisor, value // divisor)
     twos = value & -value
     while twos > max(limit // 4, 1):
         twos //= 2
@@ -218,7 +218,7 @@ def _numbers(node: ast.expr) -> list[tuple[ast.expr, int]]:
     number = _number(node)
     if number is not None:
         return [(node, number)]
-    return [found for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr) for found in _numbers(child)]
+    return [part for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr) for part in _numbers(child)]
 
 
 def _number(node: ast.expr) -> int | None:
@@ -226,10 +226,10 @@ def _number(node: ast.expr) -> int | None:
         case ast.Constant(value=value) if type(value) is int:
             return value
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            one, other = _number(left), _number(right)
-            if one is None or other is None or (other == 0 and isinstance(op, ast.FloorDiv)):
+            first, second = _number(left), _number(right)
+            if first is None or second is None or (second == 0 and isinstance(op, ast.FloorDiv)):
                 return None
-            large = isinstance(op, ast.Pow | ast.LShift) and not 0 <= other < 64
-            large |= isinstance(op, ast.Pow) and abs(one) >= 1 << 16
-            return None if large else int(_OPERATORS[type(op)](one, other))
+            large = isinstance(op, ast.Pow | ast.LShift) and not 0 <= second < 64
+            large |= isinstance(op, ast.Pow) and abs(first) >= 1 << 16
+            return None if large else int(_OPERATORS[type(op)](first, second))
     return None

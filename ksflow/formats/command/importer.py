@@ -51,7 +51,7 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     if not (repo and file and test and bench and metric):
         raise ConfigError("problem=command needs problem.repo, .file, .test, .bench and .metric (and may have .build)")
     # a command as the shell knows it: a command line's `true` arrives as a truth value
-    build, test, bench = (str(one).lower() if isinstance(one, bool) else one for one in (build, test, bench))
+    build, test, bench = (str(text).lower() if isinstance(text, bool) else text for text in (build, test, bench))
     root = Path(repo).expanduser().resolve()
     source = (root / file).resolve()
     if not source.is_relative_to(root) or not source.is_file():
@@ -100,7 +100,7 @@ def load(  # noqa: PLR0913 - what a user says of a repository
 
 def _digest(root: Path, source: Path, commands: Json) -> str:
     """Of all that could change a verdict, but the file itself."""
-    found = hashlib.sha256(json.dumps(commands).encode())
+    digest = hashlib.sha256(json.dumps(commands).encode())
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(set(folders) - not_source(folder, folders))
         for path in (Path(folder, name) for name in sorted(set(names) - not_source(folder, names))):
@@ -108,9 +108,9 @@ def _digest(root: Path, source: Path, commands: Json) -> str:
                 continue
             try:
                 size = path.stat().st_size
-                found.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
+                digest.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
                 if size <= _LARGEST_READ:
-                    found.update(path.read_bytes())
+                    digest.update(path.read_bytes())
             except OSError as error:
                 raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
-    return found.hexdigest()[:16]
+    return digest.hexdigest()[:16]

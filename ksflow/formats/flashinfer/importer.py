@@ -56,15 +56,15 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     device: `cpu` has `cuda` mean the CPU. cap: see `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
-    found = _definition(file)
-    chosen = [*{repr(params(work)): work for work in _workloads(base, found, workloads)}.values()]
-    ratio = ratio if ratio is not None else _RATIOS.get(str(found.get("op_type", "")), 1.0)
+    task = _definition(file)
+    chosen = [*{repr(params(work)): work for work in _workloads(base, task, workloads)}.values()]
+    ratio = ratio if ratio is not None else _RATIOS.get(str(task.get("op_type", "")), 1.0)
     on = None if device == "cpu" else target
-    parsed = _parse(file, base, found, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio, "destination": destination})
-    seeds, good, bad, left_out = _solutions(base, found, [work["uuid"] for work in chosen], destination, on)
+    parsed = _parse(file, base, task, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio, "destination": destination})
+    seeds, good, bad, left_out = _solutions(base, task, [work["uuid"] for work in chosen], destination, on)
     parsed.origin["dropped"] += left_out
     parsed = replace(parsed, seeds=(*parsed.seeds, *seeds), good=tuple(good), bad=tuple(bad))
-    fixed = any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values())
+    fixed = any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values())
     return assemble(parsed, on, None if fixed else cap)
 
 
@@ -85,72 +85,72 @@ def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, P
 
 def _json(body: str, where: Path) -> Json:
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ConfigError(f"{where} holds no JSON object")
-    return found
+    return value
 
 
 def _definition(file: Path) -> Json:
-    found = _json(read_text(file), file)
-    if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not found.get(key)]:
+    definition = _json(read_text(file), file)
+    if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not definition.get(key)]:
         raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
-    if fault := next(_faults(found), ""):
+    if fault := next(_faults(definition), ""):
         raise ConfigError(f"{file} is no definition: {fault}")
-    kinds = {one["dtype"] for one in (*found["inputs"].values(), *found["outputs"].values())}
+    kinds = {tensor["dtype"] for tensor in (*definition["inputs"].values(), *definition["outputs"].values())}
     if unknown := sorted(kinds - _DTYPES):
         raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
-    if "sampling" in str(found.get("op_type", "")):
+    if "sampling" in str(definition.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
-    if found["name"].startswith(_BY_SCORES):
+    if definition["name"].startswith(_BY_SCORES):
         raise ConfigError(
             f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
             "element and would reject right answers"
         )
-    return found
+    return definition
 
 
-def _faults(found: Json) -> Iterator[str]:
+def _faults(content: Json) -> Iterator[str]:
     """What of a definition is not as the format has it; only the first is to be trusted."""
-    if not (isinstance(found["name"], str) and isinstance(found["reference"], str)):
+    if not (isinstance(content["name"], str) and isinstance(content["reference"], str)):
         yield "name and reference are text"
     for kind in ("axes", "inputs", "outputs"):
-        if not (isinstance(found[kind], dict) and all(isinstance(one, dict) for one in found[kind].values())):
+        if not (isinstance(content[kind], dict) and all(isinstance(item, dict) for item in content[kind].values())):
             yield f"{kind} is not a mapping of names to mappings"
-    for name, axis in found["axes"].items():
+    for name, axis in content["axes"].items():
         if axis.get("type") != "var" and not (axis.get("type") == "const" and type(axis.get("value")) is int):
             yield f"axis {name} is neither var, nor const with a whole number as its value"
     for key in ("constraints", "tags"):
-        if not _texts(found.get(key) or []):
+        if not _texts(content.get(key) or []):
             yield f"{key} is not a list of texts"
-    for name, one in (*found["inputs"].items(), *found["outputs"].items()):
-        shape = one.get("shape", "none")
-        if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
+    for name, tensor in (*content["inputs"].items(), *content["outputs"].items()):
+        shape = tensor.get("shape", "none")
+        if not (isinstance(tensor.get("dtype"), str) and (shape is None or _texts(shape))):
             yield f"{name} has no shape (a list of axes, or null) or no dtype"
-        if lost := [axis for axis in shape or () if axis not in found["axes"]]:
+        if lost := [axis for axis in shape or () if axis not in content["axes"]]:
             yield f"{name} has the axis {lost[0]}, which axes does not"
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _workloads(base: Path, found: Json, wanted: str | Sequence[str] | None) -> list[Json]:
+def _workloads(base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
     """Each with `uuid`, `axes` and `inputs`."""
-    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(base, found["name"])}
+    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(base, content["name"])}
     if wanted not in (None, "random"):
         names = [wanted] if isinstance(wanted, str) else list(wanted or ())
         if lost := [name for name in names if name not in known]:
-            raise ConfigError(f"{found['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
+            raise ConfigError(f"{content['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
         return [known[name] for name in names]
     if known:
         return list(known.values())[:_MOST]
-    axes = [name for name, axis in found["axes"].items() if axis["type"] == "var"]
-    inputs = {name: {"type": "random"} for name in found["inputs"]}
-    if lost := [name for name, one in found["inputs"].items() if one["shape"] is None]:
-        raise ConfigError(f"{found['name']}: {', '.join(lost)} are numbers; name workloads that have values for them")
+    axes = [name for name, axis in content["axes"].items() if axis["type"] == "var"]
+    inputs = {name: {"type": "random"} for name in content["inputs"]}
+    if lost := [name for name, tensor in content["inputs"].items() if tensor["shape"] is None]:
+        raise ConfigError(f"{content['name']}: {', '.join(lost)} are numbers; name workloads that have values for them")
     sizes = _SIZES if axes else _SIZES[:1]
     return [{"uuid": f"random-{size}", "axes": dict.fromkeys(axes, size), "inputs": inputs} for size in sizes]
 
@@ -166,7 +166,7 @@ def _listed(base: Path, name: str) -> Iterator[Json]:
             and isinstance(axes, dict)
             and isinstance(inputs, dict)
             and all(type(size) is int for size in axes.values())
-            and all(isinstance(one, dict) and "type" in one for one in inputs.values())
+            and all(isinstance(entry, dict) and "type" in entry for entry in inputs.values())
         ):
             raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
         yield work
@@ -179,65 +179,65 @@ def _lines(folder: Path, name: str) -> Iterator[tuple[Path, Json]]:
             yield file, _json(line, file)
 
 
-def _parse(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
+def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
     destination = bounds["destination"]
-    arguments = [*found["inputs"], *(found["outputs"] if destination else ())]
-    returns = "writes the outputs" if destination else f"returns {', '.join(found['outputs'])}"
+    arguments = [*definition["inputs"], *(definition["outputs"] if destination else ())]
+    returns = "writes the outputs" if destination else f"returns {', '.join(definition['outputs'])}"
     dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
-    dropped += [f"tags: {', '.join(found['tags'])}"] if found.get("tags") else []
+    dropped += [f"tags: {', '.join(definition['tags'])}"] if definition.get("tags") else []
     inferred = [
         f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
         f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound"
     ]
     if bounds["ratio"] < 1:
         inferred.append("with those that may be wrong, the errors' root mean square is at most that of the bounds")
-    if any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values()):
+    if any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values()):
         inferred.append(
             "floats from safetensors files are changed for each seed: signs, zeros, symmetry stay; whole numbers, "
             "which may be indices, are the same in every call"
         )
-    files = {"definition_reference.py": found["reference"]}
-    baseline = adapted(found, "definition_reference", "run", destination=False, wanted=destination)
+    files = {"definition_reference.py": definition["reference"]}
+    baseline = adapted(definition, "definition_reference", "run", destination=False, wanted=destination)
     return ParsedProblem(
-        name=slug(found["name"]),
-        title=f"{found['name']} (FlashInfer)",
-        statement=_statement(found),
+        name=slug(definition["name"]),
+        title=f"{definition['name']} (FlashInfer)",
+        statement=_statement(definition),
         format="flashinfer",
         files=files,
-        spec={"definition": {key: found[key] for key in ("axes", "inputs", "outputs")},
+        spec={"definition": {key: definition[key] for key in ("axes", "inputs", "outputs")},
               "inputs": {work["uuid"]: work["inputs"] for work in chosen}, "root": str(base), **bounds},
         tests=(),
         benchmarks=[(params(work), index) for index, work in enumerate(chosen)],
-        listing=found["reference"],
+        listing=definition["reference"],
         called=f"`run({', '.join(arguments)})`: {returns}; numbers are Python's, the rest are tensors.",
-        origin={"format": "flashinfer", "path": str(file), "definition": found["name"], **provenance(file.parent),
+        origin={"format": "flashinfer", "path": str(file), "definition": definition["name"], **provenance(file.parent),
                 "destination": destination, "inferred": inferred, "dropped": dropped,
                 "workloads": [dict(work) for work in chosen]},
         seeds=(reference_seed(baseline, files),),
-        arg_names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),
+        arg_names=tuple(name for name, tensor in definition["inputs"].items() if tensor["shape"] is not None),
         optional="workload",
-        fixed=[axis["value"] for axis in found["axes"].values() if axis["type"] == "const"],
+        fixed=[axis["value"] for axis in definition["axes"].values() if axis["type"] == "const"],
         score="mean",
     )  # fmt: skip
 
 
-def _statement(found: Json) -> str:
-    def shape(one: Json) -> str:
-        return "a number," if one["shape"] is None else f"[{', '.join(map(str, one['shape']))}]"
+def _statement(definition: Json) -> str:
+    def shape(tensor: Json) -> str:
+        return "a number," if tensor["shape"] is None else f"[{', '.join(map(str, tensor['shape']))}]"
 
     shapes = "\n".join(
-        f"- {role} `{name}`: {shape(one)} {one['dtype']}. {one.get('description') or ''}".rstrip()
+        f"- {role} `{name}`: {shape(tensor)} {tensor['dtype']}. {tensor.get('description') or ''}".rstrip()
         for role in ("inputs", "outputs")
-        for name, one in found[role].items()
+        for name, tensor in definition[role].items()
     )
-    axes = [f"{name} = {axis['value']}" for name, axis in found["axes"].items() if axis["type"] == "const"]
-    rules = "\n".join(f"- {rule}" for rule in found.get("constraints") or ())
-    words = [str(found.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
+    axes = [f"{name} = {axis['value']}" for name, axis in definition["axes"].items() if axis["type"] == "const"]
+    rules = "\n".join(f"- {rule}" for rule in definition.get("constraints") or ())
+    words = [str(definition.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
     return "\n\n".join(filter(None, words))
 
 
 def _solutions(
-    base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None
+    base: Path, definition: Json, uuids: Sequence[str], destination: bool, target: Target | None
 ) -> tuple[list[Seed], list[Seed], list[Seed], list[str]]:
     """A data set's solutions in Python or Triton by what its traces say: those to start from, which are all but those
     that are known not to run or not to be right; those that are known to be right, and to be wrong; why others are
@@ -249,7 +249,7 @@ def _solutions(
     left_out: list[str] = []
     here: dict[str, set[str]] = {}  # solution -> what upstream found on these workloads
     anywhere: dict[str, set[str]] = {}  # and on any, which counts where none of these was tried
-    for _, row in _lines(base / "traces", found["name"]):
+    for _, row in _lines(base / "traces", definition["name"]):
         if row.get("solution") and isinstance(row.get("evaluation"), dict):
             status, work = str(row["evaluation"].get("status")), row.get("workload")
             anywhere.setdefault(str(row["solution"]), set()).add(status)
@@ -259,36 +259,36 @@ def _solutions(
     gpu = target is not None and target.kind == "gpu"
     for file in sorted((base / "solutions").rglob("*.json")):
         solution = _json(read_text(file), file)
-        if solution.get("definition") != found["name"]:
+        if solution.get("definition") != definition["name"]:
             continue
         name = str(solution.get("name", file.stem))
-        made = _solution(found, solution, destination)
-        said = traced.get(name, set()) if traced else {_PASSED}
-        if isinstance(made, str):
-            left_out.append(f"solution {name}: {made}")
-        elif made.kernel.language != "python" and not gpu:
+        seed = _solution(definition, solution, destination)
+        statuses = traced.get(name, set()) if traced else {_PASSED}
+        if isinstance(seed, str):
+            left_out.append(f"solution {name}: {seed}")
+        elif seed.kernel.language != "python" and not gpu:
             left_out.append(f"solution {name}: triton needs a GPU")
-        elif any(status.startswith("INCORRECT") for status in said):
-            bad.append(made)
-        elif said <= {_PASSED}:
-            seeds.append(made)
-            good += [made] if said else []
+        elif any(status.startswith("INCORRECT") for status in statuses):
+            bad.append(seed)
+        elif statuses <= {_PASSED}:
+            seeds.append(seed)
+            good += [seed] if statuses else []
         else:
-            left_out.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
+            left_out.append(f"solution {name}: its traces say {', '.join(sorted(statuses))}")
     return seeds, good, bad, left_out
 
 
-def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:
+def _solution(definition: Json, solution: Json, destination: bool) -> Seed | str:
     spec, files = solution.get("spec"), solution.get("sources")
-    if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(one, dict) for one in files)):
+    if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(source, dict) for source in files)):
         return "it is not as the format has it: spec is a mapping, sources a list of mappings"
     if spec.get("language") not in ("python", "triton"):
         return f"in {spec.get('language')}, with bindings of its own"
     file, _, entry = str(spec.get("entry_point", "")).partition("::")
-    sources = {str(one.get("path")): str(one.get("content")) for one in files}
+    sources = {str(source.get("path")): str(source.get("content")) for source in files}
     if file not in sources or not entry.isidentifier():
         return f"its entry point {file}::{entry} is in none of its files"
-    main = adapted(found, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)
+    main = adapted(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)
     name = slug(str(solution.get("name")))
     kind = "triton" if any(named(path, body) == "triton" for path, body in sources.items()) else "python"
     try:

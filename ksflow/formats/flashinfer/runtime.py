@@ -36,32 +36,32 @@ class FlashInfer(Task):
         return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"])}
 
     def inputs(self, params: Params, seed: int) -> Tree:
-        said = self._spec["inputs"].get(str(params.get("workload", "")), {})
-        return [self._input(name, one, said.get(name, {}), params) for name, one in self._definition["inputs"].items()]
+        kinds = self._spec["inputs"].get(str(params.get("workload", "")), {})
+        return [self._input(name, row, kinds.get(name, {}), params) for name, row in self._definition["inputs"].items()]
 
     def answer(self, tree: Tree, params: Params) -> Tree:
-        found = self._run(*tree)
-        return [found[name] for name in self._definition["outputs"]] if isinstance(found, Mapping) else found
+        result = self._run(*tree)
+        return [result[name] for name in self._definition["outputs"]] if isinstance(result, Mapping) else result
 
     def objection(self, tree: Tree, outputs: Tree) -> str:
         got, wanted = (
-            list(found) if isinstance(found, list | tuple) else [found] for found in (outputs, self.answer(tree, {}))
+            list(side) if isinstance(side, list | tuple) else [side] for side in (outputs, self.answer(tree, {}))
         )
         for name, mine, theirs in zip(self._definition["outputs"], got, wanted, strict=True):
-            if said := self._differs(mine, torch.as_tensor(theirs)):
-                return f"{name}: {said}"
+            if difference := self._differs(mine, torch.as_tensor(theirs)):
+                return f"{name}: {difference}"
         return ""
 
-    def _input(self, name: str, one: Json, said: Json, params: Params) -> Any:
-        if said.get("type") == "scalar":
-            return said["value"]
-        if said.get("type") == "safetensors":
-            file = Path(self._spec["root"]) / said["path"]
-            found = read_tensor(file, said["tensor_key"]).to("cuda")
-            return varied(found) if found.is_floating_point() else found  # whole numbers may be indices
+    def _input(self, name: str, entry: Json, source: Json, params: Params) -> Any:
+        if source.get("type") == "scalar":
+            return source["value"]
+        if source.get("type") == "safetensors":
+            file = Path(self._spec["root"]) / source["path"]
+            contents = read_tensor(file, source["tensor_key"]).to("cuda")
+            return varied(contents) if contents.is_floating_point() else contents  # whole numbers may be indices
         axes = self._definition["axes"]
-        shape = [int(axes[axis]["value"] if axes[axis]["type"] == "const" else params[axis]) for axis in one["shape"]]
-        return drawn(shape, getattr(torch, one["dtype"]))
+        shape = [int(axes[axis]["value"] if axes[axis]["type"] == "const" else params[axis]) for axis in entry["shape"]]
+        return drawn(shape, getattr(torch, entry["dtype"]))
 
     def _differs(self, got: torch.Tensor, want: torch.Tensor) -> str:
         if got.shape != want.shape:
@@ -77,12 +77,12 @@ class FlashInfer(Task):
             same |= (mine.isnan() & theirs.isnan()) | ((mine - theirs).abs() <= bound)
         wrong = ~same
         right = 1 - float(wrong.double().mean()) if wrong.numel() else 1.0
-        more = ""
-        if not bool(wrong.any()) or (right >= self._spec["ratio"] and not (more := _together(mine, theirs, bound))):
+        besides = ""
+        if not bool(wrong.any()) or (right >= self._spec["ratio"] and not (besides := _together(mine, theirs, bound))):
             return ""
         place = int(wrong.reshape(-1).int().argmax())
         first = f"first at {place}: {float(mine.reshape(-1)[place]):.6g} for {float(theirs.reshape(-1)[place]):.6g}"
-        return f"{int(wrong.sum())} of {wrong.numel()} elements are off{more}, {first}"
+        return f"{int(wrong.sum())} of {wrong.numel()} elements are off{besides}, {first}"
 
     def _bound(self, theirs: torch.Tensor) -> torch.Tensor:
         """How far off an element may be: one of both bounds, the absolute one no wider than the answer's own size."""
@@ -113,8 +113,8 @@ def drawn(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.randint(-_WHOLE[dtype], _WHOLE[dtype], shape, dtype=dtype, device="cuda")
     if dtype.itemsize == 1:
         return torch.randn(shape, device="cuda").clamp_(-_CLAMP, _CLAMP).to(dtype)
-    made: torch.Tensor = torch.randn(shape, dtype=dtype, device="cuda")
-    return made
+    contents: torch.Tensor = torch.randn(shape, dtype=dtype, device="cuda")
+    return contents
 
 
 def read_tensor(file: Path, key: str) -> torch.Tensor:

@@ -8,22 +8,22 @@ from ksflow.records import Evaluation, Json, Kernel, Target
 
 def params(work: Json) -> Json:
     """A case's parameters: the axes, and the workload's name where that says more than they do."""
-    plain = all(one["type"] == "random" for one in work["inputs"].values())
+    plain = all(tensor["type"] == "random" for tensor in work["inputs"].values())
     return dict(work["axes"]) if plain and work["axes"] else {**work["axes"], "workload": work["uuid"]}
 
 
-def adapted(found: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
+def adapted(task: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
     """The text of a file whose `run` calls a solution's function, whichever way either of them hands over outputs."""
-    inputs, outputs = ", ".join(found["inputs"]), ", ".join(found["outputs"])
+    inputs, outputs = ", ".join(task["inputs"]), ", ".join(task["outputs"])
     body = ["run = _run"]
     if destination and not wanted:  # outputs are made by the sizes of the inputs
-        first = next((name for name, one in found["inputs"].items() if one["shape"]), next(iter(found["inputs"])))
-        made = [
-            f"    {name} = torch.empty(({''.join(f'{_size(found, axis)}, ' for axis in one['shape'] or ())}), "
-            f"dtype=torch.{one['dtype']}, device={first}.device)"
-            for name, one in found["outputs"].items()
+        first = next((name for name, item in task["inputs"].items() if item["shape"]), next(iter(task["inputs"])))
+        lines = [
+            f"    {name} = torch.empty(({''.join(f'{_size(task, axis)}, ' for axis in item['shape'] or ())}), "
+            f"dtype=torch.{item['dtype']}, device={first}.device)"
+            for name, item in task["outputs"].items()
         ]
-        body = [f"def run({inputs}):", *made, f"    _run({inputs}, {outputs})", f"    return {outputs}"]
+        body = [f"def run({inputs}):", *lines, f"    _run({inputs}, {outputs})", f"    return {outputs}"]
     elif wanted and not destination:  # what is returned is copied to where it belongs
         body = [
             f"def run({inputs}, {outputs}):",
@@ -35,14 +35,14 @@ def adapted(found: Json, module: str, entry: str, destination: bool, wanted: boo
     return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *body, ""])
 
 
-def _size(found: Json, axis: str) -> str:
+def _size(task: Json, axis: str) -> str:
     """An axis, read off an input that has it."""
-    known = found["axes"].get(axis, {})
+    known = task["axes"].get(axis, {})
     if known.get("type") == "const":
         return str(known["value"])
-    for name, one in found["inputs"].items():
-        if axis in (one["shape"] or ()):
-            return f"{name}.shape[{one['shape'].index(axis)}]"
+    for name, item in task["inputs"].items():
+        if axis in (item["shape"] or ()):
+            return f"{name}.shape[{item['shape'].index(axis)}]"
     return axis
 
 
@@ -76,9 +76,9 @@ def traces(
     head = {"status": "PASSED", "environment": {"hardware": target.chip, "libs": {}}, "log": ""}
     when = datetime.now(UTC).isoformat(timespec="seconds")
     rows = []
-    for workload, mine, theirs, error in zip(workloads, *(one.timings for one in evaluations), errors, strict=True):
+    for workload, mine, theirs, error in zip(workloads, *(side.timings for side in evaluations), errors, strict=True):
         performance = {"latency_ms": mine.us / 1000, "reference_latency_ms": theirs.us / 1000}
         performance["speedup_factor"] = theirs.us / mine.us
-        told = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
-        rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": told})
+        outcome = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
+        rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": outcome})
     return rows

@@ -158,15 +158,15 @@ def parse(
     body = files[reference]
     check_user_cases(body, tests, "problem.tests")
     check_user_cases(body, benchmarks, "problem.benchmarks")
-    said = tests if tests is not None else task.get("tests") or []
-    listed = benchmarks if benchmarks is not None else task.get("benchmarks") or said
+    checked = tests if tests is not None else task.get("tests") or []
+    listed = benchmarks if benchmarks is not None else task.get("benchmarks") or checked
     if not listed:
         raise ConfigError(f"{source.name}: it has neither tests nor benchmarks; give problem.benchmarks=[...]")
     score = _SCORES[task.get("ranking_by")]
     only_last = score == "last" and len(listed) > 1
     counted = f"Only the last of {len(listed)} benchmarks counts." if only_last else ""
     upstream = source.fidelity == "upstream"
-    typed = [case for case in said if upstream and any(isinstance(value, bool) for value in case.values())]
+    typed = [case for case in checked if upstream and any(isinstance(value, bool) for value in case.values())]
     ranked = task.get("ranked_timeout") or task.get("benchmark_timeout") or _DEFAULT_S
     return ParsedProblem(
         name=source.name,
@@ -175,7 +175,7 @@ def parse(
         format="gpumode",
         files=files,
         spec={"reference": reference},
-        tests=[*(_case(case, source, upstream) for case in said), *(_case(case, source, False) for case in typed)],
+        tests=[*(_case(case, source, upstream) for case in checked), *(_case(case, source, False) for case in typed)],
         benchmarks=[_case(case, source, upstream) for case in (listed[-1:] if score == "last" else listed)],
         listing=body,
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
@@ -282,7 +282,7 @@ def _inferred(task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str,
     """What is made of a task that it does not say, in sentences."""
     cases = [*(task.get("tests") or ()), *timed]
     flags = sorted({key for case in cases for key, value in case.items() if isinstance(value, bool)})
-    said = {
+    sentences = {
         "ranking_by is not given, which means last": "ranking_by" not in task,
         f"only the last of {len(timed)} benchmarks counts, so only that one is timed": len(timed) > 1
         and _SCORES[task.get("ranking_by")] == "last",
@@ -291,4 +291,4 @@ def _inferred(task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str,
         "its files say cuda; on a CPU that means the CPU": any(map(_SAYS_CUDA.search, files.values())),
         "its eval.py makes truth values of the words true and false, and so does this": _TYPED.search(source.eval_text),
     }
-    return [line for line, so in said.items() if so]
+    return [line for line, so in sentences.items() if so]

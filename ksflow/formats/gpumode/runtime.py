@@ -23,12 +23,12 @@ class GpuMode(Task):
 
     def objection(self, tree: Tree, outputs: Tree) -> str:
         """The check may answer with words, with whether it passed, or with both."""
-        found: Any = self.module.check_implementation(tree, outputs)
-        if isinstance(found, bool):
-            found = (found,)
-        if isinstance(found, tuple | list):
-            return "" if found[0] else " ".join(map(str, found[1:])).strip() or "check_implementation says no"
-        return str(found or "")
+        verdict: Any = self.module.check_implementation(tree, outputs)
+        if isinstance(verdict, bool):
+            verdict = (verdict,)
+        if isinstance(verdict, tuple | list):
+            return "" if verdict[0] else " ".join(map(str, verdict[1:])).strip() or "check_implementation says no"
+        return str(verdict or "")
 
 
 create = GpuMode

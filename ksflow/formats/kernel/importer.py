@@ -59,23 +59,23 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     if not timed:
         raise ConfigError(f"{beside}: no cases; give problem.cases='[{{...}}]'")
     parsed = _parse(file, beside, body, timed, {"rtol": rtol, "atol": atol})
-    made = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
-    made = _with_baselines(
-        made, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
+    task = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
+    task = _with_baselines(
+        task, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
     )
-    kind = made.seeds[-1].kernel.language
-    pointers = {name for name, one in LANGUAGES.items() if not one.python}
-    if kind not in made.languages:
-        said = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
-        if kind in pointers and not pointers & {*made.languages} and (kind == "cpp" or "triton" in made.languages):
-            said = f", which takes tensors alone: have generate_input of {beside} return one tensor or a tuple of them"
-        raise ConfigError(f"{file} is {kind}{said}")
-    if wrong := signature.fault(made, made.seeds[-1].kernel):
+    kind = task.seeds[-1].kernel.language
+    pointers = {name for name, language in LANGUAGES.items() if not language.python}
+    if kind not in task.languages:
+        why = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
+        if kind in pointers and not pointers & {*task.languages} and (kind == "cpp" or "triton" in task.languages):
+            why = f", which takes tensors alone: have generate_input of {beside} return one tensor or a tuple of them"
+        raise ConfigError(f"{file} is {kind}{why}")
+    if wrong := signature.fault(task, task.seeds[-1].kernel):
         raise ConfigError(f"{file}: {wrong}")
-    return made
+    return task
 
 
-def _with_baselines(made: Problem, module: ast.Module, body: str, compiled: bool) -> Problem:
+def _with_baselines(problem: Problem, module: ast.Module, body: str, compiled: bool) -> Problem:
     """With the reference as candidates in front of the kernel to start from: what speed-ups are claimed against."""
     imported = {
         alias.name.partition(".")[0]
@@ -85,12 +85,12 @@ def _with_baselines(made: Problem, module: ast.Module, body: str, compiled: bool
     }
     imported |= {str(node.module).partition(".")[0] for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
     if "torch" not in imported:
-        return replace(made, seeds=(_baseline("00_reference.py", body, "ref_kernel"), *made.seeds))
+        return replace(problem, seeds=(_baseline("00_reference.py", body, "ref_kernel"), *problem.seeds))
     seeds = [_baseline("00_torch.py", body, "ref_kernel")]
     if compiled:
         seeds.append(_baseline("01_compile.py", body, "__import__('torch').compile(ref_kernel)"))
-    dropped = [*made.origin["dropped"], *([] if compiled else [UNCOMPILED])]
-    return replace(made, seeds=(*seeds, *made.seeds), origin={**made.origin, "dropped": dropped})
+    dropped = [*problem.origin["dropped"], *([] if compiled else [UNCOMPILED])]
+    return replace(problem, seeds=(*seeds, *problem.seeds), origin={**problem.origin, "dropped": dropped})
 
 
 def _baseline(name: str, body: str, value: str) -> Seed:
@@ -103,8 +103,8 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
 
 def _own_cases(file: Path, module: ast.Module, usual: Mapping[str, ast.expr | None]) -> list[dict[str, Any]]:
     """Those that the file lists, else the one that the defaults of `generate_input` make."""
-    if (given := constants(module).get("CASES")) is not None:
-        listed = _literal(file, "CASES", given)
+    if (node := constants(module).get("CASES")) is not None:
+        listed = _literal(file, "CASES", node)
         if not (isinstance(listed, list | tuple) and listed):
             raise ConfigError(f"{file}: CASES is not a list of cases such as {{'m': 64, 'seed': 1}}")
         return list(listed)
@@ -125,13 +125,13 @@ def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> Seed
     """In the order of `generate_input`, so that what a kernel is called with is the same whatever a case names."""
     if not isinstance(case, Mapping):
         raise ConfigError(f"{case!r} is not a case such as {{m: 64, seed: 1}} (problem.cases, or CASES)")
-    given = {str(key): value for key, value in case.items() if key != "seed"}
+    own = {str(key): value for key, value in case.items() if key != "seed"}
     left = {name: value.value for name, value in usual.items() if isinstance(value, ast.Constant)}
-    known = {name: given.get(name, left.get(name)) for name in usual if name in given or name in left}
+    known = {name: own.get(name, left.get(name)) for name in usual if name in own or name in left}
     seed = case.get("seed", 0)
     if type(seed) is not int:
         raise ConfigError(f"a case's seed is a whole number, not {seed!r}")
-    return {**known, **given}, seed
+    return {**known, **own}, seed
 
 
 def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], bounds: Json) -> ParsedProblem:
@@ -152,11 +152,11 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
         inferred.append(
             "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
         )
-    said = ast.get_docstring(module) or ast.get_docstring(functions["ref_kernel"])
+    statement = ast.get_docstring(module) or ast.get_docstring(functions["ref_kernel"])
     return ParsedProblem(
         name=slug(file.stem),
         title=f"{file.name}, made faster",
-        statement=said or f"What {beside.name} does.",
+        statement=statement or f"What {beside.name} does.",
         format="kernel",
         files={beside.name: body},
         spec={"reference": beside.name, **bounds, **({"check": own[0]} if own else {})},

@@ -79,23 +79,23 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     if "from_pretrained(" in source and not _hub_answers():
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what is not here fails at once, not after many tries
     known = sizes.constants(module)
-    given: Json = {}
+    assigned: Json = {}
     for name, value in (overrides or {}).items():
         if name not in known:
             raise ConfigError(f"problem.overrides: {file.name} assigns no {name} at top level; {suggest(name, known)}")
-        given[name] = tuple(value) if isinstance(value, list) and isinstance(known[name], ast.Tuple) else value
+        assigned[name] = tuple(value) if isinstance(value, list) and isinstance(known[name], ast.Tuple) else value
     spec: Json = {
         "file": "model.py",
         "precision": precision,
         "tolerance": TOLERANCES[precision],
         "training": training,
-        "sizes": sizes.edits(source, given),
+        "sizes": sizes.edits(source, assigned),
         "cut": sizes.VERSION,
     }
     target = None if device == "cpu" else target
-    made = assemble(_parse(file, module, source, spec, given), target, cap, _BUDGET)
+    task = assemble(_parse(file, module, source, spec, assigned), target, cap, _BUDGET)
     compiled = compile is True or (compile is None and target is not None and target.kind == "gpu")
-    return _resized(made, source, spec["sizes"], compiled)
+    return _resized(task, source, spec["sizes"], compiled)
 
 
 def _hub_answers() -> bool:
@@ -180,22 +180,22 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: J
     )
 
 
-def _resized(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
+def _resized(task: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
-    cap = int(made.origin.get("cap") or 0)
+    cap = int(task.origin.get("cap") or 0)
     sized = sizes.resized(source, edits, cap)
-    origin = {**made.origin, "dropped": [*made.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
+    origin = {**task.origin, "dropped": [*task.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
     if whole := sized == sizes.resized(source, edits, 0):  # the cap is above every size
-        said = [line for line in origin["inferred"] if not line.startswith(CUT)]
-        origin |= {"cap": None, "inferred": said}
+        inferred = [line for line in origin["inferred"] if not line.startswith(CUT)]
+        origin |= {"cap": None, "inferred": inferred}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
     lines = sized.splitlines(keepends=True)  # kept: the file without what makes its inputs
     for node in reversed(ast.parse(sized).body):
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
             del lines[node.lineno - 1 : node.end_lineno]
-    kept = "".join(lines).strip("\n")
+    model = "".join(lines).strip("\n")
     seeds = [
-        Seed(name, Kernel("python", {name: f"{kept}\n\n\n{text}"}, report), baseline=True)
+        Seed(name, Kernel("python", {name: f"{model}\n\n\n{text}"}, report), baseline=True)
         for name, report, text in _BASELINES[: 1 + compiled]
     ]
-    return replace(made, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=tuple(seeds), listing=sized)
+    return replace(task, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=tuple(seeds), listing=sized)

@@ -49,8 +49,8 @@ class KernelBench(Task):
 
     def inputs(self, params: Params, seed: int) -> Tree:
         with torch.device("cuda"):
-            made = tuple(self._module(params).get_inputs())
-        shape, leaves = flatten(made)
+            drawn = tuple(self._module(params).get_inputs())
+        shape, leaves = flatten(drawn)
         there = (leaf.detach().to("cuda") for leaf in leaves)
         return build(shape, [leaf.to(self._dtype) if leaf.is_floating_point() else leaf for leaf in there])
 
@@ -92,9 +92,9 @@ class KernelBench(Task):
             seeded(seed)
             answers.append(flatten(model(*self.inputs(params, seed)))[1])
         bounds = [self.usual]
-        for one, other in zip(*answers, strict=True):
-            if (apart := rms(one, other)) > 0:
-                bounds.append(max(self._least, apart / (rms(one) or rms(other)) / _SHARE))
+        for first, other in zip(*answers, strict=True):
+            if (apart := rms(first, other)) > 0:
+                bounds.append(max(self._least, apart / (rms(first) or rms(other)) / _SHARE))
         return model, float(min(bounds))
 
 
@@ -104,9 +104,9 @@ def upstream(reference: ImportedReference) -> Callable[[Flat, Any], str]:
     assert isinstance(task, KernelBench)
 
     def check(data: Flat, outputs: Any) -> str:
-        found = reference.ref_kernel(data)
-        pairs = zip(as_tuple(outputs), as_tuple(found), strict=True)
-        return next((said for got, want in pairs if (said := _differs(got, want, task.usual))), "")
+        answer = reference.ref_kernel(data)
+        pairs = zip(as_tuple(outputs), as_tuple(answer), strict=True)
+        return next((difference for got, want in pairs if (difference := _differs(got, want, task.usual))), "")
 
     return check
 
@@ -115,8 +115,8 @@ def _differs(got: torch.Tensor, want: torch.Tensor, bound: float) -> str:
     if got.shape != want.shape:
         return f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
     bad, most = 0, 0.0
-    for one, other in strips(got, want):
-        wide, exact = one.double(), other.double()
+    for mine, theirs in strips(got, want):
+        wide, exact = mine.double(), theirs.double()
         off = ~torch.isclose(wide, exact, rtol=bound, atol=bound)
         if off.any():
             bad += int(off.sum())

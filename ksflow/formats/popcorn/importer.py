@@ -49,8 +49,8 @@ def load(
     board = _board(service.rstrip("/"), leaderboard, refresh)
     task = board["task"]
     importer.check_task(task, f"{service}: leaderboard {leaderboard}")
-    given = task.get("files") if isinstance(task.get("files"), dict) else {}
-    files = {str(name): str(body) for name, body in given.items()}
+    listed = task.get("files") if isinstance(task.get("files"), dict) else {}
+    files = {str(name): str(body) for name, body in listed.items()}
     files = {name: body for name, body in files.items() if importer.is_support(name) and body != importer.SLOT}
     gpus, deadline = ", ".join(map(str, board.get("gpu_types") or ())), str(board.get("deadline") or "")
     origin = {"format": "popcorn", "path": service, "leaderboard": leaderboard, "gpus": gpus, "deadline": deadline}
@@ -80,21 +80,21 @@ def load(
 
 def _cases(cases: Sequence[SeededParams]) -> tuple[Case, ...]:
     """Each with a name of its own."""
-    made: dict[str, Case] = {}
+    named: dict[str, Case] = {}
     for params, seed in cases:
         name = case_name(params)
-        name = f"{name} seed={seed}" if name in made else name
-        made[name] = Case(name, dict(params), seed)
-    return tuple(made.values())
+        name = f"{name} seed={seed}" if name in named else name
+        named[name] = Case(name, dict(params), seed)
+    return tuple(named.values())
 
 
 def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     """What the service says of a leaderboard, or said before."""
     name = hashlib.sha256(f"{service}\0{leaderboard}".encode()).hexdigest()[:24]
-    kept = home.cache("popcorn", f"{name}.json")
-    if kept.exists() and not refresh:
-        found: Json = json.loads(kept.read_text(encoding="utf-8"))
-        return found
+    file = home.cache("popcorn", f"{name}.json")
+    if file.exists() and not refresh:
+        cached: Json = json.loads(file.read_text(encoding="utf-8"))
+        return cached
     try:
         with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
             answer.raise_for_status()
@@ -116,6 +116,6 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
         raise ConfigError(f"{service}: leaderboard {leaderboard} has no task")
     board = {key: row.get(key) for key in ("name", "deadline", "description", "gpu_types")}
     board["task"] = {key: row["task"][key] for key in _KEPT if key in row["task"]}
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    home.write(kept, json.dumps(board, default=str))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    home.write(file, json.dumps(board, default=str))
     return board

@@ -63,28 +63,28 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     calls = _calls(source, files, spec, "cuda" if gpu and default_target().kind == "gpu" else "cpu")
     parsed = _parse(source, files, spec, calls)
     if not gpu and parsed.seeds[0].kernel.language != "python":
-        said = "the reference is Triton code: on a CPU, its interpreter answers, and there is no kernel to start from"
-        origin = {**parsed.origin, "inferred": [*parsed.origin["inferred"], said]}
+        note = "the reference is Triton code: on a CPU, its interpreter answers, and there is no kernel to start from"
+        origin = {**parsed.origin, "inferred": [*parsed.origin["inferred"], note]}
         parsed = replace(parsed, origin=origin, seeds=(), good=parsed.seeds)
     return assemble(parsed, on, None, _BUDGET)
 
 
 def _file(path: str | None, root: str | None, channel: str, file: str | None) -> Path:
     if path:
-        found = Path(path).expanduser()
+        chosen = Path(path).expanduser()
     elif root and file:
         if channel not in _CHANNELS:
             raise ConfigError(f"problem.channel={channel}; {suggest(channel, _CHANNELS)}")
         base = Path(root).expanduser()
         folder = base / _CHANNELS[channel]
-        found = folder / (file if file.endswith(".py") else f"{file}.py")
-        if folder.is_dir() and not found.is_file():
-            close, _, _ = suggest(found.name, [file.name for file in folder.glob("*.py")]).partition(" valid:")
+        chosen = folder / (file if file.endswith(".py") else f"{file}.py")
+        if folder.is_dir() and not chosen.is_file():
+            close, _, _ = suggest(chosen.name, [file.name for file in folder.glob("*.py")]).partition(" valid:")
             close = close if "did you mean" in close else "its names are those of the files there"
-            raise ConfigError(f"no {found.name} in {folder}; {close}")
+            raise ConfigError(f"no {chosen.name} in {folder}; {close}")
     else:
         raise ConfigError("problem=tritonbench needs problem.path=FILE.py, or problem.root=CHECKOUT problem.file=NAME")
-    return found.resolve()
+    return chosen.resolve()
 
 
 def _functions_under_test(source: Path, upper: str, lower: str) -> list[str]:
@@ -97,15 +97,15 @@ def _functions_under_test(source: Path, upper: str, lower: str) -> list[str]:
         node.name
         for node in above.body
         if isinstance(node, ast.FunctionDef)
-        and not any(re.search("jit|autotune", ast.unparse(one)) for one in node.decorator_list)
+        and not any(re.search("jit|autotune", ast.unparse(decorator)) for decorator in node.decorator_list)
     ]
     bound = (name for node in above.body if isinstance(node, ast.Assign) for name in node.targets)
     defined += [name.id for name in bound if isinstance(name, ast.Name)]
     used = {node.func.id for node in ast.walk(below) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    found = [name for name in defined if name in used]
-    if not found:
+    tested = [name for name in defined if name in used]
+    if not tested:
         raise ConfigError(f"{source}: its tests call no function that it defines, so there is nothing to replace")
-    return found
+    return tested
 
 
 def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
@@ -113,17 +113,17 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     limits = {"generate_s": _BUDGET.generate_s / _SPARE, "run_s": _BUDGET.run_s / _SPARE}
     order = {"files": files, "spec": spec, "device": device, **limits}
     name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
-    kept = home.cache("imported", f"calls-{name}.json")
-    if kept.exists():
-        found: list[Json] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
+    cached = home.cache("imported", f"calls-{name}.json")
+    if cached.exists():
+        calls: list[Json] = json.loads(cached.read_text(encoding="utf-8"))
+        return calls
     triton = "triton" in files["golden.py"] and device == "cpu"
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
-    found, why = [], ""
+    calls, why = [], ""
     try:
-        found = run_isolated("ksflow.formats.tritonbench.calls", order, most_s)
-        if all(row["why"] for row in found):
-            last = found[0]["why"] if found else "they make none"
+        calls = run_isolated("ksflow.formats.tritonbench.calls", order, most_s)
+        if all(row["why"] for row in calls):
+            last = calls[0]["why"] if calls else "they make none"
             why = f"none of its tests' calls can be a case: {last}"
     except subprocess.TimeoutExpired:
         why = f"its tests ran for {most_s:g} s"
@@ -134,9 +134,9 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
         if "have been removed" in why or "named 'triton" in why:
             remedy = "; it was written for an older Triton than the one that is installed"
         raise ConfigError(f"{source}: {why}{remedy if triton else ''}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    home.write(kept, json.dumps(found))
-    return found
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    home.write(cached, json.dumps(calls))
+    return calls
 
 
 def _parse(source: Path, files: Json, spec: Json, calls: Sequence[Json]) -> ParsedProblem:

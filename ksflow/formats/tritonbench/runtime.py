@@ -82,13 +82,13 @@ class TritonBench(Task):
         def stop(*_: object) -> None:
             raise _Stop
 
-        kept = signal.signal(signal.SIGALRM, stop)
+        handler = signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, most_s)
         try:
             return self._recorded(0, _MOST)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, kept)
+            signal.signal(signal.SIGALRM, handler)
 
     def fixed(self, number: int) -> set[int]:
         """The places of tensors that the tests fill alike for every seed, and that are varied here.
@@ -96,11 +96,11 @@ class TritonBench(Task):
         Whole numbers and truth values may be indices or masks: they are left alone where anything else varies.
         """
         if number not in self._fixed:
-            one, other = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
-            alike = [place for place, (mine, theirs) in enumerate(zip(one, other, strict=True)) if same(mine, theirs)]
-            floats = {place for place in alike if one[place].is_floating_point() and bool(one[place].double().any())}
-            whole = {place for place in alike if not (one[place].is_floating_point() or one[place].is_complex())}
-            self._fixed[number] = floats if floats or len(alike) < len(one) else whole
+            left, right = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
+            alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if same(mine, theirs)]
+            floats = {place for place in alike if left[place].is_floating_point() and bool(left[place].double().any())}
+            whole = {place for place in alike if not (left[place].is_floating_point() or left[place].is_complex())}
+            self._fixed[number] = floats if floats or len(alike) < len(left) else whole
         return self._fixed[number]
 
     def _call(self, params: Params) -> Call:
@@ -116,7 +116,7 @@ class TritonBench(Task):
         under = {name: _recording(name, getattr(self._golden, name), calls, last) for name in names}
         module = types.ModuleType(self._name)
         module.__dict__.update(self._golden.__dict__ | under | {"__name__": "__main__"})
-        kept = sys.modules.get(self._name)
+        before = sys.modules.get(self._name)
         sys.modules[self._name] = module
         seeded(seed)
         try:
@@ -124,7 +124,7 @@ class TritonBench(Task):
                 exec(compile(self._tests, f"{self._name} (tests)", "exec"), module.__dict__)
         finally:
             sys.modules.pop(self._name, None)
-            sys.modules.update({self._name: kept} if kept else {})
+            sys.modules.update({self._name: before} if before else {})
         if caught and not calls:  # what was called before it failed counts
             raise caught[0]
         return calls
@@ -162,16 +162,16 @@ def _noted(name: str, bound: inspect.BoundArguments) -> Call:
     have names come last.
     """
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    by_place = {key: one for key, one in bound.signature.parameters.items() if one.kind not in kinds}
+    by_place = {key: parameter for key, parameter in bound.signature.parameters.items() if parameter.kind not in kinds}
     named = {key: value for key, value in bound.kwargs.items() if key not in by_place}
     last = max((place for place, key in enumerate(by_place) if key in bound.arguments), default=-1)
-    given: list[Any] = []
+    values: list[Any] = []
     for key, parameter in [*by_place.items()][: last + 1]:
         if parameter.kind is parameter.VAR_POSITIONAL:
-            given += bound.arguments.get(key, ())
+            values += bound.arguments.get(key, ())
         else:
-            given.append(bound.arguments.get(key, parameter.default))
-    shape, leaves = flatten([*given, *named.values()])
+            values.append(bound.arguments.get(key, parameter.default))
+    shape, leaves = flatten([*values, *named.values()])
     copies = [leaf.detach() for leaf in leaves]
     for place, leaf in enumerate(copies):  # where one element is seen often, a copy cannot have the same strides
         repeats = any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
