@@ -180,16 +180,16 @@ class Assistant:
     def trial(self, name: str) -> Trial:
         """A trial of the run, by its id with or without leading zeros. ConfigError where there is none."""
         known = {trial.id: trial for trial in self.run.lineage.all_trials()}
-        found = known.get(f"{name:0>5}" if name.isdigit() else name)
-        if found is None:
+        trial = known.get(f"{name:0>5}" if name.isdigit() else name)
+        if trial is None:
             raise ConfigError(f"no trial {name[:40]!r}; there are {len(known)}, up to {max(known, default='none')}")
-        return found
+        return trial
 
     def ticket(self, name: str) -> Ticket:
         """The ticket of that name. ConfigError where there is none."""
         with self._lock:
-            if found := self._tickets.get(name):
-                return found
+            if ticket := self._tickets.get(name):
+                return ticket
             known = ", ".join(self._tickets) or "none"
         raise ConfigError(f"no ticket {name!r}; tickets: {textwrap.shorten(known, 400)}")
 
@@ -275,5 +275,5 @@ class Assistant:
         return ticket
 
     def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator | None = None) -> None:
-        found = ask_judge(self.run, kernel, evaluate)
-        ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=found)
+        evaluation = ask_judge(self.run, kernel, evaluate)
+        ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)

@@ -61,9 +61,9 @@ class Meter:
         transcript: Transcript,
         caps: Mapping[str, float],
         stop: Callable[[], bool] = lambda: False,
-        given: Mapping[str, float] | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
-        self._transcript, self._given = transcript, {**caps, **(given or {})}
+        self._transcript, self._all_caps = transcript, {**caps, **(limits or {})}
         self._caps = [_Cap(name, most) for name, most in caps.items() if name not in _NOT_OF_MODELS]
         self._stop = stop
         self._ends = {"minutes": time.monotonic() + 60 * caps["minutes"]} if "minutes" in caps else {}
@@ -120,7 +120,7 @@ class Meter:
                     self._held.append((question, reservation := Reservation(until=until, budget=budget)))
                     return reservation
                 if stopping or self._exceeded(question, [asked for asked, held in self._held if held.lost]):
-                    raise BudgetError(f"{cap}={self._given[cap]:g} used up")
+                    raise BudgetError(f"{cap}={self._all_caps[cap]:g} used up")
                 self._changed.wait(_LOOK_S)
 
     def _limits(self, question: Question) -> Iterator[tuple[float, str]]:
@@ -131,7 +131,7 @@ class Meter:
             for cap in self._caps
             if cap.kind == "minutes" and cap.covers(question)
         }
-        yield from ((until, f"{name}={self._given[name]:g}") for name, until in {**self._ends, **stages}.items())
+        yield from ((until, f"{name}={self._all_caps[name]:g}") for name, until in {**self._ends, **stages}.items())
 
     def _exceeded(self, question: Question, held: list[Question]) -> str | None:
         """The cap that this question would go beyond, beside those that are held."""
@@ -148,7 +148,7 @@ class Meter:
 
 def caps_of(whole: Mapping[str, float | None], stages: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
     """Caps by name from the configuration's keys. ConfigError for a stage, a kind or an amount that is none."""
-    found = dict(whole)
+    caps = dict(whole)
     for stage, kinds in stages.items():
         if stage not in STAGES or not isinstance(kinds, Mapping):
             raise ConfigError(
@@ -157,11 +157,11 @@ def caps_of(whole: Mapping[str, float | None], stages: Mapping[str, Mapping[str,
         for kind, most in kinds.items():
             if kind not in KINDS or (stage == "evaluator" and kind != "minutes"):
                 raise ConfigError(f"loop.stages.{stage}.{kind}: valid kinds: {', '.join(KINDS)}; evaluator: minutes")
-            found[f"stages.{stage}.{kind}"] = most
-    for name, most in found.items():
+            caps[f"stages.{stage}.{kind}"] = most
+    for name, most in caps.items():
         if most is not None and (not isinstance(most, int | float) or isinstance(most, bool) or not most >= 0):
             raise ConfigError(f"loop.{name}={most} must be a number from 0 up, or null for no limit")
-    return {name: most for name, most in found.items() if most is not None}
+    return {name: most for name, most in caps.items() if most is not None}
 
 
 def _stage(question: Question) -> str:

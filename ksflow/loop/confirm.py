@@ -59,8 +59,8 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     if now.accepted and now.unranked:
         ids = {trial.id for trial in baselines}
         rows = before.evidence.joined(row for row in now.evidence.against if row.id in ids)
-        kept = {"unconfirmed": now.unranked, "against": rows, "heldout": now.evidence.heldout}
-        label, now = "unconfirmed", before.with_evidence(**kept)
+        additions = {"unconfirmed": now.unranked, "against": rows, "heldout": now.evidence.heldout}
+        label, now = "unconfirmed", before.with_evidence(**additions)
     elif now.accepted:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
     run.lineage.evaluate(advanced(best, evaluation=now), label)
@@ -73,7 +73,7 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     trip away.
     """
     groups = [group for group in (rivals, baselines) if group] or [()]
-    said: dict[int, Evaluation] = {}
+    verdicts: dict[int, Evaluation] = {}
     lock, known = threading.Lock(), list[HeldOut | None]()
 
     def hidden() -> HeldOut | None:
@@ -86,17 +86,17 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
         if number == len(groups):
             hidden()
             return
-        found = _judged(run, best, groups[number], hidden)
+        evaluation = _judged(run, best, groups[number], hidden)
         # the machine was busy for a moment
-        said[number] = found if found.lasting else _judged(run, best, groups[number], hidden)
+        verdicts[number] = evaluation if evaluation.lasting else _judged(run, best, groups[number], hidden)
 
     if run.device.places > 1:
         map_parallel(judge, range(len(groups) + 1))
     else:
         judge(0)
-        if len(groups) > 1 and said[0].accepted:
+        if len(groups) > 1 and verdicts[0].accepted:
             judge(1)
-    now, again = said[0], said.get(1)
+    now, again = verdicts[0], verdicts.get(1)
     if again is None or not now.accepted:
         return now
     if not again.accepted and again.verdict is not Verdict.HARNESS:
@@ -110,8 +110,8 @@ def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: Callable
     """The judge's word, which is kept before it is acted on, with that on held-out shapes where it accepts."""
     assert trial.kernel is not None
     evaluation = run.device.verdict(run.problem, run.stages.evaluate, trial.kernel, lambda: against)
-    if evaluation.accepted and (found := hidden()):
-        evaluation = evaluation.with_evidence(heldout=found)
+    if evaluation.accepted and (heldout := hidden()):
+        evaluation = evaluation.with_evidence(heldout=heldout)
     run.lineage.record_verdict(trial, evaluation)
     return evaluation
 
@@ -126,17 +126,17 @@ def _judge_held_out(run: Run, trial: Trial, baseline: tuple[Trial, ...]) -> Held
     while left and not run.stages.evaluate.recorded:
         problem = replace(run.problem, tests=left, benchmarks=left)
         for _ in range(2):  # the machine was busy for a moment
-            found = run.device.verdict(problem, run.stages.evaluate, trial.kernel, lambda: baseline)
-            if found.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT):
+            evaluation = run.device.verdict(problem, run.stages.evaluate, trial.kernel, lambda: baseline)
+            if evaluation.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT):
                 break
-        if found.accepted:
-            times = {row.case: row.us for row in found.timings}
-            return HeldOut(right=times, wrong=wrong, over=next(iter(found.evidence.against), None))
-        if found.verdict is Verdict.HARNESS:
-            run.tell(Notice(f"held-out shapes are not judged: {found.reason}"))
+        if evaluation.accepted:
+            times = {row.case: row.us for row in evaluation.timings}
+            return HeldOut(right=times, wrong=wrong, over=next(iter(evaluation.evidence.against), None))
+        if evaluation.verdict is Verdict.HARNESS:
+            run.tell(Notice(f"held-out shapes are not judged: {evaluation.reason}"))
             return None
-        name = found.evidence.failed.get("case", found.evidence.at)
+        name = evaluation.evidence.failed.get("case", evaluation.evidence.at)
         at = [case for case in left if case.name == name] or left
-        wrong |= {case.name: f"{found.verdict}: {found.reason}" for case in at}
+        wrong |= {case.name: f"{evaluation.verdict}: {evaluation.reason}" for case in at}
         left = tuple(case for case in left if case not in at)
     return HeldOut(wrong=wrong) if wrong else None

@@ -48,14 +48,14 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
     notes = run.initial_notes + run.lineage.notes()
     asked: list[Question] = []
-    given: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    calls: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "selector": (run.stages.select, (known,)),
         "designer": (run.stages.design, (known, choice, notes)),
         "writer": (run.stages.write, (choice, idea, notes, None)),
         "verifier": (run.stages.write, (choice, idea, notes, choice.base.kernel)),
         "digester": (run.stages.digest, (Material((), known, notes),)),
     }
-    for name, (stage, values) in given.items():
+    for name, (stage, values) in calls.items():
         for asks in _of_models(stage, name == "verifier"):
             with _asking(asked, name):
                 asks(run.problem, *values)
@@ -65,7 +65,7 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
 def _of_models(stage: Any, verifies: bool) -> list[Any]:
     """The stage itself, or the one of a mix of several, where it ships with ksflow and asks a model."""
     if isinstance(stage, Composite):
-        return [found for part in stage.parts for found in _of_models(part, verifies)][:1]
+        return [ask for part in stage.parts for ask in _of_models(part, verifies)][:1]
     ships = type(stage).__module__.startswith("ksflow.stages.") and isinstance(stage, Verifier) == verifies
     return [stage] if ships and isinstance(stage, Asks) else []
 

@@ -18,10 +18,10 @@ T = TypeVar("T")
 class Job:
     """One function in a thread of its own. `error` is what it raised, once it is `over`; then `told` is called."""
 
-    def __init__(self, work: Callable[[], None], told: Callable[["Job"], None] = lambda job: None) -> None:
+    def __init__(self, work: Callable[[], None], notify: Callable[["Job"], None] = lambda job: None) -> None:
         self.error: BaseException | None = None
         self.over = False
-        self._work, self._told = work, told
+        self._work, self._notify = work, notify
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
         self._thread.start()
@@ -36,7 +36,7 @@ class Job:
         except BaseException as error:  # handed over  # noqa: BLE001
             self.error = error
         self.over = True
-        self._told(self)
+        self._notify(self)
 
 
 def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:

@@ -74,8 +74,8 @@ def digest(run: Run, begun: Round) -> Notes:
     run.tell(Began(Step.DIGEST))
     try:
         with boundary("digester"):
-            found = run.stages.digest(run.problem, Material((), begun.known, begun.notes))
-            notes = keep_challenges([expect_type(Note, note) for note in found], begun.notes)
+            answer = run.stages.digest(run.problem, Material((), begun.known, begun.notes))
+            notes = keep_challenges([expect_type(Note, note) for note in answer], begun.notes)
     except StageError as error:
         run.tell(Notice(f"no notes: {error}"))
         return begun.notes
@@ -87,8 +87,8 @@ def select(run: Run, known: Population, begun: Round) -> Choice:
     run.tell(Began(Step.SELECT))
     entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
     with boundary("selector"):
-        made = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
-        choice = expect_type(Choice, made)
+        answer = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
+        choice = expect_type(Choice, answer)
     run.lineage.select(choice, begun.name)
     return choice
 
@@ -97,8 +97,8 @@ def design(run: Run, known: Population, choice: Choice, notes: Notes, begun: Rou
     """Make experiments of a choice."""
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
-        made = call_stage(run.stages.design, run.problem, known, choice, notes, context=Context(begun.sample))
-        return expect_type(Plan, made)
+        answer = call_stage(run.stages.design, run.problem, known, choice, notes, context=Context(begun.sample))
+        return expect_type(Plan, answer)
 
 
 def dispatch(run: Run, choice: Choice, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:

@@ -150,12 +150,12 @@ class Run:
         if self.search_ended is not None:
             return max(self.search_ended + confirm_s - now, 0.0) or None
         elapsed = now - self.search_started
-        found = [
+        ends = [
             60 * self.schedule.caps[name] * (1 - share) if name == "minutes" else elapsed / share - elapsed
             for name, share in self.used().items()
             if share > 0 and (name == "minutes" or self.tally.judged >= _TELLING)
         ]
-        return max(min(found), 0.0) + confirm_s if found else None
+        return max(min(ends), 0.0) + confirm_s if ends else None
 
     # -- what is counted, and seen ---------------------------------------------------------------
 
@@ -191,8 +191,8 @@ class Run:
             listener(event, self)
 
     def _count(self, event: Checked | Judged) -> None:
-        tally, trial, said = self.tally, event.trial, event.trial.evaluation
-        tally.judge_s += said.wall_s if said else 0.0
+        tally, trial, evaluation = self.tally, event.trial, event.trial.evaluation
+        tally.judge_s += evaluation.wall_s if evaluation else 0.0
         if isinstance(event, Checked):
             tally.checks += 1
         else:
@@ -206,10 +206,10 @@ class Run:
                 tally.dispatched -= 1
                 return
             tally.judged += 1
-        if said:
-            failed = said.verdict is Verdict.HARNESS
+        if evaluation:
+            failed = evaluation.verdict is Verdict.HARNESS
             tally.harness_errors = tally.harness_errors + 1 if failed else 0
-            tally.trouble = said.reason if failed else tally.trouble
+            tally.trouble = evaluation.reason if failed else tally.trouble
 
     def rest(self) -> None:
         """This thread is at no step any more."""

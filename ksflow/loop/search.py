@@ -77,11 +77,11 @@ def _estimate(run: Run) -> None:
     """Say what the models will be asked. ConfigError where a budget does not cover a first call."""
     if run.models and run.recorded is None:
         most = run.schedule.caps.get("evaluations")
-        found = estimate(run, None if most is None else int(most))
-        for question in found.questions:
+        expected = estimate(run, None if most is None else int(most))
+        for question in expected.questions:
             run.meter.check(question)
-        if found.questions:
-            run.tell(Notice(str(found)))
+        if expected.questions:
+            run.tell(Notice(str(expected)))
 
 
 def _outcome(run: Run, reason: str, ended: float, busy: float) -> Outcome:

@@ -27,9 +27,9 @@ _LEADERS = 8
 
 def place(problem: Problem) -> str:
     """The user's folder or file that it was read from; empty where it came with ksflow or is not on this machine."""
-    found = Path(problem.origin.get("path") or problem.root)
-    found = found / problem.origin.get("file", "") if found.is_dir() else found
-    return str(found) if found.exists() and not found.is_relative_to(shipped("problems").resolve()) else ""
+    path = Path(problem.origin.get("path") or problem.root)
+    path = path / problem.origin.get("file", "") if path.is_dir() else path
+    return str(path) if path.exists() and not path.is_relative_to(shipped("problems").resolve()) else ""
 
 
 def no_other(problem: Problem, lineage: Lineage) -> None:
@@ -38,9 +38,9 @@ def no_other(problem: Problem, lineage: Lineage) -> None:
     One that was moved is the same problem; two that are there share a name alone.
     """
     known = str(lineage.made_with.get("place") or "")
-    if known and (found := place(problem)) not in ("", known) and Path(known).exists():
+    if known and (other := place(problem)) not in ("", known) and Path(known).exists():
         raise ConfigError(
-            f"run={lineage.run} of {problem.name} is for {known}, and {found} is another problem of that name: give it "
+            f"run={lineage.run} of {problem.name} is for {known}, and {other} is another problem of that name: give it "
             "a run of its own with run=ANOTHER, or another name"
         )
 
@@ -116,8 +116,8 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
         if trial.kernel and trial.kernel.language == "cpp":
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
-            told = f"{trial.name or trial.id} with tunables for the compiler"
-            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, told)),)
+            idea = f"{trial.name or trial.id} with tunables for the compiler"
+            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, idea)),)
     return ()
 
 

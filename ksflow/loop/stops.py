@@ -79,7 +79,7 @@ class Evaluations(Budget):
     def reason(self, tally: Tally) -> str:
         """Also says how many were checks."""
         checks = f", {tally.checks} of them as checks by the writer" if tally.checks else ""
-        return f"{found}{checks}" if (found := super().reason(tally)) else ""
+        return f"{reason}{checks}" if (reason := super().reason(tally)) else ""
 
 
 class BarrenRounds(Stop):
@@ -90,8 +90,8 @@ class BarrenRounds(Stop):
 
     def reason(self, tally: Tally) -> str:
         """Says how many, and what was said last."""
-        found = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
-        return ": ".join(filter(None, found)) if tally.barren >= self.most else ""
+        reasons = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
+        return ": ".join(filter(None, reasons)) if tally.barren >= self.most else ""
 
 
 class JudgeFails(Stop):

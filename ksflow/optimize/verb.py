@@ -134,7 +134,7 @@ class _Optimization:
         caps = self.task.caps
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (caps.get("minutes") or 1)}
         left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in caps.items()}
-        return calling(record=self.transcript.keep, meter=Meter(self.transcript, left, given=caps).reserve)
+        return calling(record=self.transcript.keep, meter=Meter(self.transcript, left, limits=caps).reserve)
 
     def _rows(self, made: Any, remark: str) -> dict[str, str]:
         """What the card says of how the prompt came about."""
