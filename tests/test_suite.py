@@ -327,9 +327,9 @@ def test_what_a_member_paid_stays_paid_when_it_is_begun_again(tmp_path: Path) ->
 def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:
     known, toy = population(5.0)
     idle = {**row(None), "figures": scores.figures(Population(known.trials[:1]), toy), "trials": 0}
-    assert scores.said(idle) == "problem.id=4: none written in 2 s"
-    assert scores.said(row(None)) == "problem.id=4: none right in 2 s"
-    assert scores.said(row(5.0)) == "problem.id=4: 5 µs in 2 s"  # not timed in turns with anything
+    assert scores.summary(idle) == "problem.id=4: none written in 2 s"
+    assert scores.summary(row(None)) == "problem.id=4: none right in 2 s"
+    assert scores.summary(row(5.0)) == "problem.id=4: 5 µs in 2 s"  # not timed in turns with anything
 
 
 WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)", "seed=mine.py"]

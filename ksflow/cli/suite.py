@@ -277,7 +277,7 @@ class Session:
 
     def _tell(self, member: Member, row: Json) -> None:
         self._keep(member, row)
-        report.say(self.console, scores.said(member.row))
+        report.say(self.console, scores.summary(member.row))
 
     def _keep(self, member: Member, row: Json) -> None:
         member.row = {**row, **_known(member)}

@@ -62,8 +62,8 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
     say(console, *(f"{key}: {value}" for key, value in rows.items() if value))
     for language in problem.languages:
         console.print(put("\n", (f"A kernel in {language} (NAME{LANGUAGES[language].ending})", "bold")))
-        told = [contract(problem, language), newer_lines(language, target.march)]
-        say(console, "\n".join(filter(None, told)))
+        parts = [contract(problem, language), newer_lines(language, target.march)]
+        say(console, "\n".join(filter(None, parts)))
 
 
 def _check(problem: Problem, target: Target) -> dict[str, str]:
@@ -72,8 +72,8 @@ def _check(problem: Problem, target: Target) -> dict[str, str]:
         return {"check": _CHECKS.get(str(problem.origin.get("format")), "")}
     check = problem.check
     unit = check.unit(target.march)
-    more = f" + {unit:g} * sqrt(sum of squares)" if unit else ""
-    bound = f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{more}"
+    term = f" + {unit:g} * sqrt(sum of squares)" if unit else ""
+    bound = f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{term}"
     return {"bound": bound}
 
 
@@ -99,15 +99,15 @@ def _cell(value: Any) -> str:
 
 def _origin(problem: Problem) -> dict[str, str]:
     """Of an imported problem: where it is from, what was inferred, what was dropped."""
-    found = {key: value for key, value in problem.origin.items() if value not in (None, "", []) and not _tabular(value)}
+    facts = {key: value for key, value in problem.origin.items() if value not in (None, "", []) and not _tabular(value)}
     remarks = {
         f"{key} {number}": line
         for key in ("inferred", "dropped")
-        for number, line in enumerate(found.pop(key, ()), start=1)
+        for number, line in enumerate(facts.pop(key, ()), start=1)
     }
     known = {"known right": problem.good, "known wrong": problem.bad}
     return {
-        **{key: str(value) for key, value in found.items()},
+        **{key: str(value) for key, value in facts.items()},
         **remarks,
         **{name: ", ".join(seed.name for seed in seeds) for name, seeds in known.items() if seeds},
     }

@@ -49,10 +49,10 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
         return Agreement(same, (verdicts,))
     times, ratios = _times(problem, record, now), _ratios(record, now)
     rows = (verdicts, times, *ratios)
-    told = [row.holds for row in ratios] or [times.holds]
-    if times.holds or all(told):
+    holds = [row.holds for row in ratios] or [times.holds]
+    if times.holds or all(holds):
         return Agreement(True, rows)
-    if now.unranked or None in told:
+    if now.unranked or None in holds:
         return Agreement(None, rows, now.unranked or "the machine is too busy to tell")
     return Agreement(False, rows)
 

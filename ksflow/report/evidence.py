@@ -46,7 +46,7 @@ _DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", 
 
 
 @dataclass(frozen=True)
-class Told:
+class Description:
     """All that is said of a verdict, in this order."""
 
     head: list[str]
@@ -61,7 +61,7 @@ class Told:
     """Parts of the evidence that have no place of their own."""
 
 
-def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True) -> Told:
+def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True) -> Description:
     """All of it, or without `details` what the verdict rests on, and nothing of how the judge went about it.
 
     names: what to call the trials it was timed beside.
@@ -75,28 +75,28 @@ def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details
     ]
     compiled = [compiler_report.cells(row) for row in evidence.compiler]
     beside = [*_ratios(evaluation, names or {}), *_held_out(evaluation, names or {})]
-    found = plain(evidence) if details else {}
+    fields = plain(evidence) if details else {}
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
-    return Told(
+    return Description(
         _head(evaluation),
         [rows for rows in (cases, compiled) if rows],
         [*beside, *_checks(evaluation, details), *_device(evaluation), *_circumstances(evaluation, details)],
         {name: text[-_LONG:] for name, text in texts.items() if text},
-        [f"{name}: {_words(found[name])}" for name in (*_OTHERS, *evidence.more) if name in found],
+        [f"{name}: {_words(fields[name])}" for name in (*_OTHERS, *evidence.more) if name in fields],
     )
 
 
 def show(
     console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True
 ) -> None:
-    """Print what is `told`."""
-    found = told(evaluation, names, details)
-    say(console, "\n".join(found.head))
-    for rows in found.tables:
+    """Print what `describe` says."""
+    sections = describe(evaluation, names, details)
+    say(console, "\n".join(sections.head))
+    for rows in sections.tables:
         console.print(grid(console, rows, _TEXT, _TEXT, _DISPENSABLE))
-    texts = [f"{name}\n{_indented(text)}" for name, text in found.texts.items()]
-    say(console, *("\n".join(found.lines), *texts, *found.others))
+    texts = [f"{name}\n{_indented(text)}" for name, text in sections.texts.items()]
+    say(console, *("\n".join(sections.lines), *texts, *sections.others))
 
 
 def spread_us(timing: Timing) -> tuple[float, float]:
@@ -122,20 +122,20 @@ def _head(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]:
+def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]:
     low, high = spread_us(timing)
-    interval = found.interval_us
+    interval = timed.interval_us
     rates = {"roofline µs": near.bound_us, "TFLOP/s": near.tflops, "GB/s": near.gbs}
     return {
         "case": timing.case,
         "µs": us(timing.us),
         "95 % interval": f"{us(interval[0])} to {us(interval[1])}" if interval else "",
         "p10 to p90": f"{us(low)} to {us(high)}" if len(timing.samples_us) > 1 else "",
-        "samples": str(found.rounds or len(timing.samples_us) or ""),
+        "samples": str(timed.rounds or len(timing.samples_us) or ""),
         "CPU µs": us(timing.cpu_us) if timing.cpu_us else "",
         **{name: "" if rate is None else f"{rate:.3g}" for name, rate in rates.items()},
         "of roofline": f"{compiler_report.percent(near.share)} {near.bound}".strip(),
-        "error of bound": "" if found.worst is None else f"{found.worst:.1%}",
+        "error of bound": "" if timed.worst is None else f"{timed.worst:.1%}",
     }
 
 
@@ -160,7 +160,7 @@ def _held_out(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
         return []
     beside = f"; where it is right: {over(held.over, names.get(held.over.id, held.over.id))}" if held.over else ""
     rows = {**{case: f"{us(time)} µs" for case, time in held.right.items()}, **held.wrong}
-    return [f"{replace(held, over=None)}{beside}", *(f"held out {case}: {said}" for case, said in rows.items())]
+    return [f"{replace(held, over=None)}{beside}", *(f"held out {case}: {outcome}" for case, outcome in rows.items())]
 
 
 def over(row: Ratio, name: str) -> str:
@@ -204,15 +204,15 @@ def _device(evaluation: Evaluation) -> list[str]:
     return [*lines, *(_profile(evidence.profile) if evidence.profile else [])]
 
 
-def _clocks(found: Clocks) -> str:
+def _clocks(clocks: Clocks) -> str:
     """`SM 1980 MHz, memory 3201 MHz, 512 W, 61 °C (not throttled)`."""
     known = [
-        f"{name} {value} {unit}".strip() for key, name, unit in _STATE if (value := getattr(found, key)) is not None
+        f"{name} {value} {unit}".strip() for key, name, unit in _STATE if (value := getattr(clocks, key)) is not None
     ]
-    reasons = ", ".join(found.throttled or ()) or "not throttled"
-    if found.throttled is None:
+    reasons = ", ".join(clocks.throttled or ()) or "not throttled"
+    if clocks.throttled is None:
         reasons = "whether it was throttled is not told"
-    return f"{', '.join(known)} ({reasons})" if known else found.state
+    return f"{', '.join(known)} ({reasons})" if known else clocks.state
 
 
 def _clock(evaluation: Evaluation) -> list[str]:
@@ -226,22 +226,22 @@ def _clock(evaluation: Evaluation) -> list[str]:
 
 def _sanitized(row: SanitizerFinding) -> str:
     if row.refused:
-        said = f"did not run: {row.refused}"
+        outcome = f"did not run: {row.refused}"
     else:
-        said = f"{row.errors} errors; first: {row.finding}" if row.finding else "no errors"
-    return f"sanitizer {row.tool}{f' on {row.case}' if row.case else ''}: {said}"
+        outcome = f"{row.errors} errors; first: {row.finding}" if row.finding else "no errors"
+    return f"sanitizer {row.tool}{f' on {row.case}' if row.case else ''}: {outcome}"
 
 
-def _profile(found: ProfilePage) -> list[str]:
+def _profile(profile: ProfilePage) -> list[str]:
     """The page of a profiler, or why there is none."""
-    head = " ".join(filter(None, ["profile:", found.tool, found.case]))
-    return [f"{head}: none: {found.refused}"] if found.refused else [head, _indented(found.page)]
+    head = " ".join(filter(None, ["profile:", profile.tool, profile.case]))
+    return [f"{head}: none: {profile.refused}"] if profile.refused else [head, _indented(profile.page)]
 
 
 def _circumstances(evaluation: Evaluation, details: bool) -> list[str]:
     rows = [row for row in evaluation.evidence.checked if row.seeds and details]
-    more = {row.case: f" and {len(row.seeds) - 4} more" if len(row.seeds) > 4 else "" for row in rows}
-    seeds = [f"{row.case}: {', '.join(map(str, row.seeds[:4]))}{more[row.case]}" for row in rows]
+    rest = {row.case: f" and {len(row.seeds) - 4} more" if len(row.seeds) > 4 else "" for row in rows}
+    seeds = [f"{row.case}: {', '.join(map(str, row.seeds[:4]))}{rest[row.case]}" for row in rows]
     return [
         *([f"seeds: {'; '.join(seeds)}"] if seeds else []),
         f"isolation {evaluation.isolation}, judge {evaluation.judge or 'unknown'}, "

@@ -28,10 +28,10 @@ def _lines(explanation: Explanation, known: bool) -> Iterator[str]:
     if explanation.by:
         yield ""
         yield f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"
-    for said in explanation.statements:
-        fact = explanation.contradicted(said)
+    for statement in explanation.statements:
+        fact = explanation.contradicted(statement)
         doubt = f" CONTRADICTS THE FACTS: {fact.name} is {fact.state.value}." if fact else ""
-        yield f"- {' '.join(said.text.split())} [{', '.join(said.lines)}]{doubt}"
+        yield f"- {' '.join(statement.text.split())} [{', '.join(statement.lines)}]{doubt}"
 
 
 def present(explanation: Explanation) -> str:

@@ -39,8 +39,8 @@ def known_baselines(population: Population, seeds: Iterable[Seed] = ()) -> tuple
     """
     digests = {seed.kernel.digest for seed in seeds if seed.baseline}
     accepted = [trial for trial in population.ranked if trial.origin is Origin.SEED]
-    found = [t for t in accepted if t.baseline or (t.kernel and t.kernel.digest in digests)]
-    return tuple(found or ([t for t in accepted if _stem(t) in _SPELLED] if not digests else []))
+    baselines = [t for t in accepted if t.baseline or (t.kernel and t.kernel.digest in digests)]
+    return tuple(baselines or ([t for t in accepted if _stem(t) in _SPELLED] if not digests else []))
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Headline:
             return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
         who = f"winner {self.best.id}: "
         if self.tied:
-            *more, last = [self.best.id, *(trial.id for trial in self.tied)]
-            who = f"{', '.join(more)} and {last}: {self.place(self.best)}; {self.best.id} is "
+            *others, last = [self.best.id, *(trial.id for trial in self.tied)]
+            who = f"{', '.join(others)} and {last}: {self.place(self.best)}; {self.best.id} is "
         return who + (self.claim or f"{us(self.best.score_us or 0.0)} µs, not timed beside a baseline")
 
     @property
@@ -71,9 +71,9 @@ class Headline:
 
     def place(self, trial: Trial) -> str:
         """What a trial is beside its name: the winner, or one of several that are alike or could not be ranked."""
-        if trial.id not in (self.best.id, *(one.id for one in self.tied)):
+        if trial.id not in (self.best.id, *(rival.id for rival in self.tied)):
             return ""
-        rows = [row for one in self.tied if (row := beside(self.best, one))]
+        rows = [row for rival in self.tied if (row := beside(self.best, rival))]
         doubts = [row.why for row in rows if not row.ranked]
         return f"not told apart ({doubts[0]})" if doubts else "a tie" if rows else "winner"
 
@@ -96,10 +96,10 @@ class Headline:
         """A second, smaller fact: how far it came from the seed that it was made from. Empty where that is the first
         one, or not known."""
         start = _start(self.best, self.known)
-        found = self.ratios.get(start.id) if start and start is not self.over else None
-        if not (start and found and self.speedup):
+        row = self.ratios.get(start.id) if start and start is not self.over else None
+        if not (start and row and self.speedup):
             return ""
-        return f"x{self.speedup / found.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
+        return f"x{self.speedup / row.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
 
     @property
     def held_out(self) -> str:
@@ -118,10 +118,10 @@ class Headline:
         """`x4.82 [4.71, 4.9] over NumPy` of any trial, over the same baseline; empty where that is not known."""
         if trial.id == self.best.id:
             return self.claim
-        found = self.ratios.get(trial.id)
-        if found is None or self.over is None or trial is self.over:
+        row = self.ratios.get(trial.id)
+        if row is None or self.over is None or trial is self.over:
             return ""
-        return f"{found} over {called(self.over)}"
+        return f"{row} over {called(self.over)}"
 
     def us(self, trial: Trial) -> float | None:
         """Its score as of the moment in which the winner was timed, where that is known."""
@@ -138,7 +138,7 @@ class Headline:
         """The winner's ancestors from the first, each with its base and how many times as fast as that it is."""
         chain = ancestors(self.best, self.known)[::-1]
         pairs = zip(chain, [None, *chain[:-1]], strict=True)
-        return [(one, base, speedup(one, base) if base else None) for one, base in pairs]
+        return [(trial, base, speedup(trial, base) if base else None) for trial, base in pairs]
 
     def scale(self, trial: Trial) -> float:
         """What to multiply a trial's times by, so that they are as of the moment in which the winner was timed, and
@@ -158,9 +158,9 @@ def headline(known: Population, baselines: Iterable[Trial]) -> Headline | None:
     if best is None:
         return None
     others = tuple(baselines)
-    if any(best.id == one.id for one in others):
+    if any(best.id == trial.id for trial in others):
         return Headline(best, known, best)
-    rows = [(row, one) for one in others or filter(None, [_start(best, known)]) if (row := beside(best, one))]
+    rows = [(row, trial) for trial in others or filter(None, [_start(best, known)]) if (row := beside(best, trial))]
     row, over = min(rows, key=lambda pair: (not pair[0].ranked, pair[0].speedup), default=(None, None))
     return Headline(best, known, over, row)
 
@@ -190,5 +190,5 @@ def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
 
 def _start(trial: Trial, known: Population) -> Trial | None:
     """The seed that a trial was made from, over however many others."""
-    found = ancestors(trial, known)[-1]
-    return found if found.origin is Origin.SEED and found.id != trial.id else None
+    first = ancestors(trial, known)[-1]
+    return first if first.origin is Origin.SEED and first.id != trial.id else None

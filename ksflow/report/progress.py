@@ -45,7 +45,7 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._said = ""
+        self._newest = ""
         """The newest notice; the same again is not said again."""
         self._headed = False
         self._reasons: dict[str, tuple[str, int]] = {}
@@ -79,8 +79,8 @@ class Display:
                 self._notice(f"abandoned: {_doing(run) or 'nothing'}; the next run takes it up")
             case Ending():
                 self._notice(_ending(run))
-            case Notice(text) if text != self._said:
-                self._said = text
+            case Notice(text) if text != self._newest:
+                self._newest = text
                 self._notice(text)
         if self._console.is_terminal:
             share = max(run.used().values(), default=0.0)
@@ -157,14 +157,14 @@ def _time(seconds: float) -> str:
 def _ending(run: Run) -> str:
     """What the first Ctrl-C does: finish what is at hand, but wait for nobody's answer."""
     asking = [step for step, _ in tuple(run.doing.values()) if step not in _DEVICE]
-    told, doing = [], _doing(run)
+    notices, doing = [], _doing(run)
     if run.unanswered:
         noun = "answer: the question stays" if run.unanswered == 1 else "answers: the questions stay"
-        told.append(f"no longer waiting for {run.unanswered} {noun} in the inbox, the next run asks again")
+        notices.append(f"no longer waiting for {run.unanswered} {noun} in the inbox, the next run asks again")
         doing = _doing(run, _DEVICE if len(asking) <= run.unanswered else ())
-    if doing or not told:
-        told.append(f"finishing {doing or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)")
-    return "; ".join(told)
+    if doing or not notices:
+        notices.append(f"finishing {doing or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)")
+    return "; ".join(notices)
 
 
 def _doing(run: Run, only: Collection[str] = ()) -> str:
@@ -178,8 +178,8 @@ def _doing(run: Run, only: Collection[str] = ()) -> str:
 def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
     if trial is None:
         return {"round": run.tally.rounds + 1}
-    found = trial.evaluation
-    broken = {"log": found.evidence.log} if found and found.verdict is Verdict.HARNESS else {}
+    evaluation = trial.evaluation
+    broken = {"log": evaluation.evidence.log} if evaluation and evaluation.verdict is Verdict.HARNESS else {}
     return {
         **broken,
         "round": run.tally.rounds + 1,
@@ -197,5 +197,5 @@ _HEADING = ("trial", "verdict", "beside the best", "from")
 
 def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str:
     """The cells of a line in front of what was tried; in a narrow window without the base."""
-    more = f"{base:5}  " if wide else ""
-    return f"{name:5}  {verdict:17.17}  {beside:16}  {more}{'tried' if name == 'trial' else ''}"
+    base_cell = f"{base:5}  " if wide else ""
+    return f"{name:5}  {verdict:17.17}  {beside:16}  {base_cell}{'tried' if name == 'trial' else ''}"

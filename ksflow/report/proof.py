@@ -16,12 +16,12 @@ def facts(proof: Proof, at: int) -> Json:
         alike = f"{way.difference:.2g}" if way.alike else f"{way.difference:.2g}: too much"
         ways.append([way.name, us(way.without_us), us(way.with_us), str(way.ratio), predicted, alike])
     engaged = [["kernel", "modules", "ran per call", "fallbacks", "share of the time", "by the judge"]]
-    for one in proof.kernels:
-        ran = ", ".join(f"{count:.3g} {way}" for way, count in one.hits.items())
-        back = ", ".join(f"{why} {count}" for why, count in one.fallbacks.items()) or "none"
-        shares = ", ".join(f"{100 * share:.3g} % {way}" for way, share in one.shares.items())
-        ratios = ", ".join(f"x{ratio[0]:.3g} over {way}" for way, ratio in one.ratios.items())
-        engaged.append([f"{one.region} ({one.branch})", str(one.modules), ran, back, shares, ratios])
+    for kernel in proof.kernels:
+        ran = ", ".join(f"{count:.3g} {way}" for way, count in kernel.hits.items())
+        back = ", ".join(f"{why} {count}" for why, count in kernel.fallbacks.items()) or "none"
+        shares = ", ".join(f"{100 * share:.3g} % {way}" for way, share in kernel.shares.items())
+        ratios = ", ".join(f"x{ratio[0]:.3g} over {way}" for way, ratio in kernel.ratios.items())
+        engaged.append([f"{kernel.region} ({kernel.branch})", str(kernel.modules), ran, back, shares, ratios])
     where = f"{proof.machine}, {proof.threads} threads, torch {proof.torch}, torch.compile mode {proof.mode}"
     replicates = max((len(way.ratio.replicates) for way in proof.ways), default=0)
     title = f"{proof.model}, {where}, {day(at)}; {replicates} replicates, 95 % intervals"
@@ -30,9 +30,9 @@ def facts(proof: Proof, at: int) -> Json:
 
 def show(console: Console, proof: Proof) -> None:
     """Print it."""
-    found = facts(proof, int(time.time()))
-    say(console, found["title"])
-    for heads, *rows in (found["ways"], found["engaged"]):
+    content = facts(proof, int(time.time()))
+    say(console, content["title"])
+    for heads, *rows in (content["ways"], content["engaged"]):
         if rows:
             console.print(table(heads, rows))
-    say(console, *found["remarks"])
+    say(console, *content["remarks"])

@@ -45,15 +45,15 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row with figures: of one that has none, with those of nothing at all."""
     if row.get("figures"):
         return row
-    said = dict(word.split("=", 1) for word in row.get("words", ()) if "=" in word)
-    origin = {"format": said.get("problem", ""), "path": said.get("problem.path", "")}
-    level, number = said.get("problem.level", ""), said.get("problem.id", "")
+    settings = dict(word.split("=", 1) for word in row.get("words", ()) if "=" in word)
+    origin = {"format": settings.get("problem", ""), "path": settings.get("problem.path", "")}
+    level, number = settings.get("problem.level", ""), settings.get("problem.id", "")
     if level.isdecimal() and number.isdecimal():
         origin |= {"level": int(level), "number": int(number)}
-        folders = [Path(said.get("problem.root", "")).expanduser() / place for place in ("KernelBench", ".")]
+        folders = [Path(settings.get("problem.root", "")).expanduser() / place for place in ("KernelBench", ".")]
         files = [file for folder in folders for file in folder.glob(f"level{level}/{number}_*.py")]
         origin["path"] = origin["path"] or str(next(iter(files), ""))
-    name = said.get("problem.name") or Path(origin["path"]).name or str(row.get("member", ""))
+    name = settings.get("problem.name") or Path(origin["path"]).name or str(row.get("member", ""))
     return {"problem": _ODD.sub("-", name).strip("-."), "wall_s": 0.0, **row, "figures": {**_NONE, "origin": origin}}
 
 
@@ -63,17 +63,17 @@ def _put(file: Path, value: Any) -> None:
 
 
 def _sample(row: Mapping[str, Any]) -> Json:
-    found = row["figures"]
-    if not found["right"]:
-        return {"sample_id": 0, **_NOTHING, "compiled": found["compiled"]}
-    stats = _milliseconds(found["cases"][0], found["target"])
-    metadata = {"hardware": found["target"], "device": found["target"], "judge": "ksflow"}
+    figures = row["figures"]
+    if not figures["right"]:
+        return {"sample_id": 0, **_NOTHING, "compiled": figures["compiled"]}
+    stats = _milliseconds(figures["cases"][0], figures["target"])
+    metadata = {"hardware": figures["target"], "device": figures["target"], "judge": "ksflow"}
     return {
         "sample_id": 0,
         "compiled": True,
         "correctness": True,
         "metadata": metadata,
-        "runtime": found["us"] / 1000,
+        "runtime": figures["us"] / 1000,
         "runtime_stats": stats,
     }
 
@@ -81,15 +81,15 @@ def _sample(row: Mapping[str, Any]) -> Json:
 def _eager(row: Mapping[str, Any]) -> Iterable[tuple[str, Json]]:
     """The first baseline by the problem's file name; `mean` is what speed-ups are over, so that the tool's ratio is the
     one that was measured in turns, and not that of two times of different minutes."""
-    found = row["figures"]
-    file = Path(found["origin"]["path"]).name
-    first = [(name, one) for name, one in list(found["baselines"].items())[:1] if one["us"] is not None]
-    if not first and file and not found["right"]:  # the tool leaves out what has no baseline, and counts fewer problems
+    figures = row["figures"]
+    file = Path(figures["origin"]["path"]).name
+    first = [(name, base) for name, base in list(figures["baselines"].items())[:1] if base["us"] is not None]
+    if not first and file and not figures["right"]:  # the tool leaves out what has no baseline, and counts fewer
         yield file, {"mean": _NOTHING["runtime"]}
-    for name, one in first:
-        stats = _milliseconds(one["cases"][0], found["target"])
-        ratio = found["speedups"].get(name)
-        mean = found["us"] * ratio if ratio else one["us"]
+    for name, base in first:
+        stats = _milliseconds(base["cases"][0], figures["target"])
+        ratio = figures["speedups"].get(name)
+        mean = figures["us"] * ratio if ratio else base["us"]
         yield file, {**stats, "mean": mean / 1000}
 
 
@@ -100,21 +100,21 @@ def _milliseconds(case: Mapping[str, Any], target: str) -> Json:
 
 def _full(row: Mapping[str, Any]) -> Json:
     """One leaderboard run, with the fields that GPU MODE's own results have."""
-    found = row["figures"]
-    result: dict[str, str] = {"check": "pass" if found["right"] else "fail"}
-    result["benchmark-count"] = str(len(found["cases"]))
-    for index, case in enumerate(found["cases"]):
+    figures = row["figures"]
+    result: dict[str, str] = {"check": "pass" if figures["right"] else "fail"}
+    result["benchmark-count"] = str(len(figures["cases"]))
+    for index, case in enumerate(figures["cases"]):
         us = {"mean": case["mean"], "std": case["std"], "err": case["std"] / math.sqrt(case["runs"])}
         us |= {"best": case["min"], "worst": case["max"]}
         values = {"spec": case["case"], "runs": case["runs"]} | {name: value * 1000 for name, value in us.items()}
         result |= {f"benchmark.{index}.{name}": str(value) for name, value in values.items()}
     run = {
-        "success": found["compiled"],
-        "passed": found["right"],
+        "success": figures["compiled"],
+        "passed": figures["right"],
         "command": "ksflow",
         "stdout": "",
         "stderr": "",
-        "exit_code": 0 if found["right"] else 1,
+        "exit_code": 0 if figures["right"] else 1,
         "duration": row["wall_s"],
         "result": result,
     }
@@ -122,5 +122,5 @@ def _full(row: Mapping[str, Any]) -> Json:
         "success": True,
         "error": "",
         "runs": {"leaderboard": {"compilation": None, "run": run, "profile": None}},
-        "system": {"gpu": found["target"]},
+        "system": {"gpu": figures["target"]},
     }

@@ -41,12 +41,12 @@ def figures(population: Population, problem: Problem) -> Json:
     new = [trial for trial in population.trials if trial.origin is not Origin.SEED]
     best = next((t for t in (population.best, *population.ranked) if t and t.origin is not Origin.SEED), None)
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
-    ratios = {name: speedup(best, one) if one else None for name, one in baselines.items()} if best else {}
+    ratios = {name: speedup(best, base) if base else None for name, base in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
     most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown of it
     first = [claimed.over] if claimed and claimed.over else []
-    over = [*first, *(one for one in known.values() if one not in first)] if best else []
-    said = [Headline(best, population, one, beside(best, one)).claim for one in over] if best else []
+    over = [*first, *(trial for trial in known.values() if trial not in first)] if best else []
+    claims = [Headline(best, population, trial, beside(best, trial)).claim for trial in over] if best else []
     return {
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
@@ -59,20 +59,20 @@ def figures(population: Population, problem: Problem) -> Json:
         },
         "speedups": {name: over and over.ratio for name, over in ratios.items()},
         "sure": {name: over and min(over.low, most) for name, over in ratios.items()},
-        "beside": [text for text in said if text],
+        "beside": [text for text in claims if text],
     }
 
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
     """Of rows that are summaries with `figures`, or what became of a problem in place of them: over all of them."""
-    found = [row["figures"] for row in rows if row.get("figures")]
-    names = dict.fromkeys(name for one in found for name in one["speedups"])
-    ratios = {name: [ratio for one in found if (ratio := one["speedups"].get(name))] for name in names}
+    results = [row["figures"] for row in rows if row.get("figures")]
+    names = dict.fromkeys(name for result in results for name in result["speedups"])
+    ratios = {name: [ratio for result in results if (ratio := result["speedups"].get(name))] for name in names}
     count = len(rows)
     return {
         "problems": count,
-        "compiled": sum(one["compiled"] for one in found) / count,
-        "right": sum(one["right"] for one in found) / count,
+        "compiled": sum(result["compiled"] for result in results) / count,
+        "right": sum(result["right"] for result in results) / count,
         "fast": {f"{p:g}": fast_p(rows, p) for p in FAST},
         "fast_mean": {f"{p:g}": fast_p(rows, p, sure=False) for p in FAST},
         "geomean": {name: geomean(known) if known else None for name, known in ratios.items()},
@@ -90,9 +90,9 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
     is what KernelBench's `fastp` makes of the exported files: at least as high, and higher where a mean above p is
     within noise of p.
     """
-    found = [row["figures"] for row in rows if row.get("figures")]
+    results = [row["figures"] for row in rows if row.get("figures")]
     kind = "sure" if sure else "speedups"
-    fast = (one["right"] and (p == 0 or _first(one[kind]) > p) for one in found)
+    fast = (result["right"] and (p == 0 or _first(result[kind]) > p) for result in results)
     return float(sum(fast) / len(rows))
 
 
@@ -100,7 +100,7 @@ def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suit
     """A line for each problem and variant, and one for all problems of each variant."""
     lines, spare = [_line(row) for row in rows], ("wall", "verdicts", "cost", "tokens", "to best", "trials")
     console.print(grid(console, lines, ("problem",), ("problem",), spare, title=title))
-    whole = [{"variant": variant or "all", **_whole(found)} for variant, found in by_variant(rows).items()]
+    whole = [{"variant": variant or "all", **_whole(total)} for variant, total in by_variant(rows).items()]
     if len(whole) == 1 or len(whole) < len(rows):
         console.print(grid(console, whole, ("variant",), ("variant",), spare, title="all problems", caption=_CAPTION))
 
@@ -124,7 +124,7 @@ def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
     return file
 
 
-def said(row: Mapping[str, Any]) -> str:
+def summary(row: Mapping[str, Any]) -> str:
     """What became of a problem, in one line."""
     name = row["member"] or row.get("problem") or "the one problem"
     if row["state"] != "finished":
@@ -138,11 +138,11 @@ def _unfinished(row: Mapping[str, Any]) -> str:
 
 def _outcome(row: Mapping[str, Any]) -> str:
     """A finished problem in a few words: the best new kernel, or what there is in place of one."""
-    found = row["figures"]
-    if not found["right"]:
+    result = row["figures"]
+    if not result["right"]:
         return ": ".join(filter(None, (_lack(row), row.get("reason"))))
-    over = ", ".join(found.get("beside", ()))
-    return f"{us(found['us'])} µs{f' ({over})' if over else ''}"
+    over = ", ".join(result.get("beside", ()))
+    return f"{us(result['us'])} µs{f' ({over})' if over else ''}"
 
 
 def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
@@ -155,15 +155,15 @@ def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
 
 def _line(row: Mapping[str, Any]) -> dict[str, str]:
     name = "/".join(filter(None, (row["problem"], row.get("variant", "")))) if row.get("problem") else row["member"]
-    found = row.get("figures")
-    if not found:
+    result = row.get("figures")
+    if not result:
         return {"problem": f"{name}\n{_unfinished(row)}"}
-    approved = [f"{trial} {said}" for trial, said in row.get("approved", {}).items()]
+    approved = [f"{trial} {approval}" for trial, approval in row.get("approved", {}).items()]
     doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
     return {
         "problem": "\n".join([name, *(["went on"] if row.get("final") else []), *approved, *doubt]),
-        "best µs": us(found["us"]) if found["right"] else _lack(row),
-        "speed-up": "\n".join(found.get("beside", ())),
+        "best µs": us(result["us"]) if result["right"] else _lack(row),
+        "speed-up": "\n".join(result.get("beside", ())),
         "trials": str(row["trials"]),
         "to best": str(row.get("trials_to_best") or ""),
         "correct": f"{row['correct']:.0%}" if row.get("correct") is not None else "",
@@ -184,14 +184,14 @@ def _lack(row: Mapping[str, Any]) -> str:
     return "none right" if row["figures"]["compiled"] else "none compiled"
 
 
-def _whole(found: Json) -> dict[str, str]:
+def _whole(total: Json) -> dict[str, str]:
     return {
-        "problems": str(found["problems"]),
-        "compiled": f"{found['compiled']:.0%}",
-        "right": f"{found['right']:.0%}",
-        **{f"fast_{p}": _both(share, found["fast_mean"][p]) for p, share in found["fast"].items()},
-        "geomean": "\n".join(f"{name} {f'{value:.2f}' if value else '-'}" for name, value in found["geomean"].items()),
-        **_spent(found),
+        "problems": str(total["problems"]),
+        "compiled": f"{total['compiled']:.0%}",
+        "right": f"{total['right']:.0%}",
+        **{f"fast_{p}": _both(share, total["fast_mean"][p]) for p, share in total["fast"].items()},
+        "geomean": "\n".join(f"{name} {f'{value:.2f}' if value else '-'}" for name, value in total["geomean"].items()),
+        **_spent(total),
     }
 
 

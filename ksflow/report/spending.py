@@ -20,21 +20,21 @@ class Improvement:
     @property
     def gain_percent(self) -> float | None:
         """100 means twice as fast; None where the two verdicts cannot be compared."""
-        found = speedup(self.trial, self.before)
-        return found.gain_percent if found else None
+        gain = speedup(self.trial, self.before)
+        return gain.gain_percent if gain else None
 
 
 def improvements(population: Population) -> tuple[Improvement, ...]:
     """Every experiment that became the best, in the order of their ids."""
-    found, trials, cost, before = [], 0, Cost(), None
+    steps, trials, cost, before = [], 0, Cost(), None
     for trial, incumbent in zip(population.trials, population.best_so_far, strict=True):
         if trial.origin is not Origin.SEED:
             trials, cost = trials + 1, cost + trial.cost
         if incumbent is trial and before is not None and trial.origin is not Origin.SEED:
-            found.append(Improvement(trial, before, trials, cost))
+            steps.append(Improvement(trial, before, trials, cost))
             trials, cost = 0, Cost()
         before = incumbent
-    return tuple(found)
+    return tuple(steps)
 
 
 def price(cost: Cost, shares: int = 1) -> str:

@@ -65,8 +65,8 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     typed: the words of a command line that name the problem; its name where there are none.
     """
     best, baselines, known, claimed = outcome.best, outcome.baselines, outcome.population, of_outcome(outcome)
-    found = [t for t in known.ranked if t is not best and t not in baselines]
-    shown = [*([] if best in baselines else [best]), *found[:4]]
+    others = [t for t in known.ranked if t is not best and t not in baselines]
+    shown = [*([] if best in baselines else [best]), *others[:4]]
     console.print(_scores(console, problem, [*shown, *baselines], claimed, lineage.approvals()))
     say(console, *(f"{trial.id} is {doubt}" for trial in shown if (doubt := not_ranked(trial.evaluation))))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
@@ -81,8 +81,8 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     say(console, *_confirmed(best, known), *filter(None, [_not_the_fastest(best, known)]))
     say(console, str(claimed), style="bold")
     name = lineage.branch_of(best.id)
-    told = (claimed.start, claimed.held_out, *_learnt(claimed), f"branch {name}")
-    say(console, *(f"  {line}" for line in (*told, f"commit {lineage.commit_of(best.id)}") if line))
+    facts = (claimed.start, claimed.held_out, *_learnt(claimed), f"branch {name}")
+    say(console, *(f"  {line}" for line in (*facts, f"commit {lineage.commit_of(best.id)}") if line))
     git, run = f"git -C {lineage.store.path}", f"{typed or f'problem={problem.name}'} run={lineage.run}"
     shows = (f"{git} log --graph --oneline {name}", f"{git} show {name}")
     for command in (*shows, f"python -m ksflow lineage {run}", f"python -m ksflow lineage show {best.id} {run}"):
@@ -93,11 +93,11 @@ def _learnt(claimed: Headline) -> Iterator[str]:
     """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
     experiments came to nothing, with the reason that most of them share."""
     known = claimed.known
-    steps = [(trial, found) for trial, _, found in claimed.steps[::-1] if found and found.paired]
+    steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and gain.paired]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
-        told = [f"{tried(one, known.by_id, _STEP)} x{found.ratio:.2f} ({one.id})" for one, found in steps[:_STEPS]]
+        changes = [f"{tried(t, known.by_id, _STEP)} x{gain.ratio:.2f} ({t.id})" for t, gain in steps[:_STEPS]]
         rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
-        yield f"made by {', '.join(told)}{rest}"
+        yield f"made by {', '.join(changes)}{rest}"
     tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
     reasons = Counter(why(trial) for trial in tries if trial.score_us is None)
     if reasons:
@@ -111,9 +111,9 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
 
     total: of all model calls on record, also those that led to no experiment.
     """
-    found = spending.improvements(population)
+    improvements = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
-    if every and found:
+    if every and improvements:
         rows = [
             {
                 "kernel": row.trial.id,
@@ -122,15 +122,15 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
                 "experiments": str(row.trials),
                 "cost": spending.price(row.cost),
             }
-            for row in found
+            for row in improvements
         ]
         console.print(grid(console, rows, ("kernel", "cost"), title="improvements"))
     if spending.price(total):
         words = [f"cost of the run so far: {spending.price(total)}"]
         if trials:
             words.append(f"an experiment {spending.price(total, trials)}")
-        if found:
-            words.append(f"an improvement {spending.price(total, len(found))} ({len(found)} so far)")
+        if improvements:
+            words.append(f"an improvement {spending.price(total, len(improvements))} ({len(improvements)} so far)")
         if total.tokens_cached:
             share = f"{100 * total.cached_share:.0f} % of the prompts' tokens"
             words.append(f"{share} came out of the provider's cache, for ${total.usd_cached:.4f}")
@@ -142,8 +142,8 @@ _CAPTION = "Gains are over the base. In range, predicted and measured: of the ac
 
 def show_calibration(console: Console, population: Population) -> None:
     """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
-    if found := calibration.calibrations(population):
-        rows, first = [_calibrated(row) for row in found], ("designed by",)
+    if calibrations := calibration.calibrations(population):
+        rows, first = [_calibrated(row) for row in calibrations], ("designed by",)
         least = ("rank corr.", "ranges should", "in range", "accepted")
         title = "predicted and measured gains"
         console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
@@ -208,43 +208,43 @@ def _scores(
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     """What a table says below a kernel's name."""
-    found, held = trial.evaluation, trial.held_out
+    evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
-    return list(filter(None, (str(approval or ""), "not ranked" if found and found.unranked else "", wrong)))
+    return list(filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.unranked else "", wrong)))
 
 
 def _confirmed(best: Trial, known: Population) -> Iterator[str]:
     """What the winner was timed beside, the newest first: what was asked again, then what was not."""
-    found = best.evaluation.evidence if best.evaluation else Evidence()
-    if found.unconfirmed:
-        yield f"unconfirmed beside the runner-up: {found.unconfirmed}"
-    rows = [(row.id, beside(best, known.by_id[row.id]) or row) for row in found.against if row.id in known.by_id]
+    record = best.evaluation.evidence if best.evaluation else Evidence()
+    if record.unconfirmed:
+        yield f"unconfirmed beside the runner-up: {record.unconfirmed}"
+    rows = [(row.id, beside(best, known.by_id[row.id]) or row) for row in record.against if row.id in known.by_id]
     newest = max((row.moment for _, row in rows), default=0)
     for moment in sorted({row.moment for _, row in rows}, reverse=True):
         parts = [evidence.over(row, name) for name, row in rows if row.moment == moment]
-        said = "again side by side" if moment == newest and moment else f"side by side {evidence.when(moment)}"
-        yield f"timed {said}: {best.id} is {', '.join(parts)}"
+        how = "again side by side" if moment == newest and moment else f"side by side {evidence.when(moment)}"
+        yield f"timed {how}: {best.id} is {', '.join(parts)}"
 
 
 def _not_the_fastest(best: Trial, population: Population) -> str:
     """That no experiment beat the seed that won, and why a kernel with a lower score did not win, where that is so."""
-    said = []
+    remarks = []
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
-        said.append(f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure")
+        remarks.append(f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure")
     first = population.ranked[0]
     if first not in (best, *population.tied) and (first.score_us or 0.0) < (best.score_us or 0.0):
-        said.append(f"{first.id} has a lower score than the winner {best.id}, but {_doubt(first, best)}")
-    return "; ".join(said)
+        remarks.append(f"{first.id} has a lower score than the winner {best.id}, but {_doubt(first, best)}")
+    return "; ".join(remarks)
 
 
 def _doubt(first: Trial, best: Trial) -> str:
     """What keeps the one with the lower score from being the winner."""
     if (held := first.held_out) and held.wrong:
         return f"is {held}"
-    found = duel(first, best)
-    if found.row and not found.row.ranked:
-        return f"that could not be told side by side ({found.row.why})"
-    if found.row is None:
+    outcome = duel(first, best)
+    if outcome.row and not outcome.row.ranked:
+        return f"that could not be told side by side ({outcome.row.why})"
+    if outcome.row is None:
         return "the two were not timed side by side, and scores from different moments decide nothing this close"
-    slower = "slower" if found.row.slower else "not faster for sure"
-    return f"side by side it was {found.row} over it: {slower}"
+    slower = "slower" if outcome.row.slower else "not faster for sure"
+    return f"side by side it was {outcome.row} over it: {slower}"

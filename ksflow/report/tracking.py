@@ -83,15 +83,15 @@ class Tracking:
         return job.over
 
     def _tell(self) -> None:
-        told = set(self._tracker.start(self._describe()))
+        logged = set(self._tracker.start(self._describe()))
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None)
                 population, self._newest, end = self._newest, None, self._end
             assert population is not None
-            for row in _rows(population, self._baselines, told):
+            for row in _rows(population, self._baselines, logged):
                 self._tracker.log(row)
-                told.add(row.step)
+                logged.add(row.step)
             if end:
                 summary, files, table = end
                 _write(table, list(_rows(population, self._baselines, set())))
@@ -101,19 +101,19 @@ class Tracking:
     def _over(self, job: Job) -> None:
         if job.error:
             keep_traceback(job.error, "tracker")
-            said = " ".join(f"{type(job.error).__name__}: {job.error}".split())
-            why = textwrap.shorten(redact(said), _WHY, placeholder=" ...")
+            message = " ".join(f"{type(job.error).__name__}: {job.error}".split())
+            why = textwrap.shorten(redact(message), _WHY, placeholder=" ...")
             self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
 
 
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
     """The judged trials and those without a kernel, but for some steps. A verdict that says nothing is left out."""
     for trial, best in zip(population.trials, population.best_so_far, strict=True):
-        found = trial.evaluation
-        harness = found is not None and found.verdict is Verdict.HARNESS
+        evaluation = trial.evaluation
+        harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS
         if trial.id.isdigit() and int(trial.id) not in but and not harness:
             row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-            beside = [trial.evaluation.beside(one.id) for one in baselines] if trial.evaluation else []
+            beside = [trial.evaluation.beside(baseline.id) for baseline in baselines] if trial.evaluation else []
             known = {
                 "accepted": float(trial.score_us is not None),
                 "score_us": trial.score_us,

@@ -39,10 +39,10 @@ def show_tree(
             label.append(f"{approved[trial.id]} ", "bold green")
         room = console.width - _GUIDE * depth[trial.id]
         label.append(words.tried(trial, by_id, max(room - label.cell_len, _LEAST)))
-        more = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
-        more += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
-        if label.cell_len + len(more) <= room:
-            label.append(more, "dim")
+        suffix = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
+        suffix += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
+        if label.cell_len + len(suffix) <= room:
+            label.append(suffix, "dim")
         if reason := words.why(trial):
             label.append(f"\n      {words.cut(reason, max(room - 6, _LEAST))}", "dim")
         nodes[trial.id] = nodes.get(base, root).add(label)
@@ -65,17 +65,17 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
 def _verdict(trial: Trial, claimed: Headline | None) -> Text:
     """What is on record of a trial, its ratio or else its time; and that its judge or machine is not that of the run's
     newest verdict, where that is so."""
-    verdict, found = recorded(trial), trial.evaluation
+    verdict, evaluation = recorded(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
     ratio = claimed.ratio(trial) if claimed and not trial.stale else ""
-    if found and found.score_us:
-        label.append(f"{ratio or f'{us(found.score_us)} µs'} ")
+    if evaluation and evaluation.score_us:
+        label.append(f"{ratio or f'{us(evaluation.score_us)} µs'} ")
     if claimed and (place := claimed.place(trial)):
         label.append(f"{place} ", "bold green")
     if (held := trial.held_out) and held.wrong:
         label.append(f"{held} ", "red")
-    if found and trial.stale:
-        label.append(f"(another {trial.stale}: {found.judge or 'unknown judge'} on {found.target}) ", "dim")
+    if evaluation and trial.stale:
+        label.append(f"(another {trial.stale}: {evaluation.judge or 'unknown judge'} on {evaluation.target}) ", "dim")
     return label
 
 
@@ -152,9 +152,9 @@ def _came_out(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[str]:
     if trial.repeats:
         yield f"the same code as {trial.repeats}, whose verdict this is"
     base = base_of(trial, trials)
-    if base and (found := speedup(trial, base)):
-        how = "timed side by side" if found.paired else "from the two scores: not timed side by side"
-        yield f"measured: a gain of {_percent(found.gain_percent)} % over the base {base.id}, {found}, {how}"
+    if base and (gain := speedup(trial, base)):
+        how = "timed side by side" if gain.paired else "from the two scores: not timed side by side"
+        yield f"measured: a gain of {_percent(gain.gain_percent)} % over the base {base.id}, {gain}, {how}"
 
 
 def _percent(value: float) -> str:

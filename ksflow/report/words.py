@@ -84,10 +84,10 @@ def console(stderr: bool = False) -> Console:
     Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers. Nor is
     anything coloured because it looks like a number or a path.
     """
-    made = _PrintableConsole(stderr=stderr, markup=False, highlight=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = 160
-    return made
+    printable = _PrintableConsole(stderr=stderr, markup=False, highlight=False)
+    if not printable.is_terminal and "COLUMNS" not in os.environ:
+        printable.width = 160
+    return printable
 
 
 def say(console: Console, *lines: str | Text, style: str | None = None) -> None:
@@ -107,10 +107,10 @@ def fits(console: Console, table: Table) -> bool:
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]], **looks: Any) -> Table:
     """A table of texts by their columns' heads."""
-    made = Table(*heads, box=SIMPLE_HEAD, **looks)
+    result = Table(*heads, box=SIMPLE_HEAD, **looks)
     for row in rows:
-        made.add_row(*map(Text, row))
-    return made
+        result.add_row(*map(Text, row))
+    return result
 
 
 def grid(
@@ -190,28 +190,28 @@ def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
 
 def why(trial: Trial) -> str:
     """Why it has no rank: what the judge found, or what kept it from having a kernel or a place. Empty where it has."""
-    found = trial.evaluation
-    cached = f"judged on {found.evidence.cached.date[:10]}" if found and found.evidence.cached else ""
-    return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(found), cached) if part)
+    evaluation = trial.evaluation
+    cached = f"judged on {evaluation.evidence.cached.date[:10]}" if evaluation and evaluation.evidence.cached else ""
+    return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(evaluation), cached) if part)
 
 
 def review(trial: Trial) -> list[str]:
     """What a verifier said of a trial's kernel, a line each, and what came of that; none where nobody did."""
-    if not (said := trial.review):
+    if not (opinion := trial.review):
         return []
-    then = "its writer wrote another kernel then, which was judged" if said.mended else "it was judged as it was"
-    findings = [f"{number}. {found}" for number, found in enumerate(said.findings, 1)] or ["no mistakes found"]
-    return [f"the risk that the judge refuses it: {said.risk_percent:.0f} %", *findings, then]
+    then = "its writer wrote another kernel then, which was judged" if opinion.mended else "it was judged as it was"
+    findings = [f"{number}. {finding}" for number, finding in enumerate(opinion.findings, 1)] or ["no mistakes found"]
+    return [f"the risk that the judge refuses it: {opinion.risk_percent:.0f} %", *findings, then]
 
 
-def not_ranked(found: Evaluation | None) -> str:
+def not_ranked(evaluation: Evaluation | None) -> str:
     """Why a time has no place beside others; empty where it has one."""
-    if not found or not found.unranked:
+    if not evaluation or not evaluation.unranked:
         return ""
-    if itself := _BESIDE_ITSELF.fullmatch(found.unranked):
+    if itself := _BESIDE_ITSELF.fullmatch(evaluation.unranked):
         apart = abs(float(itself[2]) - 1)
         return f"not ranked: the machine was too busy ({itself[1]}, timed twice, came out {apart:.1%} apart)"
-    return f"not ranked: {found.unranked}"
+    return f"not ranked: {evaluation.unranked}"
 
 
 def recorded(trial: Trial) -> str:

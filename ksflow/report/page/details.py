@@ -20,7 +20,7 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
     return {
         "idea": trial.idea,
         "why": trial.reason,
-        "evidence": asdict(evidence.told(trial.evaluation)) if trial.evaluation else None,
+        "evidence": asdict(evidence.describe(trial.evaluation)) if trial.evaluation else None,
         "explanation": "\n".join(explanation.lines(explained)) if explained else "",
         "review": "\n".join(words.review(trial)),
         "rubric": trial.experiment.rubric if trial.experiment else "",
@@ -45,4 +45,4 @@ def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Itera
     cut = max(tail - _CONTEXT, 0)
     lines = difflib.unified_diff(old[start : len(old) - cut], new[start : len(new) - cut], old_name, new_name)
     for line in lines:
-        yield _PLACE.sub(lambda found: f"{found[1]}{int(found[2]) + start}", line) if line.startswith("@@") else line
+        yield _PLACE.sub(lambda match: f"{match[1]}{int(match[2]) + start}", line) if line.startswith("@@") else line

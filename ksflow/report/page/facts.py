@@ -52,7 +52,7 @@ class RunFacts:
         claimed = headline(population, baselines)
         spent, settings = lineage.spent(), lineage.made_with.get("settings") or {}
         dates = lineage.judged_at(trial.id for trial in everything)
-        explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
+        explained = {trial.id: account for trial in everything if (account := lineage.explanation(trial.id))}
         proved = lineage.proof()
         return {
             "problem": lineage.problem,
@@ -61,7 +61,7 @@ class RunFacts:
             "session": _session(*lineage.began, everything, dates, settings),
             "trials": _trials(everything, population, dates, claimed),
             "details": self._all_details(everything, explained) if details else {},
-            "baselines": {one.id: called(one) for one in baselines},
+            "baselines": {baseline.id: called(baseline) for baseline in baselines},
             "profile": _profile(self._problem),
             "proof": proof.facts(*proved) if proved else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
@@ -107,14 +107,14 @@ class RunFacts:
     def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
         """What a click on each trial shows."""
         by_id = {trial.id: trial for trial in everything}
-        found: dict[str, tuple[_Source, Json]] = {}
+        entries: dict[str, tuple[_Source, Json]] = {}
         for trial in everything:
             base, text = by_id.get((*trial.parents, "")[0]), explained.get(trial.id)
             source = self._lineage.commit_of(trial.id), self._lineage.commit_of(base.id) if base else "", text
             known = self._details.get(trial.id)
-            found[trial.id] = known if known and known[0] == source else (source, trial_details(trial, base, text))
-        self._details = found
-        return {name: details for name, (_, details) in found.items()}
+            entries[trial.id] = known if known and known[0] == source else (source, trial_details(trial, base, text))
+        self._details = entries
+        return {name: details for name, (_, details) in entries.items()}
 
 
 def _profile(problem: Problem | None) -> Json | None:
@@ -122,22 +122,22 @@ def _profile(problem: Problem | None) -> Json | None:
     file = Path(problem.root, "region.json") if problem else None
     if file is None or not file.is_file():
         return None
-    found: Json | None = json.loads(file.read_text(encoding="utf-8")).get("profile")
-    return found
+    profile: Json | None = json.loads(file.read_text(encoding="utf-8")).get("profile")
+    return profile
 
 
 def _trials(
     everything: Iterable[Trial], population: Population, dates: Mapping[str, int], claimed: Headline | None
 ) -> list[Json]:
     """A row for each trial in the order of ids, with the best so far. Times are on one scale (`Headline.scale`)."""
-    best_after = {t.id: found for t, found in zip(population.trials, population.best_so_far, strict=True)}
+    best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0
     for trial in sorted(everything, key=lambda trial: trial.id):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
-        found, base = trial.evaluation, base_of(trial, population.by_id)
+        evaluation, base = trial.evaluation, base_of(trial, population.by_id)
         gain = speedup(trial, base) if base else None
         rows.append(
             {
@@ -146,9 +146,9 @@ def _trials(
                 "parents": list(trial.parents),
                 "verdict": recorded(trial),
                 "stale": trial.stale,
-                "unranked": found.unranked if found else "",
+                "unranked": evaluation.unranked if evaluation else "",
                 "why": one_line(trial.reason, _WORDS),
-                "us": claimed.us(trial) if claimed else found and found.score_us,
+                "us": claimed.us(trial) if claimed else evaluation and evaluation.score_us,
                 "best": best.id if best else "",
                 "best_us": claimed.us(best) if claimed and best else best and best.score_us,
                 "idea": one_line(trial.idea, _WORDS),
@@ -166,7 +166,7 @@ def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> l
     """A row per timed case of the winner: its time, those of the baselines, the roofline."""
     timed = {row.case: row for row in best.evidence.timed}
     near = {row.case: plain(row) for row in best.evidence.roofline}
-    others = {one.id: claimed.times_us(one) for one in baselines}
+    others = {baseline.id: claimed.times_us(baseline) for baseline in baselines}
     return [
         {
             "case": timing.case,
@@ -187,17 +187,17 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
             "id": trial.id,
             "idea": trial.idea,
             "came": [
-                *([f"{found} over {base.id}{doubt[found.paired]}"] if base and found else []),
+                *([f"{gain} over {base.id}{doubt[gain.paired]}"] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
             ],
             "beside": [
-                one.id
-                for one in known.trials
-                if base and one is not trial and base_of(one, known.by_id) is base and one.origin is not Origin.SEED
+                t.id
+                for t in known.trials
+                if base and t is not trial and base_of(t, known.by_id) is base and t.origin is not Origin.SEED
             ],
             "features": explanation.present(explained[trial.id]) if trial.id in explained else "",
         }
-        for trial, base, found in claimed.steps
+        for trial, base, gain in claimed.steps
     ]
 
 
@@ -206,11 +206,11 @@ def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
     if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []
-    others = [one for one in baselines if called(one) == _PYTORCH and one is not claimed.over]
-    pairs += [(one, beside(claimed.best, one)) for one in others]
+    others = [baseline for baseline in baselines if called(baseline) == _PYTORCH and baseline is not claimed.over]
+    pairs += [(baseline, beside(claimed.best, baseline)) for baseline in others]
     return [
-        {"name": called(one), "speedup": row.speedup, "low": row.low, "high": row.high, "ranked": row.ranked}
-        for one, row in pairs
+        {"name": called(baseline), "speedup": row.speedup, "low": row.low, "high": row.high, "ranked": row.ranked}
+        for baseline, row in pairs
         if row
     ]
 
@@ -218,7 +218,7 @@ def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
 def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str, int], settings: Json) -> Json:
     """What the newest call of the run may use, and what its experiments have used: those whose ids come `after`."""
     loop = settings.get("loop") or {}
-    given = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
+    options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
     judged = [trial for trial in trials if trial.evaluation or trial.failure]
     after = after or max((trial.id for trial in judged if dates[trial.id] < began), default="")
     mine = [trial for trial in judged if trial.origin is not Origin.SEED and trial.id > after]
@@ -227,29 +227,29 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     return {
         "began": began,
         "searching": max(seeds, default=began),
-        "caps": {name: most for name, most in Schedule(**given).caps.items() if name in _BUDGETS},
+        "caps": {name: most for name, most in Schedule(**options).caps.items() if name in _BUDGETS},
         "used": {"evaluations": len(mine), "usd": sum(trial.cost.usd for trial in mine)},
     }
 
 
-def _trust(found: Evaluation, judged: int, settings: Json) -> Json:
+def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
     """What the winner's verdict holds for, and what it rests on."""
     return {
-        "judge": found.judge,
-        "target": found.target,
-        "machine": _machine(found, settings),
+        "judge": evaluation.judge,
+        "target": evaluation.target,
+        "machine": _machine(evaluation, settings),
         "date": day(judged),
-        "isolation": found.isolation,
-        "problem": found.problem,
-        "unranked": found.unranked,
-        "control": plain(found.claim.control) if found.claim else None,
-        "upstream": found.evidence.upstream or None,
-        "roofline": roofline.share(found.evidence.roofline),
+        "isolation": evaluation.isolation,
+        "problem": evaluation.problem,
+        "unranked": evaluation.unranked,
+        "control": plain(evaluation.claim.control) if evaluation.claim else None,
+        "upstream": evaluation.evidence.upstream or None,
+        "roofline": roofline.share(evaluation.evidence.roofline),
     }
 
 
-def _machine(found: Evaluation, settings: Json) -> str:
+def _machine(evaluation: Evaluation, settings: Json) -> str:
     """`AMD EPYC, 2 cores`: as the judge or the run's settings name it, else the target's fingerprint."""
-    chip = found.evidence.device or (settings.get("target") or {}).get("chip") or found.target
-    cores = {*found.evidence.cores.get("judge", ()), found.evidence.cores.get("box")} - {None}
-    return str(chip) if found.evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}"
+    chip = evaluation.evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
+    cores = {*evaluation.evidence.cores.get("judge", ()), evaluation.evidence.cores.get("box")} - {None}
+    return str(chip) if evaluation.evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}"

@@ -24,18 +24,18 @@ def as_markdown(run: Json) -> str:
         lines += [_row(heads), _row(["---", *["---:"] * (len(heads) - 1)])]
         for case in run["cases"]:
             limit = (case["roofline"] or {}).get("bound_us")
-            times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(limit)]
+            times = [_us(case["us"]), *(_us(case["baselines"][name]) for name in names), _us(limit)]
             lines.append(_row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
-    if found := run["profile"]:
-        heads, *told = found["rows"]
-        lines += [f"The model: {_plain(found['title'])}", ""]
-        lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, told), ""]
-    if found := run["proof"]:
-        lines += [f"In the whole model: {_plain(found['title'])}", ""]
-        for heads, *told in (found["ways"], found["engaged"]):
-            lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, told), ""]
-        lines += [f"{_plain(line)}\n" for line in found["remarks"]]
+    if profile := run["profile"]:
+        heads, *body = profile["rows"]
+        lines += [f"The model: {_plain(profile['title'])}", ""]
+        lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
+    if proof := run["proof"]:
+        lines += [f"In the whole model: {_plain(proof['title'])}", ""]
+        for heads, *body in (proof["ways"], proof["engaged"]):
+            lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
+        lines += [f"{_plain(line)}\n" for line in proof["remarks"]]
     lines.append("How it came about:")
     for step in run["story"]:
         row = rows[step["id"]]
@@ -44,8 +44,8 @@ def as_markdown(run: Json) -> str:
         if step.get("features"):
             lines.append(f"   Has {_plain(step['features'])}.")
     if run["explanation"]:
-        told = (f"- {_plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
-        lines += ["", "What the winner does:", "", *told]
+        statements = (f"- {_plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
+        lines += ["", "What the winner does:", "", *statements]
     tried = [row for row in run["trials"] if row["origin"] != "seed"]
     right = sum(row["verdict"] == "accept" for row in tried)
     lines += [

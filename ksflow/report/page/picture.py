@@ -46,9 +46,9 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
             "screenshot": str(drawn),
         }
         words = [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]
-        said = _run([browser, *words, place.as_uri()], folder, patience_s)
+        stderr = _run([browser, *words, place.as_uri()], folder, patience_s)
         if not drawn.exists():
-            raise ConfigError(f"{browser} drew nothing: {said[-_SAID:] or 'it said nothing'}; format=html needs none")
+            raise ConfigError(f"{browser} drew nothing: {stderr[-_SAID:] or 'it said nothing'}; format=html needs none")
         return drawn.read_bytes()
 
 
@@ -64,10 +64,10 @@ def _run(command: list[str], home: str, patience_s: float) -> str:
         start_new_session=True,
     ) as process:
         try:
-            said = process.communicate(timeout=patience_s)[1]
+            stderr = process.communicate(timeout=patience_s)[1]
         except subprocess.TimeoutExpired as error:
             raise ConfigError(f"{command[0]} took longer than {patience_s:g} s; format=html needs none") from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return " ".join(said.decode(errors="replace").split())
+    return " ".join(stderr.decode(errors="replace").split())

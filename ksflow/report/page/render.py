@@ -29,7 +29,7 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     return template.render(
         runs=runs,
         facts=facts.replace("<", "\\u003c"),  # which ends no script element, whatever models wrote
-        packed=json.dumps([_packed(run["trials"], found) for run, found in zip(runs, details, strict=True)]),
+        packed=json.dumps([_packed(run["trials"], own) for run, own in zip(runs, details, strict=True)]),
         part=_PART,
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         script=(_HERE / "page.js").read_text(encoding="utf-8"),
@@ -46,14 +46,14 @@ def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
 def _bounded(run: Json) -> Json:
     """The details of a run. Where there is no room for all, the winner's ancestors and then the fastest have theirs; of
     the others is said where git has them."""
-    details, left, found = run["details"], _LETTERS, {}
+    details, left, bounded = run["details"], _LETTERS, {}
     fastest = sorted(run["trials"], key=lambda row: row["us"] or math.inf)
     for name in dict.fromkeys([*(step["id"] for step in run["story"]), *(row["id"] for row in fastest)]):
         whole = details.get(name)
         left -= len(json.dumps(whole))
         shorter = {"idea": whole["idea"], "why": whole["why"], "left_out": True} if whole else None
-        found[name] = whole if left > 0 else shorter
-    return found
+        bounded[name] = whole if left > 0 else shorter
+    return bounded
 
 
 def _packed(trials: Sequence[Json], details: Json) -> list[str]:
