@@ -69,7 +69,7 @@ def as_files(text: str) -> str:
 
 def divided(edits: str) -> tuple[str, str]:
     """Edits, and the files that are named below them as `MORE_FILES` says."""
-    last = max((found.end() for found in _REPLACED.finditer(edits)), default=0)
+    last = max((match.end() for match in _REPLACED.finditer(edits)), default=0)
     first = _PART.search(edits, last)
     return (edits[: first.start()], edits[first.start() :]) if first else (edits, "")
 
@@ -108,13 +108,13 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     text, *rest = _PART.split(text)
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
-    found = named(name, text, languages)
-    if found not in languages:
-        raise ValueError(f"code: {name} is {found or 'of no known language'}; the task takes: {', '.join(languages)}")
-    kept = others if PurePath(name).suffix == PurePath(main).suffix else []
-    if name in kept:
+    kind = named(name, text, languages)
+    if kind not in languages:
+        raise ValueError(f"code: {name} is {kind or 'of no known language'}; the task takes: {', '.join(languages)}")
+    stay = others if PurePath(name).suffix == PurePath(main).suffix else []
+    if name in stay:
         raise ValueError(f"code: {name} is the name of another file of the kernel")
-    files = {name: text, **{other: kernel.files[other] for other in kept}}
+    files = {name: text, **{other: kernel.files[other] for other in stay}}
     for other, removed, body in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
         if other == name or (removed and (other not in files or body.strip())):
             raise ValueError(f"code: `===== {other} ====={removed or ''}` is of no other file of the kernel's")
@@ -124,7 +124,7 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
             files[other] = ended(body)
     if len(files) > MOST_FILES:
         raise ValueError(f"code: {len(files)} files are more than {MOST_FILES}")
-    return Kernel(found, files, report)
+    return Kernel(kind, files, report)
 
 
 def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:

@@ -56,8 +56,8 @@ def remembered(points: Sequence[Point], most: int) -> list[Point]:
     if len(points) <= most:
         return list(points)
     best = sorted(points, key=lambda point: point.score_us or math.inf)[: most // 3]
-    kept = {point.id for point in [*best, *points[-(most - len(best)) :]]}
-    return [point for point in points if point.id in kept]
+    chosen = {point.id for point in [*best, *points[-(most - len(best)) :]]}
+    return [point for point in points if point.id in chosen]
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Failures:
 
     def suspect(self, config: Mapping[str, str]) -> frozenset[Item]:
         """Of the values of `config`, those that most probably made another kernel fail; none where none did."""
-        found = [
+        blamed = [
             (max(shares.values()), sorted(values))
             for values, shares in self._blamed.items()
             if values <= config.items()
         ]
-        return frozenset(max(found, default=(0.0, []))[1])
+        return frozenset(max(blamed, default=(0.0, []))[1])
 
     def causes(self) -> list[Cause]:
         """What failures most probably failed of, by the number of values."""
@@ -128,10 +128,10 @@ class Failures:
         for values, shares in self._blamed.items():
             for name, share in shares.items():
                 likeliest[name] = max(likeliest.get(name, (0.0, [])), (share, sorted(values)))
-        found = {frozenset(values) for _, values in likeliest.values()}
-        least = [values for values in found if not any(less < values for less in found)]
-        made = [Cause(values, self._with(values)) for values in least]
-        return sorted(made, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
+        causes = {frozenset(values) for _, values in likeliest.values()}
+        least = [values for values in causes if not any(less < values for less in causes)]
+        shortest = [Cause(values, self._with(values)) for values in least]
+        return sorted(shortest, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
 
     def _with(self, values: frozenset[Item]) -> tuple[str, ...]:
         having = self._having(values)
@@ -145,13 +145,13 @@ class Failures:
         items = config.items()
         if any(values <= items for values in self._lessons):
             return {"": 1.0}
-        found: dict[str, float] = defaultdict(float)
+        chances: dict[str, float] = defaultdict(float)
         for values, shares in self._blamed.items():
             if values <= items:
                 certainty = (1 - context) ** len(self._context[values] - items)
                 for name, share in shares.items():
-                    found[name] += share * certainty
-        return found
+                    chances[name] += share * certainty
+        return chances
 
     def _shares(self, point: Point, suspects: Iterable[frozenset[Item]]) -> Iterator[tuple[frozenset[Item], float]]:
         """Of the suspects those that a failure has, with the most of the blame first."""
@@ -192,15 +192,15 @@ class _Having:
 
     def pairs(self) -> int:
         """How many pairs of values somebody has."""
-        return sum(bool(one & two) for one, two in combinations(self._with.values(), 2))
+        return sum(bool(a & b) for a, b in combinations(self._with.values(), 2))
 
     def new_pairs(self, config: Mapping[str, str]) -> int:
         """How many pairs of the values of `config` nobody has."""
-        return sum(not one & two for one, two in combinations([self._with.get(item, 0) for item in config.items()], 2))
+        return sum(not a & b for a, b in combinations([self._with.get(item, 0) for item in config.items()], 2))
 
     def least_without(self, values: Sequence[Item]) -> Iterator[frozenset[Item]]:
         """The least sets of these values that nobody has: all small ones, else a large one."""
-        found = False
+        small = False
         stack: list[tuple[int, tuple[Item, ...], int]] = [(0, (), self._all)]
         while stack:
             start, chosen, having = stack.pop()
@@ -209,9 +209,9 @@ class _Having:
                 if left and len(some) < _DEEP:
                     stack.append((place + 1, some, left))
                 elif not left and all(self(item for item in some if item != other) for other in some):
-                    found = True
+                    small = True
                     yield frozenset(some)
-        if not found:
+        if not small:
             least = frozenset(values)
             for item in values:
                 least = least if self(least - {item}) else least - {item}

@@ -131,8 +131,8 @@ def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
             if isinstance(operation, ast.Pow) and not 0 <= second <= _LARGEST_POWER:
                 raise ValueError(f"{ast.unparse(node)!r} has an exponent that is not within 0 and {_LARGEST_POWER}")
             value = _OPERATORS[type(operation)](first, second)
-        case ast.Call(func=ast.Name(id=name), args=given):
-            value = _FUNCTIONS[name](*(_value(argument, names) for argument in given))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            value = _FUNCTIONS[name](*(_value(argument, names) for argument in arguments))
     if not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise ValueError(f"{ast.unparse(node)!r} is no number within 64 bits")
     return value

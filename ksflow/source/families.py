@@ -79,9 +79,9 @@ def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]
     grouped: dict[frozenset[str], list[Member]] = {}
     for trial in population.trials:
         text = "" if trial.kernel else _unwritten(trial, population)
-        found = _read(_Source(trial.kernel.digest, trial.kernel)) if trial.kernel else _read_text(text)
-        if names := frozenset(found[0]):
-            grouped.setdefault(names, []).append(Member(trial, *found, text))
+        declared = _read(_Source(trial.kernel.digest, trial.kernel)) if trial.kernel else _read_text(text)
+        if names := frozenset(declared[0]):
+            grouped.setdefault(names, []).append(Member(trial, *declared, text))
     return {names: tuple(group) for names, group in grouped.items()}
 
 
@@ -99,11 +99,11 @@ def has_untried(population: Population, trial: Trial) -> bool:
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
     """What `draw` takes of the entrants, again until that has something left to try; else the last one left."""
     left = list(entrants)
-    found = draw(left)
-    while len(left) > 1 and not has_untried(population, found):
-        left.remove(found)
-        found = draw(left)
-    return found
+    drawn = draw(left)
+    while len(left) > 1 and not has_untried(population, drawn):
+        left.remove(drawn)
+        drawn = draw(left)
+    return drawn
 
 
 def comparable(population: Population) -> list[tuple[Member, ...]]:
@@ -170,19 +170,19 @@ class Space:
         another one where nothing else differs.
         """
         first: dict[tuple[tuple[str, ...], str], Point] = {}
-        found: dict[tuple[str, ...], frozenset[str]] = {}
+        idle: dict[tuple[str, ...], frozenset[str]] = {}
         compiled = [(self._structure(point.values), point) for point in self.points if point.artefact]
         for structure, point in compiled:
             same_code = first.setdefault((structure, point.artefact), point)
             differing = {name for name, value in point.values.items() if same_code.values[name] != value}
-            found[structure] = found.get(structure, frozenset()) | differing
-        for name in frozenset[str]().union(*found.values()):
+            idle[structure] = idle.get(structure, frozenset()) | differing
+        for name in frozenset[str]().union(*idle.values()):
             alone: dict[tuple[object, ...], str] = {}  # a structure and all values but this tunable's -> the artefact
             for structure, point in compiled:
                 rest = (point.values[tunable.name] for tunable in self.tunables if tunable.name != name)
-                if name in found[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
-                    found[structure] -= {name}
-        return found
+                if name in idle[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
+                    idle[structure] -= {name}
+        return idle
 
     def _structure(self, config: Config) -> tuple[str, ...]:
         """The values that decide which other tunables have an effect."""
@@ -195,7 +195,7 @@ class Space:
     @cached_property
     def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
         """(tunable, from, to) -> log gains of accepted kernels that differ in nothing else."""
-        found: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        gains: dict[tuple[str, str, str], tuple[float, ...]] = {}
         for tunable in self.tunables:
             groups: dict[frozenset[tuple[str, str]], list[tuple[str, float]]] = {}
             for point in self.points:
@@ -203,10 +203,10 @@ class Space:
                     rest = frozenset(item for item in point.values.items() if item[0] != tunable.name)
                     groups.setdefault(rest, []).append((point.values[tunable.name], point.score_us))
             for group in groups.values():
-                for (one, before), (two, after) in permutations(group, 2):
-                    key = (tunable.name, one, two)
-                    found[key] = (*found.get(key, ()), math.log(before / after))
-        return found
+                for (value, before), (other, after) in permutations(group, 2):
+                    key = (tunable.name, value, other)
+                    gains[key] = (*gains.get(key, ()), math.log(before / after))
+        return gains
 
     @cached_property
     def stuck(self) -> bool:
@@ -223,12 +223,12 @@ class Space:
         if self.size <= _ENUMERATED:
             left = [config for config in self._all() if self.untried(config)]
             return rng.sample(left, min(count, len(left)))
-        found: dict[tuple[str, ...], Config] = {}
+        sample: dict[tuple[str, ...], Config] = {}
         for _ in range(50 * count):
             config = {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
-            if len(found) < count and self.untried(config):
-                found.setdefault(self.key(config), config)
-        return list(found.values())
+            if len(sample) < count and self.untried(config):
+                sample.setdefault(self.key(config), config)
+        return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
         names = [tunable.name for tunable in self.tunables]
@@ -279,9 +279,9 @@ def _blamed(judged: _Same, configured: _Same) -> tuple[frozenset[str], frozenset
     config: Config = configured.held
     words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
-    said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
-    about = any(config[name] == value for name, value in said.items())  # this configuration, or a better one
-    return named, frozenset((name, config[name]) for name in said) if about else frozenset()
+    stated = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
+    about = any(config[name] == value for name, value in stated.items())  # this configuration, or a better one
+    return named, frozenset((name, config[name]) for name in stated) if about else frozenset()
 
 
 def _unwritten(trial: Trial, population: Population) -> str:

@@ -109,21 +109,21 @@ def code_of(text: str, kernel_language: str) -> str:
     The strings of inline assembly are code, and stay, without the comments in them.
     """
     if LANGUAGES[kernel_language].python:
-        return _PYTHON_TOKEN.sub(lambda found: _blank(found[0]), text)
+        return _PYTHON_TOKEN.sub(lambda match: _blank(match[0]), text)
     depth: int | None = None  # of brackets, within inline assembly
 
-    def replaced(found: re.Match[str]) -> str:
+    def replaced(match: re.Match[str]) -> str:
         nonlocal depth
-        if found["asm"]:
+        if match["asm"]:
             depth = 0
-        elif found["bracket"]:
-            depth = None if depth is None else depth + (1 if found[0] == "(" else -1)
-            depth = None if found[0] == ")" and depth == 0 else depth
-        elif found["comment"] or not depth:
-            return _blank(found[0])
+        elif match["bracket"]:
+            depth = None if depth is None else depth + (1 if match[0] == "(" else -1)
+            depth = None if match[0] == ")" and depth == 0 else depth
+        elif match["comment"] or not depth:
+            return _blank(match[0])
         else:
-            return _ASM_COMMENT.sub(lambda comment: _blank(comment[0]), found[0])
-        return found[0]
+            return _ASM_COMMENT.sub(lambda comment: _blank(comment[0]), match[0])
+        return match[0]
 
     return _C_TOKEN.sub(replaced, text)
 
@@ -155,10 +155,10 @@ def _source(kernel: Kernel) -> _Source:
         kind = LANGUAGES[named(name, text, (kernel.language,)) or kernel.language]
         code, depth = code_of(text, kind.name), 0
         calls = [rule for kinds, rule in _data()["elsewhere"].items() if kinds in kind.families]
-        found = next((call[0] for rule in calls if (call := re.search(rule, code))), "")
+        cause = next((call[0] for rule in calls if (call := re.search(rule, code))), "")
         headers = [] if kind.python else _INCLUDE.findall(text)
-        found = found or next((one for one in headers if not plain.fullmatch(one) and one not in kernel.files), "")
-        elsewhere = elsewhere or (f"{found[:_WIDTH]} brings code that is not here" if found else "")
+        cause = cause or next((file for file in headers if not plain.fullmatch(file) and file not in kernel.files), "")
+        elsewhere = elsewhere or (f"{cause[:_WIDTH]} brings code that is not here" if cause else "")
         for number, (written, bare) in enumerate(zip(text.split("\n"), code.split("\n"), strict=True), 1):
             if condition := _CONDITION.match(bare):
                 depth += 1 if condition[1] == "if" else -1
@@ -175,12 +175,12 @@ def _source(kernel: Kernel) -> _Source:
 
 @cache
 def _entries(kernel_language: str) -> tuple[_Entry, ...]:
-    found, spoken = [], LANGUAGES[kernel_language]
+    entries, spoken = [], LANGUAGES[kernel_language]
     for row in _data()["features"]:
         marks, hints, hinted = (_patterns(row, key, spoken) for key in ("marks", "hints", "named"))
         if marks or hints or hinted or row["name"] in spoken.told:
             compiled = row.get("compiled", {})
-            found.append(
+            entries.append(
                 _Entry(
                     row["name"],
                     marks,
@@ -196,7 +196,7 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
                     bool(row.get("launches")),
                 )
             )
-    return tuple(found)
+    return tuple(entries)
 
 
 def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], ...]:
@@ -206,7 +206,7 @@ def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], .
 
 
 def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...]) -> Feature:
-    state, told = _compiled(entry, source, compiled)
+    state, evidence = _compiled(entry, source, compiled)
     marked, hinted, named = (source.having(rules) for rules in (entry.marks, entry.hints, entry.named))
     launched = [line for line in source.lines if entry.launches and _LAUNCH.fullmatch(line.text)]
     declared = [
@@ -214,7 +214,7 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
         for t in source.tunables
         if t.kind in entry.tunables or t.value in entry.values
     ]
-    seen = [*told, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
+    seen = [*evidence, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
     why = ""
     if state is None and (launched or (marked and not source.forms and any(line.sure for line in marked))):
         state = Presence.PRESENT
@@ -243,21 +243,21 @@ def _declared(entry: _Entry, source: _Source) -> Presence | None:
 
 def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) -> tuple[Presence | None, list[str]]:
     """What the compiler's report says of a feature; None where it does not decide."""
-    told: dict[str, None] = {}
+    lines: dict[str, None] = {}
     known: list[bool] = []
     for row in rows:
-        said = ""
+        amounts = ""
         if entry.instructions and row.instructions:
             counted = {name: n for name, n in row.instructions.items() if n and entry.instructions.search(name)}
-            said = ", ".join(f"{n} {name}" for name, n in counted.items())
+            amounts = ", ".join(f"{n} {name}" for name, n in counted.items())
             known.append(bool(counted))
         elif entry.figure and (amount := getattr(row, entry.figure)) is not None:
-            said = f"{amount} bytes" if amount else ""
+            amounts = f"{amount} bytes" if amount else ""
             known.append(amount > 0)
-        if said:
-            told[f"compiler: {row.kernel}: {said}"] = None
+        if amounts:
+            lines[f"compiler: {row.kernel}: {amounts}"] = None
     if any(known):
-        return Presence.PRESENT, list(told)[:_SHOWN]
+        return Presence.PRESENT, list(lines)[:_SHOWN]
     if not known or len(known) < len(rows) or (entry.unless and source.having((entry.unless,))):
         return None, []
     return Presence.ABSENT, ["compiler: counts none" if entry.instructions else "compiler: 0 bytes"]
@@ -266,8 +266,8 @@ def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) 
 def _cited(lines: list[_Line]) -> list[str]:
     """`kernel.cu:12: the line`, the first of them that no `#if` decides about."""
     ordered = sorted(lines, key=lambda line: not line.sure)
-    more = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
-    return [*(f"{line.at}: {_short(line.text)}" for line in ordered[:_SHOWN]), *more]
+    rest = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
+    return [*(f"{line.at}: {_short(line.text)}" for line in ordered[:_SHOWN]), *rest]
 
 
 def _short(text: str) -> str:

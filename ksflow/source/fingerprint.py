@@ -42,19 +42,19 @@ def source_fingerprint(kernel: Kernel) -> str:
 
 def _c_like(text: str) -> str:
     """Strings stay; layout is a blank, or a line end where it holds one: the preprocessor reads lines."""
-    return _C_LIKE.sub(lambda found: found["text"] or ("\n" if "\n" in found["layout"] else " "), text).strip()
+    return _C_LIKE.sub(lambda match: match["text"] or ("\n" if "\n" in match["layout"] else " "), text).strip()
 
 
 def _python(text: str) -> str:
     """Strings and indentation stay; empty lines and comments go, other blanks are one."""
     lines: list[list[str]] = [[]]
     end = 0
-    for found in _PYTHON.finditer(text):
-        lines[-1].append(text[end : found.start()])
-        end = found.end()
-        if found["rest"] is None:
-            lines[-1].append(found["text"] or " ")
+    for match in _PYTHON.finditer(text):
+        lines[-1].append(text[end : match.start()])
+        end = match.end()
+        if match["rest"] is None:
+            lines[-1].append(match["text"] or " ")
         else:
-            lines.append([found["indent"]])
+            lines.append([match["indent"]])
     lines[-1].append(text[end:])
     return "\n".join(filter(str.strip, map("".join, lines)))

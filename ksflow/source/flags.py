@@ -38,25 +38,25 @@ constexpr int FLAG_ERRNO = 1;   // tune: 1 0 | compiler: whether mathematics may
 
 def flag_lines(text: str) -> tuple[str, ...]:
     """What the lines with flags say, in order."""
-    found = (_LINE.fullmatch(line) for line in text.split("\n") if "flags:" in line and len(line) <= _LONGEST)
-    return tuple(match["rest"].strip() for match in found if match)
+    matches = (_LINE.fullmatch(line) for line in text.split("\n") if "flags:" in line and len(line) <= _LONGEST)
+    return tuple(match["rest"].strip() for match in matches if match)
 
 
 def compiler_flags(text: str) -> tuple[str, ...]:
     """What a source asks its compiler for. ValueError names the line that cannot be had, and why."""
     known = constants(text) if (lines := flag_lines(text)) else {}
-    found: list[str] = []
+    flags: list[str] = []
     for line in lines:
         words, _, when = line.partition(" if ")
         try:
             if not when or calculate(when, known):
                 parts = [word.partition("=") for word in words.split()]
-                found += [f"{name}{sign}{known.get(value, value)}" for name, sign, value in parts]
+                flags += [f"{name}{sign}{known.get(value, value)}" for name, sign, value in parts]
         except ValueError as error:
             raise ValueError(f"flags: {line}: {error}") from error
-    if wrong := [flag for flag in found if flag not in ALLOWED]:
+    if wrong := [flag for flag in flags if flag not in ALLOWED]:
         raise ValueError(f"flags: {wrong[0]} is not among those a kernel may ask for: {' '.join(ALLOWED)}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(flags))
 
 
 def with_flags(text: str) -> str:

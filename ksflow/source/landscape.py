@@ -61,15 +61,15 @@ class Landscape:
         if self.recorded:
             wanted = values(kernel.main)
 
-            def distance(one: Recorded) -> tuple[int, int]:
-                shared = wanted.keys() & one.values.keys()
-                return len(wanted.keys() ^ one.values.keys()), sum(wanted[name] != one.values[name] for name in shared)
+            def distance(row: Recorded) -> tuple[int, int]:
+                shared = wanted.keys() & row.values.keys()
+                return len(wanted.keys() ^ row.values.keys()), sum(wanted[name] != row.values[name] for name in shared)
 
-            found = min(self.recorded, key=distance)
-            if found.verdict is not Verdict.ACCEPT:
-                return Answer(found.verdict, (), "recorded")
-            usual = geomean(found.us.values())
-            return Answer(found.verdict, tuple(found.us.get(case, usual) for case in cases))
+            nearest = min(self.recorded, key=distance)
+            if nearest.verdict is not Verdict.ACCEPT:
+                return Answer(nearest.verdict, (), "recorded")
+            usual = geomean(nearest.us.values())
+            return Answer(nearest.verdict, tuple(nearest.us.get(case, usual) for case in cases))
         return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
 
     def _synthetic(
@@ -78,19 +78,19 @@ class Landscape:
         """A pair of values that a seed begins with is right, or nothing could begin from it."""
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
-        for one, other in combinations(sorted(chosen), 2):
-            pair = chosen[one], chosen[other]
+        for first, second in combinations(sorted(chosen), 2):
+            pair = chosen[first], chosen[second]
             left = {tunable.options.index(tunable.value) - len(tunable.options) for tunable in pair}
-            draw, verdict = self._draw("corner", one, other), Verdict.ACCEPT
+            draw, verdict = self._draw("corner", first, second), Verdict.ACCEPT
             if left == {-1} and draw < 0.3:  # two large choices together are sometimes too much
                 verdict = Verdict.COMPILE
             elif left == {-1, -2} and draw > 0.8:
                 verdict = Verdict.INCORRECT
-            begun = any(all(seed.get(name) == chosen[name].value for name in (one, other)) for seed in seeds)
+            begun = any(all(seed.get(name) == chosen[name].value for name in (first, second)) for seed in seeds)
             if verdict is not Verdict.ACCEPT and not begun:
-                said = " with ".join(f"{tunable.name}={tunable.value}" for tunable in pair)
-                return Answer(verdict, (), f"made up: {said}")
-            cost += _COUPLING * (self._draw(one, other) - 0.5) * self._distance(pair[0]) * self._distance(pair[1])
+                values = " with ".join(f"{tunable.name}={tunable.value}" for tunable in pair)
+                return Answer(verdict, (), f"made up: {values}")
+            cost += _COUPLING * (self._draw(first, second) - 0.5) * self._distance(pair[0]) * self._distance(pair[1])
         best = _SLOWEST_US / (1 + len(declared))
         us = (best * math.exp(_STEEPNESS * cost / max(len(chosen), 1)) * (0.5 + self._draw(case)) for case in cases)
         return Answer(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
@@ -110,7 +110,7 @@ class Landscape:
 def _read(path: Path) -> tuple[Recorded, ...]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        found = tuple(
+        recorded = tuple(
             Recorded(
                 {name: str(value) for name, value in row["values"].items()},
                 Verdict(row.get("verdict", "accept")),
@@ -120,6 +120,6 @@ def _read(path: Path) -> tuple[Recorded, ...]:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"evaluator.landscape={path} cannot be read: {error}") from error
-    if not found or any((one.verdict is Verdict.ACCEPT) != bool(one.us) for one in found):
+    if not recorded or any((answer.verdict is Verdict.ACCEPT) != bool(answer.us) for answer in recorded):
         raise ConfigError(f"evaluator.landscape={path}: times belong to every accepted row, and only there")
-    return found
+    return recorded

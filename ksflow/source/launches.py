@@ -176,28 +176,28 @@ class CasePlan:
 
 def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
     """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
-    found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
+    parsed: dict[str, list[Any]] = {kind: [] for kind in _READERS}
     declared = constants(text)
     for kind, rest in lines(text):
-        with _told_of(f"{kind}: {rest}"):
-            found[kind].append(_READERS[kind](rest))
-            if kind == "launch" and found[kind][-1].pdl and language != "cuda":
+        with _naming(f"{kind}: {rest}"):
+            parsed[kind].append(_READERS[kind](rest))
+            if kind == "launch" and parsed[kind][-1].pdl and language != "cuda":
                 raise ValueError(f"`pdl` is for CUDA C++ alone, not for {language}: leave it out")
             if kind == "tensormap" and language != "cuda":
                 raise ValueError(f"tensor maps are for CUDA C++ alone, not for {language}: leave the line out")
-    if not found["launch"]:
+    if not parsed["launch"]:
         return None
-    for when, values in found["dispatch"]:
+    for when, values in parsed["dispatch"]:
         if unknown := values.keys() - declared.keys():
             raise ValueError(
                 f"dispatch: if {when}: {min(unknown)} is no number that the source declares at top level; "
                 f"those are: {', '.join(declared) or 'none'}"
             )
-    return LaunchPlan(declared, *(tuple(found[kind]) for kind in _READERS))
+    return LaunchPlan(declared, *(tuple(parsed[kind]) for kind in _READERS))
 
 
 @contextmanager
-def _told_of(line: str) -> Iterator[None]:
+def _naming(line: str) -> Iterator[None]:
     """A ValueError from within says which line it is of."""
     try:
         yield
@@ -219,7 +219,7 @@ def plan_cases(
     cannot be computed or a `require` does not hold.
     """
     variants: list[dict[str, str]] = []
-    made: dict[str, CasePlan] = {}
+    plans: dict[str, CasePlan] = {}
     for name, params in cases.items():
         sizes = numbers(params)
         if hidden := sizes.keys() & plan.constants.keys():
@@ -227,7 +227,7 @@ def plan_cases(
         known = {**plan.constants, **sizes}
         values: dict[str, str] = {}  # of the first dispatch that matches, beside what is declared anyway
         for when, assigned in plan.dispatches:
-            with _told_of(f"dispatch: if {when}"):
+            with _naming(f"dispatch: if {when}"):
                 if calculate(when, known):
                     values = {key: value for key, value in assigned.items() if number(value) != known[key]}
                     break
@@ -235,64 +235,64 @@ def plan_cases(
             variants.append(values)
         known |= {key: number(value) for key, value in values.items()}
         for require in plan.requires:
-            with _told_of("require"):
+            with _naming("require"):
                 held = calculate(require, known)
             if not held:
                 used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in plan.constants]
                 shown = [f"{word}={values.get(word, plan.constants[word])}" for word in used]
                 raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {name}'])})")
-        made[name] = _plan(plan, variants.index(values), known, args)
-        if (first := made[name].launches[0]).pdl:
+        plans[name] = _plan(plan, variants.index(values), known, args)
+        if (first := plans[name].launches[0]).pdl:
             raise ValueError(
                 f"launch: {first.kernel}: the first launch of case {name} cannot have `pdl`, it would begin before the "
                 "call does; have such cases use a line without it (`if CONDITION`)"
             )
-    return variants, made
+    return variants, plans
 
 
 def _plan(plan: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:
     places = {name: ("arg", index) for index, name in enumerate(args)}
     rooms = []
     for index, (name, dtype, elements) in enumerate(plan.workspaces):
-        with _told_of(f"workspace: {name}"):
+        with _naming(f"workspace: {name}"):
             rooms.append(CaseWorkspace(name, dtype, size(elements, known, 1, LARGEST)))
         if places.setdefault(name, ("workspace", index)) != ("workspace", index):
             raise ValueError(f"workspace: {name} is the name of something else already")
     left = []
     for launch in plan.launches:
-        with _told_of(f"launch: {launch.line}"):
+        with _naming(f"launch: {launch.line}"):
             if not launch.when or calculate(launch.when, known):
                 left.append(launch)
     if not left:
         raise ValueError(f"no launch is left for {', '.join(f'{name}={value}' for name, value in known.items())}")
     named = {name for launch in left for name in launch.args}
     maps: list[CaseTensorMap] = []
-    for one in plan.tensor_maps:
-        with _told_of(f"tensormap: {one.name}"):
-            if one.name in places or one.name in known:
-                raise ValueError(f"{one.name} is the name of something else already")
-            if one.name in named:
-                maps.append(_tensor_map(one, known, places, rooms))
-                places[one.name] = ("tensor_map", len(maps) - 1)
+    for tmap in plan.tensor_maps:
+        with _naming(f"tensormap: {tmap.name}"):
+            if tmap.name in places or tmap.name in known:
+                raise ValueError(f"{tmap.name} is the name of something else already")
+            if tmap.name in named:
+                maps.append(_tensor_map(tmap, known, places, rooms))
+                places[tmap.name] = ("tensor_map", len(maps) - 1)
     steps = []
     for launch in left:
-        with _told_of(f"launch: {launch.line}"):
+        with _naming(f"launch: {launch.line}"):
             steps.append(_step(launch, known, places))
     return CasePlan(variant, tuple(rooms), tuple(steps), tuple(maps))
 
 
 def _tensor_map(
-    one: TensorMap, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]], rooms: Sequence[CaseWorkspace]
+    tmap: TensorMap, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]], rooms: Sequence[CaseWorkspace]
 ) -> CaseTensorMap:
-    place = places.get(one.tensor, ("", 0))
+    place = places.get(tmap.tensor, ("", 0))
     if place[0] not in ("arg", "workspace"):
-        raise ValueError(f"{one.tensor} is neither a tensor nor a workspace")
-    item = ITEM_BYTES[one.dtype]
-    extents = tuple(size(extent, known, 1, _LARGEST_EXTENT) for extent in one.extents)
-    box = tuple(size(side, known, 1, _LARGEST_BOX) for side in one.box)
+        raise ValueError(f"{tmap.tensor} is neither a tensor nor a workspace")
+    item = ITEM_BYTES[tmap.dtype]
+    extents = tuple(size(extent, known, 1, _LARGEST_EXTENT) for extent in tmap.extents)
+    box = tuple(size(side, known, 1, _LARGEST_BOX) for side in tmap.box)
     packed = accumulate(extents[:-1], lambda before, extent: before * extent)
-    steps = [size(step, known, 1, _LARGEST_STRIDE) for step in one.strides] if one.strides else [*packed]
-    swizzle, promotion = calculate(one.swizzle, known), calculate(one.l2, known)
+    steps = [size(step, known, 1, _LARGEST_STRIDE) for step in tmap.strides] if tmap.strides else [*packed]
+    swizzle, promotion = calculate(tmap.swizzle, known), calculate(tmap.l2, known)
     if swizzle not in _SWIZZLES or promotion not in _PROMOTIONS:
         raise ValueError(f"swizzle is 0, 32, 64 or 128 bytes and l2 0, 64, 128 or 256, not {swizzle} and {promotion}")
     strides = tuple(step * item for step in steps)
@@ -308,8 +308,8 @@ def _tensor_map(
     if place[0] == "workspace":
         last = sum((extent - 1) * step for extent, step in zip(extents, (item, *strides), strict=True))
         if last + item > rooms[place[1]].bytes:
-            raise ValueError(f"reaches {last + item} bytes into {one.tensor}, which has {rooms[place[1]].bytes}")
-    return CaseTensorMap(place, one.dtype, extents, strides, box, int(swizzle), int(promotion))
+            raise ValueError(f"reaches {last + item} bytes into {tmap.tensor}, which has {rooms[place[1]].bytes}")
+    return CaseTensorMap(place, tmap.dtype, extents, strides, box, int(swizzle), int(promotion))
 
 
 def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]]) -> CaseLaunch:
@@ -372,12 +372,12 @@ def _read(rest: str) -> Launch:
     parts = _parts(inner)
     pairs = [match for match in map(_PAIR.fullmatch, parts) if match]
     plain = [part for part in parts if not _PAIR.fullmatch(part)]
-    found = {match[1]: expression(match[2]) for match in pairs}
+    constants = {match[1]: expression(match[2]) for match in pairs}
     common = (rest, name[0], grid, tuple(map(expression, plain)))
     condition = expression(when) if when else ""
     if sizes.startswith("["):
-        if found:
-            raise ValueError(f"{next(iter(found))}=... is for Triton's constexpr parameters")
+        if constants:
+            raise ValueError(f"{next(iter(constants))}=... is for Triton's constexpr parameters")
         block, sizes = _bracketed(sizes, "block")
         word, _, shared = sizes.partition(" ")
         if pdl := word == "pdl":
@@ -388,7 +388,7 @@ def _read(rest: str) -> Launch:
     warps, between, stages = _cut(sizes.removeprefix("warps"), "stages")
     if not sizes.startswith("warps") or not between:
         raise ValueError("after the grid comes a block, [threads], or for Triton `warps EXPR stages EXPR`")
-    return Launch(*common, warps=expression(warps), stages=expression(stages), constants=found, when=condition)
+    return Launch(*common, warps=expression(warps), stages=expression(stages), constants=constants, when=condition)
 
 
 def _workspace(rest: str) -> tuple[str, str, str]:

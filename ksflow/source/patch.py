@@ -59,7 +59,7 @@ class Edit:
         return [text for sign, text in self.lines if sign != "+"]
 
     @property
-    def made(self) -> list[str]:
+    def new(self) -> list[str]:
         """The lines that take their place."""
         return [text for sign, text in self.lines if sign != "-"]
 
@@ -84,10 +84,10 @@ def apply(text: str, answer: str) -> str:
         except ValueError as error:
             wrong.append(f"{edit.name}: {error}")
     if wrong:
-        more = f"\nand {len(wrong) - _TOLD} more edits like these" if len(wrong) > _TOLD else ""
+        rest = f"\nand {len(wrong) - _TOLD} more edits like these" if len(wrong) > _TOLD else ""
         fine = f"\nThe other {len(edits) - len(wrong)} edits apply." if len(edits) > len(wrong) else ""
-        raise ValueError("\n".join(wrong[:_TOLD]) + more + fine)
-    ordered = sorted(dict.fromkeys(placed), key=lambda one: (one.start, one.end))
+        raise ValueError("\n".join(wrong[:_TOLD]) + rest + fine)
+    ordered = sorted(dict.fromkeys(placed), key=lambda place: (place.start, place.end))
     for before, after in pairwise(ordered):
         if after.start < before.end or (after.start, after.end) == (before.start, before.end):
             raise ValueError(
@@ -125,29 +125,29 @@ class _File:
         if alike not in self._whole:
             self._whole[alike] = "\n".join(["", *map(alike, self.lines), ""])
         whole, wanted = self._whole[alike], "\n".join(["", *map(alike, quoted), ""])
-        found: list[int] = []
+        places: list[int] = []
         at = whole.find(wanted)
-        while at >= 0 and len(found) <= _COUNTED:
-            found.append(whole.count("\n", 0, at))
+        while at >= 0 and len(places) <= _COUNTED:
+            places.append(whole.count("\n", 0, at))
             at = whole.find(wanted, at + 1)
-        return found
+        return places
 
     def changed(self, edits: list[_Placed]) -> str:
         """The text with each edit made at its place."""
         old = [*zip(self.lines, self.ends, strict=True)]
-        made: list[tuple[str, str]] = []
+        pairs: list[tuple[str, str]] = []
         at = 0
         for edit in edits:
-            made += old[at : edit.start]
+            pairs += old[at : edit.start]
             gone = edit.end - edit.start
-            made += [(line, self._end(edit.start + min(number, gone))) for number, line in enumerate(edit.lines, 1)]
+            pairs += [(line, self._end(edit.start + min(number, gone))) for number, line in enumerate(edit.lines, 1)]
             at = edit.end
-        made += old[at:]
-        if not made:
+        pairs += old[at:]
+        if not pairs:
             return ""
         usual = self._end(0)
-        inner = [line + (end if end.endswith("\n") else usual) for line, end in made[:-1]]
-        return "".join([*inner, made[-1][0], self.ends[-1]])
+        inner = [line + (end if end.endswith("\n") else usual) for line, end in pairs[:-1]]
+        return "".join([*inner, pairs[-1][0], self.ends[-1]])
 
     def _end(self, at: int) -> str:
         """How a new line before line `at` ends: as the line above it, which may just have gone."""
@@ -168,16 +168,16 @@ def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
     quoted = edit.quoted
     if not any(line.strip() for line in quoted):
         raise ValueError("it quotes no line of the file; quote one beside the place, and keep it")
-    if quoted == edit.made:
+    if quoted == edit.new:
         raise ValueError("it changes nothing")
     for form in _bare(edit):
         for alike in (str, str.rstrip, _one_blank):
-            found = file.find(form.quoted, alike)
-            if len(found) == 1:
-                return list(_changes(form, file.lines, found[0]))
-            if found:
-                times = f"{len(found)} times" if len(found) <= _COUNTED else f"more than {_COUNTED} times"
-                lines = ", ".join(str(place + 1) for place in found[:_COUNTED])
+            places = file.find(form.quoted, alike)
+            if len(places) == 1:
+                return list(_changes(form, file.lines, places[0]))
+            if places:
+                times = f"{len(places)} times" if len(places) <= _COUNTED else f"more than {_COUNTED} times"
+                lines = ", ".join(str(place + 1) for place in places[:_COUNTED])
                 raise ValueError(f"the file holds these lines {times} (at lines {lines}); quote more lines around them")
     raise ValueError(f"the file does not hold these lines. {_nearest(quoted, file.lines) if tell else ''}".rstrip())
 
@@ -208,7 +208,7 @@ def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
 
 def _indentation(quoted: list[str], held: list[str]) -> Callable[[str], str]:
     """Indents a line as the file does, by how it indents what was quoted. ValueError where that does not tell."""
-    pairs = [(_indent(one), _indent(other)) for one, other in zip(quoted, held, strict=True) if one.strip()]
+    pairs = [(_indent(left), _indent(right)) for left, right in zip(quoted, held, strict=True) if left.strip()]
     known, shifts = dict(pairs), {len(ours) - len(theirs) for theirs, ours in pairs}
     if all(theirs == ours for theirs, ours in pairs):
         return str
@@ -268,14 +268,14 @@ def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
     """The edit that puts one text in the place of another, and leaves what both begin and end with."""
     first = _shared(old, new)
     last = _shared(old[first:][::-1], new[first:][::-1])
-    kept, end = len(old) - last, len(new) - last
-    lines = [*((" ", line) for line in old[:first]), *(("-", line) for line in old[first:kept])]
-    return Edit(name, (*lines, *(("+", line) for line in new[first:end]), *((" ", line) for line in old[kept:])))
+    start, end = len(old) - last, len(new) - last
+    lines = [*((" ", line) for line in old[:first]), *(("-", line) for line in old[first:start])]
+    return Edit(name, (*lines, *(("+", line) for line in new[first:end]), *((" ", line) for line in old[start:])))
 
 
-def _shared(one: list[str], other: list[str]) -> int:
+def _shared(first: list[str], second: list[str]) -> int:
     """How many lines at the start are the same."""
-    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))])
 
 
 def _check_count(count: int) -> None:

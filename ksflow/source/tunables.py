@@ -66,15 +66,15 @@ class Tunable:
 
 def tunables(text: str) -> tuple[Tunable, ...]:
     """What `text` declares, in order. A value outside its own list counts as one of its options."""
-    found: dict[str, Tunable] = {}
+    declared: dict[str, Tunable] = {}
     for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
         name, value = match["name"] or match["macro"], match["value"]
         options = tuple(dict.fromkeys(re.split(r"[\s,]+", match["options"].strip(" \t,"))))
         if value not in options:
             options = (value, *options)
-        if name not in found:
-            found[name] = Tunable(name, value, options, match["kind"] or "", match["doc"] or "")
-    return tuple(found.values())
+        if name not in declared:
+            declared[name] = Tunable(name, value, options, match["kind"] or "", match["doc"] or "")
+    return tuple(declared.values())
 
 
 def unreadable(text: str) -> tuple[int, str] | None:
@@ -95,12 +95,12 @@ def dispatches(text: str) -> dict[str, dict[str, str]]:
 
     Lines that cannot be read are left out; the judge refuses them.
     """
-    found: dict[str, dict[str, str]] = {}
+    conditions: dict[str, dict[str, str]] = {}
     for kind, rest in launch_lines(text):
         with contextlib.suppress(ValueError):
             if kind == "dispatch":
-                found.setdefault(*read_dispatch(rest))
-    return found
+                conditions.setdefault(*read_dispatch(rest))
+    return conditions
 
 
 def read_dispatch(rest: str) -> tuple[str, dict[str, str]]:
@@ -129,10 +129,10 @@ def has_launches(text: str) -> bool:
 
 def constants(text: str) -> dict[str, Number]:
     """The numbers that a source declares at top level, one per line; of several with a name the first."""
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for match in filter(None, (_match(_CONSTANT, line) for line in text.split("\n"))):
-        found.setdefault(match["name"] or match["macro"], number(match["value"]))
-    return found
+        numbers.setdefault(match["name"] or match["macro"], number(match["value"]))
+    return numbers
 
 
 def redeclared(line: str, values: Mapping[str, str]) -> str:
