@@ -27,13 +27,13 @@ class Cache:
             return None
         if key.isolation:
             return self._read(self._file(kernel, key), kernel)
-        found = (self._read(file, kernel) for file in self.folder.glob(f"{_name(kernel, key)}-*.json"))
-        return max(filter(None, found), key=lambda kept: kept.date, default=None)
+        verdicts = (self._read(file, kernel) for file in self.folder.glob(f"{_name(kernel, key)}-*.json"))
+        return max(filter(None, verdicts), key=lambda kept: kept.date, default=None)
 
     def outdated(self, kernel: Kernel, name: str, key: Key) -> Kept | None:
         """The newest that was said of this kernel and a problem of this name under another key."""
-        found = (self._read(file, kernel) for file in self.folder.glob(f"{kernel.digest}-*.json"))
-        others = [kept for kept in found if kept and kept.name == name and key.changed(kept.evaluation)]
+        verdicts = (self._read(file, kernel) for file in self.folder.glob(f"{kernel.digest}-*.json"))
+        others = [kept for kept in verdicts if kept and kept.name == name and key.changed(kept.evaluation)]
         return max(others, key=lambda kept: kept.date, default=None)
 
     def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:

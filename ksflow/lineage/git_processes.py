@@ -129,11 +129,11 @@ class Git(git.Git):
         process = getattr(self, helper).proc
         setattr(self, helper, None)
         process.kill()  # what its end of a pipe is closed for; it may have been stopped
-        said = process.stderr.read()
+        errors = process.stderr.read()
         for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(BrokenPipeError):
                 stream.close()
-        return git.GitCommandError(["git", "cat-file"], process.wait(), said)
+        return git.GitCommandError(["git", "cat-file"], process.wait(), errors)
 
     def _parse_object_header(self, header_line: Any) -> Any:
         if not header_line:
@@ -187,10 +187,10 @@ class RefUpdates:
             self.close()
             raise
         if not answers or answers[-1] != b"commit: ok\n":
-            said = self.close()
+            errors = self.close()
             if watch.expired:
                 raise _overdue("update-ref", watch)
-            return said
+            return errors
         self._left -= 1
         if not self._left:
             self.close()

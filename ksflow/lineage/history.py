@@ -162,10 +162,10 @@ class RunReader:
 
     def commits(self, *kinds: Kind) -> list[Commit]:
         """The commits of some kinds, in order. Raises LineageError."""
-        found: list[Commit] = []
+        commits: list[Commit] = []
         for kind in kinds:
-            found += self._trial_commits() if kind is Kind.TRIALS else self._chain(kind)
-        return sorted(found, key=lambda commit: commit.order)
+            commits += self._trial_commits() if kind is Kind.TRIALS else self._chain(kind)
+        return sorted(commits, key=lambda commit: commit.order)
 
     def read(self) -> "RunReader":
         """Walk all rounds, notes and trials. Raises LineageError."""
@@ -177,14 +177,14 @@ class RunReader:
 
     def trials(self, key: Key | None) -> tuple[Trial, ...]:
         """Every judged or failed trial by its id, with its newest verdict under the key; without one, as stale."""
-        found = sorted(self._verdicts.items())
-        return tuple(newest_holding(verdicts[-1], reversed(verdicts[:-1]), key) for _, verdicts in found)
+        rows = sorted(self._verdicts.items())
+        return tuple(newest_holding(verdicts[-1], reversed(verdicts[:-1]), key) for _, verdicts in rows)
 
     def population(self) -> Population:
         """Under the newest verdict's key: what was judged under another one alone is known by its id and no more."""
-        found = self.trials(self.key)
+        trials = self.trials(self.key)
         return Population(
-            tuple(trial for trial in found if not trial.stale), tuple(trial for trial in found if trial.stale)
+            tuple(trial for trial in trials if not trial.stale), tuple(trial for trial in trials if trial.stale)
         )
 
     def _chain(self, kind: Kind) -> Iterator[Commit]:
@@ -194,15 +194,15 @@ class RunReader:
     def _trial_commits(self) -> Iterator[Commit]:
         """Of every branch the commits that are about its own trial: below them are those of its parents."""
         for trial, name in self.heads.items():
-            found = []
+            commits = []
             while (commit := read_commit(self.store, name, Kind.TRIALS)).trailer("Trial") == trial:
                 if not commit.trailer(ANNOTATION):
-                    found.append(commit)
+                    commits.append(commit)
                 parents = self.store.header(name)[0]
                 if not parents:
                     break
                 name = parents[0]
-            yield from reversed(found)
+            yield from reversed(commits)
 
     def _take_round(self, commit: Commit) -> None:
         step = commit.round
@@ -279,9 +279,9 @@ class RecordedRun:
         self.anew = False
         """Whether the session's kernels are judged anew."""
         with self._lineage() as lineage:
-            found = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
-            self.commits = sorted((c for c in found if c.order > (0, 0)), key=lambda commit: commit.order)
-            self._outside = [commit for commit in reversed(found) if commit.order == (0, 0)]
+            commits = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
+            self.commits = sorted((c for c in commits if c.order > (0, 0)), key=lambda commit: commit.order)
+            self._outside = [commit for commit in reversed(commits) if commit.order == (0, 0)]
             """Of commands that were no session: what they asked models is on record, too."""
         if not self.commits:
             raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
@@ -300,8 +300,8 @@ class RecordedRun:
             raise ConfigError(
                 f"session {session} of {self._name} has lost commits: evaluator=local judges what is left"
             )
-        given = re.match(r"arguments:((?:\n- .*)*)", settings)
-        arguments = " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
+        match = re.match(r"arguments:((?:\n- .*)*)", settings)
+        arguments = " ".join(line.removeprefix("- ") for line in match[1].split("\n")[1:]) if match else ""
         rounds = sum(bool((step := commit.round) and step.began) for commit in commits)
         steps = None if anew else [turn for commit in commits if (turn := _turn(commit))]
         return Turns(self._ids(session), rounds, steps, arguments), settings, initial_notes
@@ -318,18 +318,18 @@ class RecordedRun:
         """
         with self._lineage() as lineage:
             digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
-        found = []
+        verdicts = []
         for commit, data in self._files("evaluation.json", self._commits(self.session)):
             trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
             asked = not _JUDGED_AGAIN.match(commit.text) and evaluation.evidence.repeat is None
             if trial in digests and asked:
-                found.append((digests[trial], evaluation))
-        return tuple(found)
+                verdicts.append((digests[trial], evaluation))
+        return tuple(verdicts)
 
     def first_verdict(self) -> Evaluation | None:
         """The first of any session: a session may have judged nothing."""
-        with contextlib.closing(self._files("evaluation.json", self.commits)) as found:
-            return next((schema.load("evaluation", data, Evaluation) for _, data in found), None)
+        with contextlib.closing(self._files("evaluation.json", self.commits)) as files:
+            return next((schema.load("evaluation", data, Evaluation) for _, data in files), None)
 
     def _commits(self, session: int) -> list[Commit]:
         return [commit for commit in self.commits if session in (0, commit.order[0])]
@@ -344,15 +344,15 @@ class RecordedRun:
 
     def _settings(self, session: int) -> tuple[str, bytes]:
         """The settings and, as JSON, the notes that a session was made with; b"" where it had none."""
-        found = [c for c in self._commits(session) if c.text.startswith(f"session {session}\n")]
-        if not found:
+        commits = [c for c in self._commits(session) if c.text.startswith(f"session {session}\n")]
+        if not commits:
             raise ConfigError(
                 f"all {self.commits[-1].order[0]} sessions of {self._name} are replayed in this run; "
                 "name a new one with run=, or another recorded one with recorded.run="
             )
         self.session = session
         with self._lineage() as lineage:
-            entries = lineage.store.entries(found[0].name)
+            entries = lineage.store.entries(commits[0].name)
             notes = lineage.store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
             return lineage.store.read(entries["session.yaml"]).decode(), notes
 
@@ -414,15 +414,15 @@ def locate(store: Store, word: str, problem: str, run: str) -> Place:
         branch = f"{problem}/{run}/{word:0>5}"
     if branch.count("/") == 2 and (tip := store.ref(f"refs/heads/{branch}")):
         return _place(branch, tip)
-    found = store.commits(word.lower())
-    if not found:
+    commits = store.commits(word.lower())
+    if not commits:
         raise ConfigError(
             f"no commit, branch or trial {word!r} in {store.path} (problem={problem} run={run}); "
             "`python -m ksflow lineage` lists the trials"
         )
-    if len(found) > 1:
-        raise ConfigError(f"{word!r} may be {', '.join(name[:12] for name in found[:4])}; give more of it")
-    commit = found[0]
+    if len(commits) > 1:
+        raise ConfigError(f"{word!r} may be {', '.join(name[:12] for name in commits[:4])}; give more of it")
+    commit = commits[0]
     here = f"{problem}/{run}/"
     trial = store.trailer(commit, "Trial")
     branches = [name for name in store.containing(commit) if name.count("/") == 2]

@@ -56,13 +56,13 @@ class RoundStep(NamedTuple):
 def round_step(text: str) -> RoundStep | None:
     """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
     first = text.partition("\n")[0]
-    found: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
+    trailers: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
     if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
-        return RoundStep(found.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
-    name, base = found.get("Round", ""), found.get("Base", "")
-    if base and "Trial" not in found:
-        said = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it
-        return RoundStep(name, base, found.get("Reference", ""), said)
+        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
+    name, base = trailers.get("Round", ""), trailers.get("Base", "")
+    if base and "Trial" not in trailers:
+        body = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it
+        return RoundStep(name, base, trailers.get("Reference", ""), body)
     return RoundStep(name) if name else None
 
 
@@ -330,8 +330,8 @@ class Refs:
         rows = list[str]()
         try:
             with (self._store.path / "packed-refs").open(errors="surrogateescape", encoding="utf-8") as file:
-                found = os.fstat(file.fileno())
-                mark = found.st_ino, found.st_mtime_ns, found.st_size
+                status = os.fstat(file.fileno())
+                mark = status.st_ino, status.st_mtime_ns, status.st_size
                 if mark == self._packed_mark:
                     return self._packed
                 rows = [row.rstrip("\n") for row in file if row[41:].startswith(self._prefixes)]

@@ -145,11 +145,11 @@ class Lineage:
     @_locked
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
-        found = [trial.id for trial in self.all_trials() if trial.evaluation]
-        if not found:
+        judged = [trial.id for trial in self.all_trials() if trial.evaluation]
+        if not judged:
             return
-        dates = self.judged_at(found)
-        name = max(found, key=lambda name: (dates[name], name))
+        dates = self.judged_at(judged)
+        name = max(judged, key=lambda name: (dates[name], name))
         newest = self.at(name, self._index.at[name]).evaluation
         if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
@@ -164,8 +164,8 @@ class Lineage:
     @property
     def known(self) -> Population:
         """The population as last read, with what this process wrote since. Does not wait for whoever is writing."""
-        if found := self._index.known:
-            return found
+        if population := self._index.known:
+            return population
         with self._changed:
             return self._index.population()
 
@@ -216,11 +216,11 @@ class Lineage:
         for name in names[: names.index(trial.id)] if trial.id in names else names:
             while (other := self._index.trials.get(name)) and not finished(other) and self.claims.held_here(name):
                 self._changed.wait()
-            said = other.evaluation if other and other.form == trial.form and not other.stale else None
-            if said and said.lasting:
-                origin = said.evidence.repeat or Repeat(of=name)
+            verdict = other.evaluation if other and other.form == trial.form and not other.stale else None
+            if verdict and verdict.lasting:
+                origin = verdict.evidence.repeat or Repeat(of=name)
                 about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
-                return replace(said.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
+                return replace(verdict.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
         return None
 
     def commit_of(self, trial: str) -> str:
@@ -259,14 +259,14 @@ class Lineage:
     @_locked
     def approvals(self) -> dict[str, Approval]:
         """Trial id -> what a person said of it."""
-        prefix, found = f"approved/{self.problem}/{self.run}/", {}
+        prefix, approvals = f"approved/{self.problem}/{self.run}/", {}
         for tag in self.store.tags(prefix):
             name = tag.name.removeprefix(prefix)
             note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
             head = self.store.ref(f"{self._heads}{name}")
             current = head is not None and tag.commit in (head, self._index.branches.judged(head))
-            found[name] = Approval(tag.by, note, tag.commit, tag.date, current)
-        return found
+            approvals[name] = Approval(tag.by, note, tag.commit, tag.date, current)
+        return approvals
 
     @_locked
     def explanation(self, trial: str) -> Explanation | None:
@@ -329,10 +329,10 @@ class Lineage:
     def made_with(self) -> dict[str, Any]:
         """The same, parsed; nothing where it cannot be read: a secret was struck out."""
         try:
-            found = yaml.safe_load(self.settings)
+            settings = yaml.safe_load(self.settings)
         except yaml.YAMLError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return settings if isinstance(settings, dict) else {}
 
     @property
     @_locked
@@ -510,11 +510,11 @@ class Lineage:
         self.release(trial)
         self._index.refresh()
         for name in self._ids_to_try():
-            made = replace(trial, id=name)
-            if self._written(made, closing):
+            renamed = replace(trial, id=name)
+            if self._written(renamed, closing):
                 _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), name)
                 self._index.open.pop(trial.id, None)
-                return made
+                return renamed
         raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
 
     @_locked
@@ -531,13 +531,13 @@ class Lineage:
                 if not self._holds(trial):
                     self._index.refresh()
                 if not self._holds(trial):
-                    told = "the verdict %s on %s is left out: its branch is gone, or holds another kernel"
-                    _LOG.warning(told, verdict, self.branch_of(trial.id))
+                    warning = "the verdict %s on %s is left out: its branch is gone, or holds another kernel"
+                    _LOG.warning(warning, verdict, self.branch_of(trial.id))
                     break
-                head, kept = self._index.tips[trial.id], self._explained(trial.id)
+                head, explanation = self._index.tips[trial.id], self._explained(trial.id)
                 files, text = record.as_commit(self.store, trial, label)
-                if commit := self._commit((ref, THIS, head), files | kept, (head,), text):
-                    self._index.branches.explained |= {commit} if kept else set()
+                if commit := self._commit((ref, THIS, head), files | explanation, (head,), text):
+                    self._index.branches.explained |= {commit} if explanation else set()
                     self._index.keep(trial, commit)
                     break
                 self._index.refresh()
@@ -549,9 +549,9 @@ class Lineage:
     def explain(self, trial: Trial, explanation: Explanation) -> None:
         """Commit an explanation on top of the kernel that it is of. LineageError where that is gone."""
         counts = Counter(feature.state.value for feature in explanation.features)
-        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        sums = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         trailers = {"Trial": trial.id, ANNOTATION: "explanation"}
-        text, ref = message(f"{trial.id} explained: {told}", explanation.summary, trailers), f"{self._heads}{trial.id}"
+        text, ref = message(f"{trial.id} explained: {sums}", explanation.summary, trailers), f"{self._heads}{trial.id}"
         for _ in range(_TRIES):
             self._index.refresh()
             if not self._holds(trial):
@@ -576,8 +576,8 @@ class Lineage:
     @_locked
     def record_proof(self, proof: Proof) -> None:
         """Keep what kernels, this run's among them, did for a whole model."""
-        told = "; ".join(f"{way.name} {way.ratio}" for way in proof.ways) or "no result"
-        text = message(f"{proof.model} with kernels: {told}", "\n".join(proof.remarks), {})
+        ratios = "; ".join(f"{way.name} {way.ratio}" for way in proof.ways) or "no result"
+        text = message(f"{proof.model} with kernels: {ratios}", "\n".join(proof.remarks), {})
         self._append("proofs", {"proof.json": schema.dump("proof", proof)}, text)
 
     @_locked
@@ -604,12 +604,12 @@ class Lineage:
                 after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
                 old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
                 merged = lessons.merged(notes, after if began is None else began, after)
-                kept = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
-                text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in kept)
-                files = {"notes.json": schema.dump("notes", kept), "notes.md": text.encode()}
-                subject = message(counted(len(kept), "note"), "", {"Trials": str(trials)})
+                learnt = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
+                text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in learnt)
+                files = {"notes.json": schema.dump("notes", learnt), "notes.md": text.encode()}
+                subject = message(counted(len(learnt), "note"), "", {"Trials": str(trials)})
                 if self._append("notes", files, subject, after=head):
-                    return kept
+                    return learnt
         raise LineageError(f"{self.store.path}: the notes could not be kept in {_TRIES} tries")
 
     @_locked
@@ -654,8 +654,8 @@ class Lineage:
     def _explained(self, trial: str) -> dict[str, str]:
         """The file with a trial's explanation -> its blob; nothing where there is none."""
         tip = self._index.tips.get(trial, "")
-        found = self.store.entries(tip) if tip in self._index.branches.explained else {}
-        return {name: blob for name, blob in found.items() if name == EXPLANATION}
+        entries = self.store.entries(tip) if tip in self._index.branches.explained else {}
+        return {name: blob for name, blob in entries.items() if name == EXPLANATION}
 
     def _holds(self, trial: Trial) -> bool:
         """Whether the trial's branch is there and has the trial's kernel, as last read."""

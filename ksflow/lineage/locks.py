@@ -43,8 +43,8 @@ _WAIT_S = 0.5
 
 def lock_in(message: str) -> Path | None:
     """The lock file that a message of git says is in the way; None when the message is about something else."""
-    found = _FILE.search(message)
-    return Path(os.path.normpath(found["file"])) if found else None
+    match = _FILE.search(message)
+    return Path(os.path.normpath(match["file"])) if match else None
 
 
 def clear_lock(lock: Path, repository: Path) -> None:
@@ -74,10 +74,10 @@ def _remove(lock: Path, age: float) -> None:
 def _identity(lock: Path) -> tuple[int, int, int] | None:
     """Inode, time of the last change (ns) and owner; None where there is no such file."""
     try:
-        found = lock.stat()
+        status = lock.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_uid
+    return status.st_ino, status.st_mtime_ns, status.st_uid
 
 
 def _workers(repository: Path, owner: int) -> list[int]:
@@ -92,8 +92,8 @@ def _works(process: Path, repository: Path, owner: int) -> bool:
         command = (process / "cmdline").read_bytes()
         if any(reader in command for reader in _READERS):
             return False
-        told = command + (process / "environ").read_bytes()
-        return Path(os.readlink(process / "cwd")).is_relative_to(repository.resolve()) or bytes(repository) in told
+        context = command + (process / "environ").read_bytes()
+        return Path(os.readlink(process / "cwd")).is_relative_to(repository.resolve()) or bytes(repository) in context
     except PermissionError:
         return True
     except OSError:  # it has ended
@@ -179,9 +179,9 @@ class Turns:
     """
 
     def __init__(
-        self, ids: Mapping[str, tuple[str, ...]], rounds: int, steps: Sequence[str] | None, made_with: str
+        self, ids: Mapping[str, tuple[str, ...]], rounds: int, steps: Sequence[str] | None, arguments: str
     ) -> None:
-        self._ids, self.rounds, self.ordered, self._made_with = ids, rounds, steps is not None, made_with
+        self._ids, self.rounds, self.ordered, self._arguments = ids, rounds, steps is not None, arguments
         self._steps = tuple(steps or ())
         self._left: dict[str, deque[int]] = defaultdict(deque)
         for number, step in enumerate(self._steps):
@@ -199,7 +199,7 @@ class Turns:
         """What to tell a user when recorded steps are missing."""
         return (
             f"the replay came to step {self._passed} of {len(self._steps)}, before {self.missing!r}; it takes the "
-            f"stages and settings that were recorded: that session was made with {self._made_with or 'no arguments'}"
+            f"stages and settings that were recorded: that session was made with {self._arguments or 'no arguments'}"
         )
 
     def ids(self, cause: str) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ class Branches:
         The first file in a kernel's language comes first; what cannot be a kernel's file is left out, and logged.
         """
         files = self._pushed_texts(name, entries)
-        languages = {file: found for file, text in files.items() if (found := named(file, text))}
+        languages = {file: language for file, text in files.items() if (language := named(file, text))}
         if not languages:
             raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(ENDINGS)}")
         main = next(iter(languages))
@@ -155,25 +155,25 @@ class Branches:
 
     def _pushed_texts(self, name: str, entries: Mapping[str, str]) -> dict[str, str]:
         """The files of a pushed commit that can be a kernel's: UTF-8 texts with plain names."""
-        found, left = dict[str, str](), list[str]()
+        texts, left = dict[str, str](), list[str]()
         for file, blob in entries.items():
             if file in RESERVED_NAMES:
                 continue
             try:
                 if not FILE_NAME.fullmatch(file):
                     raise ValueError("no kernel's file has such a name")
-                found[file] = self.store.read(blob).decode()
+                texts[file] = self.store.read(blob).decode()
             except ValueError:  # it is no text either
                 left.append(file)
         if left:
             _LOG.warning("branch %s%s: left out %s, not a kernel's file", self.prefix, name, ", ".join(map(repr, left)))
-        return found
+        return texts
 
     def _ancestor(self, commit: str, name: str) -> str | None:
         for _ in range(_DEEPEST):
-            found = self.store.trailer(commit, "Trial")
-            if found and found != name and f"{self.prefix}{found}" in self.store.containing(commit):
-                return found
+            trial = self.store.trailer(commit, "Trial")
+            if trial and trial != name and f"{self.prefix}{trial}" in self.store.containing(commit):
+                return trial
             parents = self.store.header(commit)[0]
             if not parents:
                 return None

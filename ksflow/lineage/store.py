@@ -93,9 +93,9 @@ class Store:
         tree = self._write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        made = self._write("commit", "\n".join([*lines, "", text]).encode())
-        moved = not refs or self.move((name, made if new == THIS else new, old) for name, new, old in refs)
-        return made if moved else ""
+        commit = self._write("commit", "\n".join([*lines, "", text]).encode())
+        moved = not refs or self.move((name, commit if new == THIS else new, old) for name, new, old in refs)
+        return commit if moved else ""
 
     def _write(self, kind: str, data: bytes) -> str:
         """Write an object (`blob`, `tree`, `commit`); its id. LineageError where the disk does not take it."""
@@ -136,19 +136,19 @@ class Store:
         status = error.status if isinstance(error, git.GitCommandError) else 0
         if isinstance(status, int) and status < 0:
             return LineageError(f"{self.path}: git was ended twice over {name}, by signal {-status}; run again")
-        said = git_said(error) if isinstance(error, git.GitCommandError) else ""
-        what = f"git cannot read {name}: {said}" if said else f"object {name} is missing or damaged"
+        words = git_said(error) if isinstance(error, git.GitCommandError) else ""
+        what = f"git cannot read {name}: {words}" if words else f"object {name} is missing or damaged"
         return LineageError(f"{self.path}: {what}; restore it from a clone, or see `git fsck`")
 
     @contextmanager
     def read_ahead(self, names: Sequence[str]) -> Iterator[None]:
         """Meanwhile `read` has these objects at hand: git was asked for all of them in one go."""
-        found = self._batch(names) if len(names) >= _MANY else {}
-        self._ahead |= found
+        contents = self._batch(names) if len(names) >= _MANY else {}
+        self._ahead |= contents
         try:
             yield
         finally:
-            for name in found:
+            for name in contents:
                 self._ahead.pop(name, None)
 
     def _batch(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -158,7 +158,7 @@ class Store:
             asked.seek(0)
             raw = {"stdout_as_string": False, "strip_newline_in_stdout": False, "with_exceptions": False}
             answer = io.BytesIO(self._repo.git.cat_file("--batch", istream=asked, **raw))
-        found = {}
+        contents = {}
         for name in names:
             head = answer.readline().split()
             if len(head) != 3:  # missing, or the end
@@ -166,19 +166,19 @@ class Store:
             data = answer.read(int(head[2]))
             if answer.read(1) != b"\n":  # git met a damaged object and gave up
                 break
-            found[name] = data
-        return found
+            contents[name] = data
+        return contents
 
     def entries(self, commit: str) -> dict[str, str]:
         """The files of a commit's tree: name -> blob id."""
-        data, found = self.read(f"{commit}^{{tree}}"), {}
+        data, entries = self.read(f"{commit}^{{tree}}"), {}
         while data:
             head, _, rest = data.partition(b"\0")
             mode, _, name = head.partition(b" ")
             if mode.startswith(b"100"):
-                found[name.decode(errors="replace")] = rest[:20].hex()
+                entries[name.decode(errors="replace")] = rest[:20].hex()
             data = rest[20:]
-        return found
+        return entries
 
     def header(self, commit: str) -> tuple[tuple[str, ...], str]:
         """A commit's parents and message."""
@@ -204,15 +204,15 @@ class Store:
     def commit_facts(self, commit: str) -> tuple[str, int, str]:
         """A commit's tree, its date (seconds since 1970) and its message."""
         head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")
-        found = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
-        return (found[1], int(found[2]), text) if found else ("", 0, text)
+        match = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
+        return (match[1], int(match[2]), text) if match else ("", 0, text)
 
     def commits(self, prefix: str) -> list[str]:
         """The commits whose ids start so (four hexadecimal digits or more)."""
         if not re.fullmatch(r"[0-9a-f]{4,40}", prefix):
             return []
-        found = self._git("rev-parse", f"--disambiguate={prefix}").split()
-        return [name for name in found if self._git("cat-file", "-t", name) == "commit"]
+        names = self._git("rev-parse", f"--disambiguate={prefix}").split()
+        return [name for name in names if self._git("cat-file", "-t", name) == "commit"]
 
     # -- refs ------------------------------------------------------------------------------------
 
@@ -221,8 +221,8 @@ class Store:
 
         Refs whose files are damaged are left out; `damaged` names those that were met.
         """
-        out, said = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
-        for name in re.findall(r"^warning: ignoring broken ref (\S+)$", said, re.MULTILINE):
+        out, warnings = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
+        for name in re.findall(r"^warning: ignoring broken ref (\S+)$", warnings, re.MULTILINE):
             self._leave_out(name)
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
@@ -239,9 +239,9 @@ class Store:
 
     def odd_ref(self, name: str) -> str | None:
         """The commit of a ref whose file names none; a damaged one is left out, which is logged once."""
-        if (found := self._resolved(name)) is None:
+        if (commit := self._resolved(name)) is None:
             self._leave_out(name)
-        return found
+        return commit
 
     def _leave_out(self, name: str) -> None:
         if name not in self.damaged:
@@ -263,12 +263,12 @@ class Store:
     def _resolved(self, name: str) -> str | None:
         """The same for any kind of ref, by git: a packed one, a symbolic one."""
         try:
-            found: str | bytes = self._repo.git.get_object_header(name)[0]
+            commit: str | bytes = self._repo.git.get_object_header(name)[0]
         except ValueError:
             return None
         except (git.GitError, OSError) as error:
             raise self._unread(name, error) from error
-        return found if isinstance(found, str) else found.decode()
+        return commit if isinstance(commit, str) else commit.decode()
 
     def move(self, changes: Iterable[Ref]) -> bool:
         """All changes at once, or none: False when a ref was not at its expected value.
@@ -325,15 +325,15 @@ class Store:
         """An annotated tag by the user, as git knows them; signed when asked or when git's settings say so."""
         ref, before = f"refs/tags/{name}", self.ref(f"refs/tags/{name}")
         options = [*(["--sign"] if sign else []), *(["--force"] if force else [])]
-        git_as_told = self._repo.git(c="user.useConfigOnly=true")  # no name made up from account and machine
+        strict = self._repo.git(c="user.useConfigOnly=true")  # no name made up from account and machine
         try:
-            git_as_told.tag("--annotate", *options, "--cleanup=verbatim", f"--message={message}", name, commit)
+            strict.tag("--annotate", *options, "--cleanup=verbatim", f"--message={message}", name, commit)
         except git.GitCommandError as error:
             raise ConfigError(_no_tag(str(error.stderr))) from error
         wanted = sign or self._git("config", "--type=bool", "--default=false", "--get", "tag.gpgSign") == "true"
-        made = self._git("for-each-ref", "--format=%(objectname) %(contents:signature)", ref)
-        if wanted and " " not in made.strip():  # git 2.39 makes a plain tag when an ssh key cannot be read
-            self.move([(ref, before or ZERO, made.split()[0])])
+        signature = self._git("for-each-ref", "--format=%(objectname) %(contents:signature)", ref)
+        if wanted and " " not in signature.strip():  # git 2.39 makes a plain tag when an ssh key cannot be read
+            self.move([(ref, before or ZERO, signature.split()[0])])
             raise ConfigError(_no_tag("no signature was made"))
 
     def tags(self, prefix: str) -> list[Tag]:
@@ -341,8 +341,8 @@ class Store:
         fields = ("refname:lstrip=2", "*objectname", "taggername", "taggerdate:iso-strict", "contents:body")
         form = "%00".join(f"%({field})" for field in fields) + "%1e"
         rows = self._git("for-each-ref", f"--format={form}", f"refs/tags/{prefix}").split("\x1e")
-        found = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
-        return [tag for tag in found if tag.by]
+        tags = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
+        return [tag for tag in tags if tag.by]
 
     def claims(self, prefix: str) -> Claims:
         """The claims on names that begin with it, which are held until the store is closed at the latest."""
@@ -394,27 +394,27 @@ class Store:
         call = partial(self._repo.git._call_process, command, *arguments, with_extended_output=True)
         try:
             try:
-                told: Any = call()
+                result: Any = call()
             except git.GitCommandError as error:
                 if error.status != -signal.SIGINT:
                     raise
-                told = call()
-            return str(told[1]), str(told[2])
+                result = call()
+            return str(result[1]), str(result[2])
         except git.GitError as error:
             raise LineageError(f"{self.path}: git {command} failed: {git_said(error)}") from error
 
 
 def trailer(text: str, key: str) -> str:
     """The last line `key: value` of a message; empty where there is none. What models wrote is indented, so none."""
-    found = re.findall(rf"^{key}: (\S+)$", text, re.MULTILINE)
-    return str(found[-1]) if found else ""
+    values = re.findall(rf"^{key}: (\S+)$", text, re.MULTILINE)
+    return str(values[-1]) if values else ""
 
 
-def _no_tag(said: str) -> str:
-    lines = [line.strip(" '") for line in said.replace("stderr:", "").splitlines() if line.strip(" '")]
-    if "auto-detection is disabled" in said:
+def _no_tag(words: str) -> str:
+    lines = [line.strip(" '") for line in words.replace("stderr:", "").splitlines() if line.strip(" '")]
+    if "auto-detection is disabled" in words:
         return "git does not know who you are; set it with git config --global user.name NAME, and user.email ADDRESS"
-    if "sign" in said:
+    if "sign" in words:
         return f"the tag could not be signed: {'; '.join(lines)[-300:]}; see git's gpg.format and user.signingKey"
     return f"the tag could not be written: {'; '.join(lines)[-300:]}"
 
