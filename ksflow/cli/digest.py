@@ -63,16 +63,16 @@ def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]
     """The documents, with a line for each."""
 
     notice = partial(report.say, console, style="yellow")
-    found = []
+    pairs = []
     for file in documents.find(words, notice):
         document = documents.load(file, notice)
         if document and document.passages:
-            found.append((file, document))
+            pairs.append((file, document))
             size = sum(len(passage.text) for passage in document.passages) / 1000
             console.print(f"{file.name}: {counted(len(document.passages), 'passage')}, {size:.0f} kB", markup=False)
-    if not found:
+    if not pairs:
         raise ConfigError("none of the documents has any text; digest reads PDF, Markdown, HTML, text and source code")
-    return found
+    return pairs
 
 
 class NoteStore:
@@ -156,7 +156,7 @@ class _Display:
 
     def end(self) -> None:
         """List the notes of this call."""
-        rows = [{"note": one.title, "status": one.status.value, "sources": _some(one)} for one in self.notes.values()]
+        rows = [{"note": n.title, "status": n.status.value, "sources": _some(n)} for n in self.notes.values()]
         if rows:
             self._console.print(grid(self._console, rows, rows[0], rows[0]))
         self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")

@@ -63,9 +63,9 @@ def show(console: Console) -> int:
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
     here = targets.detect()
 
-    def add(name: str, found: str) -> None:
+    def add(name: str, text: str) -> None:
         """A row of plain words: brackets in them are no markup."""
-        table.add_row(name, Text(found))
+        table.add_row(name, Text(text))
 
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
     add("one core", _rates(here) or "peak rates unknown: no floor for times")
@@ -74,8 +74,8 @@ def show(console: Console) -> int:
         add(name, compilers.get(name, f"not found: {remedy}"))
     for name, remedy in _TOOLS.items():
         add(name, executables.version(name) or f"not found: {remedy}")
-    if said := counters():
-        add("counters", said)
+    if access := counters():
+        add("counters", access)
     add("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
     level, layers = isolation()
     add("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
@@ -103,18 +103,18 @@ def _rates(target: Target) -> str:
 def _gpus(names: tuple[str, ...]) -> str:
     known = targets.shipped_targets(names)
     rows = [row.split(", ") for row in executables.output(*_NVIDIA).splitlines()]
-    found = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
-    lines = [f"{name}{found.get(name, '')}{_VARIANT if targets.is_unlisted_variant(name) else ''}" for name in names]
+    details = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
+    lines = [f"{name}{details.get(name, '')}{_VARIANT if targets.is_unlisted_variant(name) else ''}" for name in names]
     return "\n".join([*lines, *([f"known as target={', '.join(known)}"] if known else [])])
 
 
 def counters(parameters: Path = _PARAMETERS) -> str:
     """Whether NVIDIA's driver lets this user read counters; empty where there is no such driver."""
     try:
-        found = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text(encoding="utf-8"))
+        match = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text(encoding="utf-8"))
     except OSError:
         return ""
-    if found and found[1] == "1" and os.geteuid():
+    if match and match[1] == "1" and os.geteuid():
         return "for root only: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or profile as root"
     return "allowed by the driver (a virtual machine or a container may still lack them)"
 
@@ -129,7 +129,7 @@ def static(compilers: Mapping[str, str]) -> list[str]:
         "cuda (nvcc)": [name for name, march in cuda.items() if march.rstrip("af") in known],
         f"hip ({clang})": list(hip) if clang else [],
         "triton": [*cuda, *hip] if triton else [],
-        **{name: [*cuda] for name, one in LANGUAGES.items() if one.module and one.installed},
+        **{name: [*cuda] for name, language in LANGUAGES.items() if language.module and language.installed},
     }
     return [f"{way}: {' '.join(names)}" for way, names in ways.items() if names]
 
@@ -138,7 +138,7 @@ def _targets(architecture: str) -> dict[str, str]:
     """The shipped targets whose `march` begins so, with their march."""
     files = sorted(shipped("conf", "target").glob("*.yaml"))
     marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files}
-    return {name: found[1] for name, found in marches.items() if found and found[1].startswith(architecture)}
+    return {name: match[1] for name, match in marches.items() if match and match[1].startswith(architecture)}
 
 
 def _git() -> str:
@@ -153,8 +153,8 @@ def isolation() -> tuple[str, dict[str, str]]:
     done = _answer(trial)
     if done.returncode:
         return "none", {"sandboxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
-    found = json.loads(done.stdout)
-    return found["level"], found["layers"]
+    answer = json.loads(done.stdout)
+    return answer["level"], answer["layers"]
 
 
 def _seen_by_kernels() -> list[str]:

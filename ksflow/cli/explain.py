@@ -30,34 +30,34 @@ def explain(words: list[str], overrides: list[str]) -> int:
     with recorded_run(cfg) as (problem, lineage):
         trial = _trial(lineage, "".join(words))
         assert trial.kernel
-        told = features.features(trial.kernel, trial.evaluation)
-        facts = Explanation(trial.kernel.digest, features.reader(), told)
-        kept = lineage.explanation(trial.id)
-        found, cost = facts, ""
+        feature_list = features.features(trial.kernel, trial.evaluation)
+        facts = Explanation(trial.kernel.digest, features.reader(), feature_list)
+        before = lineage.explanation(trial.id)
+        explanation, cost = facts, ""
         failed: KsflowError | None = None
-        if kept and kept.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
-            found = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
-        if explainer.by and (again or kept != found or kept.by != explainer.by):
+        if before and before.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
+            explanation = replace(facts, by=before.by, summary=before.summary, statements=before.statements)
+        if explainer.by and (again or before != explanation or before.by != explainer.by):
             try:
                 with (
                     recorded_task(cfg, problem, f"explain {trial.id}") as transcript,
                     calling(sample_index=_explained(lineage, trial) if again else 0),
                     boundary("explainer"),
                 ):
-                    found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
-                said = tuple(replace(one, text=redact(one.text)) for one in found.statements)
-                found = replace(found, summary=redact(found.summary), statements=said)
+                    explanation = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
+                redacted = tuple(replace(s, text=redact(s.text)) for s in explanation.statements)
+                explanation = replace(explanation, summary=redact(explanation.summary), statements=redacted)
                 cost = f"; {transcript.total.tokens} tokens, {transcript.total.dollars()}"
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
             except StageError as error:
                 failed = error
-        if found != kept:
-            lineage.explain(trial, found)
+        if explanation != before:
+            lineage.explain(trial, explanation)
         elif not cost:
             cost = ", as kept before"
         head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}{cost}"
-        report.say(report.console(), head, *report.explanation.lines(found))
+        report.say(report.console(), head, *report.explanation.lines(explanation))
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0

@@ -22,14 +22,14 @@ class Inbox:
 
     def waiting(self) -> list[str]:
         """The names of the questions without an answer, oldest first."""
-        found: list[tuple[float, str]] = []
+        questions: list[tuple[float, str]] = []
         for file in self.folder.glob("*.md"):
             if file.name.endswith((".answer.md", ".part.md")) or self._answer_of(file).exists():
                 continue
             with contextlib.suppress(FileNotFoundError):  # it was answered meanwhile
                 if stat.S_ISREG((status := file.lstat()).st_mode):
-                    found.append((status.st_mtime, file.name))
-        return [name for _, name in sorted(found)]
+                    questions.append((status.st_mtime, file.name))
+        return [name for _, name in sorted(questions)]
 
     def read(self, question: str) -> str:
         """The question's text. Raises ConfigError where there is none of that name."""

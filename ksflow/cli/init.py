@@ -61,7 +61,7 @@ def _problem(console: Console, name: str) -> None:
         "seeds/00_torch.py": "the baseline",
         "seeds/cpu/01_loops.cpp": "a kernel to start from",
     }
-    _told(console, {folder / file: said for file, said in what.items()})
+    _list_files(console, {folder / file: role for file, role in what.items()})
     _next(console, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
 
 
@@ -77,18 +77,18 @@ def _stage(console: Console, kind: str, name: str) -> None:
         raise ConfigError(f"a module {name} is there already (`import {name}` finds it); take another name")
     skeleton = shipped(*_DESIGNER) if kind == "designer" else Path(__file__).with_name("skeletons") / f"{kind}.py"
     text = skeleton.read_text(encoding="utf-8")
-    found = _CLASS.search(text)
-    assert found, skeleton
-    made = "".join(part.capitalize() for part in name.split("_"))
-    text = re.sub(rf"\b{found[1]}\b", made, text)
+    match = _CLASS.search(text)
+    assert match, skeleton
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    text = re.sub(rf"\b{match[1]}\b", class_name, text)
     text = re.sub(rf"\b{kind}=\w+", f"{kind}={name}", text) if kind != "evaluator" else text
     about = "# What the class's constructor takes are the keys of this file, and of the command line.\n"
     inner = _INNER if kind == "evaluator" else ""
     with writing(module, "go to a folder you can write to"):
         options.parent.mkdir(parents=True, exist_ok=True)
         write(module, text)
-        write(options, f"{about}_target_: {name}.{made}\n{inner}")
-    _told(console, {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"})
+        write(options, f"{about}_target_: {name}.{class_name}\n{inner}")
+    _list_files(console, {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"})
     asks = " writer=verified llm=dummy" if kind == "verifier" else ""
     _next(console, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
 
@@ -98,10 +98,10 @@ def _expect_absent(path: Path) -> None:
         raise ConfigError(f"{path} is there already, and nothing is overwritten; take another name")
 
 
-def _told(console: Console, files: dict[Path, str]) -> None:
+def _list_files(console: Console, files: dict[Path, str]) -> None:
     width = max(len(str(file)) for file in files)
     console.print("written:")
-    report.say(console, *(f"  {file!s:{width}}  {said}" for file, said in files.items()))
+    report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))
 
 
 def _next(console: Console, *commands: str) -> None:

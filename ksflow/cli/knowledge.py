@@ -147,11 +147,11 @@ def _check(command: _Command) -> int:
     counts: Counter[bool | None] = Counter()
     for entry in command.entries:
         findings = command.sources.of(entry)
-        counts.update(found.holds for found in findings)
-        told = [found for found in findings if found.holds is False or (found.holds is None and not entry.shipped)]
-        if told:
+        counts.update(finding.holds for finding in findings)
+        doubted = [row for row in findings if row.holds is False or (row.holds is None and not entry.shipped)]
+        if doubted:
             command.say(f"{entry.note.title} ({entry.where})")
-            _tell(command, told)
+            _tell(command, doubted)
     command.say(
         f"{counted(len(command.entries), 'note')}; sources that hold: {counts[True]}, that do not: {counts[False]}, "
         f"of which it cannot be told here: {counts[None]}"
@@ -178,11 +178,11 @@ def _challenge(command: _Command, entry: StoredNote) -> int:
     findings = command.sources.of(entry)
     _tell(command, findings, around=True)
     reason = _WAS.sub("", " ".join(command.why.split()) or note.challenge or "a person doubts it")
-    lost = not any(found.holds for found in findings) and note.status is not Status.REFUTED
+    lost = not any(finding.holds for finding in findings) and note.status is not Status.REFUTED
     was = _former(note)
     status = Status.ASSUMED if lost else was
-    kept = replace(note, status=status, challenge=reason if status is was else f"{reason} (was {was.value})")
-    entry = _keep(command, entry, kept)
+    changed = replace(note, status=status, challenge=reason if status is was else f"{reason} (was {was.value})")
+    entry = _keep(command, entry, changed)
     verdict = "no source bears it out: it is assumed now" if lost else f"at least one source holds: it stays {status}"
     if note.status is Status.REFUTED:
         verdict = "it is refuted already"
@@ -204,8 +204,8 @@ def _probe(command: _Command, entry: StoredNote) -> None:
         command.say(f"the probe did not answer: {error}")
         return
     if settled is not None:
-        kept = _keep(command, entry, settled)
-        command.say(f"settled by a probe: {settled.status.value}. {settled.text}\nKept in {kept.file or kept.where}")
+        saved = _keep(command, entry, settled)
+        command.say(f"settled by a probe: {settled.status.value}. {settled.text}\nKept in {saved.file or saved.where}")
     elif knowledge.fits(entry.note, target):
         command.say("no probe here settles it; with prober=llm llm=NAME a model writes one")
     else:
@@ -216,15 +216,15 @@ def _uphold(command: _Command, entry: StoredNote) -> int:
     note = entry.note
     if not note.challenge:
         raise ConfigError(f"nobody challenges {note.title!r}; knowledge challenge TITLE does")
-    kept = _keep(command, entry, replace(note, status=_former(note), challenge=""))
-    command.say(f"{note.title}: upheld, {_trust(kept.note)}. Kept in {kept.file or kept.where}")
+    saved = _keep(command, entry, replace(note, status=_former(note), challenge=""))
+    command.say(f"{note.title}: upheld, {_trust(saved.note)}. Kept in {saved.file or saved.where}")
     return 0
 
 
 def _former(note: Note) -> Status:
     """The status before it was challenged."""
-    found = _WAS.search(note.challenge)
-    return Status(found[1]) if found and found[1] in set(Status) else note.status
+    match = _WAS.search(note.challenge)
+    return Status(match[1]) if match and match[1] in set(Status) else note.status
 
 
 def _keep(command: _Command, entry: StoredNote, note: Note) -> StoredNote:
@@ -259,7 +259,7 @@ def _trust(note: Note) -> str:
 
 
 def _tell(command: _Command, findings: Iterable[Finding], around: bool = False) -> None:
-    for found in findings:
-        command.say(f"  {_MARKS[found.holds]}: {found.source}: {found.said}")
-        if around and found.context:
-            command.say(f"      {found.context}")
+    for finding in findings:
+        command.say(f"  {_MARKS[finding.holds]}: {finding.source}: {finding.said}")
+        if around and finding.context:
+            command.say(f"      {finding.context}")

@@ -32,17 +32,17 @@ def llm(words: list[str], overrides: list[str]) -> int:
             report.say(console, f"{model.model}: {why}")
             continue
         try:
-            found = probe_call.ask(model)
+            answer = probe_call.ask(model)
         except StageError as error:
             raise ConfigError(f"{error.reason}; `ksflow doctor` says which keys are set") from error
         right = "right: stages can read its answers"
-        wrong = f"wrong: {found.trouble}; another model, or a larger model.max_tokens, may do better"
-        report.say(console, *_told(found.call), f"form: {wrong if found.trouble else right}")
-        code = 1 if found.trouble else code
+        wrong = f"wrong: {answer.trouble}; another model, or a larger model.max_tokens, may do better"
+        report.say(console, *_description(answer.call), f"form: {wrong if answer.trouble else right}")
+        code = 1 if answer.trouble else code
     return code
 
 
-def _told(call: Call) -> tuple[str, ...]:
+def _description(call: Call) -> tuple[str, ...]:
     """Who answered, how fast, for how much."""
     provider, _, name = call.model.partition("/")
     cached = f" ({call.cost.tokens_cached} cached)" if call.cost.tokens_cached else ""

@@ -198,8 +198,8 @@ class _Tools:
         """The task, what a kernel must define in each language, the shapes that count, the limits, the target."""
         problem = self._run.problem
         limits = f"compile {problem.limits.compile_s:g} s, memory {problem.limits.memory_mb} MB"
-        newer = {one: newer_lines(one, self._target.march) for one in problem.languages}
-        contracts = [f"A kernel in {one}:\n{contract(problem, one)}\n{newer[one]}".rstrip() for one in newer]
+        newer = {name: newer_lines(name, self._target.march) for name in problem.languages}
+        contracts = [f"A kernel in {name}:\n{contract(problem, name)}\n{newer[name]}".rstrip() for name in newer]
         return "\n\n".join([render.task(problem), f"Limits: {limits}. Target: {self._target.name}.", *contracts])
 
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
@@ -216,8 +216,8 @@ class _Tools:
 
     def lineage_trial(self, trial: Id) -> str:
         """Everything about one trial: its experiment, the verdict with times and evidence, and its files."""
-        found = self._assistant.trial(trial)
-        return f"{self._assistant.account(found)}\n\n{render.listing(found.kernel)}"
+        record = self._assistant.trial(trial)
+        return f"{self._assistant.account(record)}\n\n{render.listing(record.kernel)}"
 
     def lineage_diff(self, first: Id, second: Id) -> str:
         """What changed in the files from one trial to another."""
@@ -253,15 +253,15 @@ class _Tools:
         """
         self._assistant.wait_seeds(_SEEDS_S)
         try:
-            made = [
+            proposals = [
                 Experiment(
-                    one.description, one.rubric, (one.lowest_gain_percent, one.highest_gain_percent), one.innovation
+                    row.description, row.rubric, (row.lowest_gain_percent, row.highest_gain_percent), row.innovation
                 )
-                for one in experiments
+                for row in experiments
             ]
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        trials = self._assistant.plan(base, reference, rationale, avenues, made)
+        trials = self._assistant.plan(base, reference, rationale, avenues, proposals)
         rows = [{"id": trial.id, "description": trial.experiment.description} for trial in trials if trial.experiment]
         return "\n".join(["submit a kernel for each of these:", *map(json.dumps, rows)])
 
@@ -283,9 +283,9 @@ class _Tools:
 
     def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
         """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
-        found = self._assistant.ticket(ticket)
-        found.over.wait(wait_s)
-        return self._answer(found)
+        entry = self._assistant.ticket(ticket)
+        entry.over.wait(wait_s)
+        return self._answer(entry)
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
@@ -336,12 +336,12 @@ class _Tools:
         trial = ticket.trial
         if ticket.about == "the winner once more":
             return self._won(trial)
-        said = self._assistant.account(trial)
+        account = self._assistant.account(trial)
         if trial.evaluation and (page := trial.evaluation.evidence.profile):
-            said += f"\n\n{without_paths(page.page)}"
+            account += f"\n\n{without_paths(page.page)}"
         claim = trial.evaluation.claim if trial.evaluation else None
         beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
-        return f"{ticket.about}, after {ticket.ended - ticket.asked:.0f} s: verdict {trial.verdict}{beside}\n{said}"
+        return f"{ticket.about}, after {ticket.ended - ticket.asked:.0f} s: verdict {trial.verdict}{beside}\n{account}"
 
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""
@@ -351,15 +351,15 @@ class _Tools:
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         assert best.evaluation
-        said = claimed.claim if claimed else ""
+        claim = claimed.claim if claimed else ""
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
-        written = write_best(place, self._run.problem, self._target, shown, commit, said)
+        written = write_best(place, self._run.problem, self._target, shown, commit, claim)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
 
 
-def _kernel(language: str, files: dict[str, str], said: str = "") -> Kernel:
+def _kernel(language: str, files: dict[str, str], report: str = "") -> Kernel:
     try:
-        return Kernel(language, files, said)
+        return Kernel(language, files, report)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -56,11 +56,11 @@ def _profile(file: Path, overrides: list[str]) -> int:
         task = bar.add_task("the model", total=None)
         user = user_file.load(file)
         mode = own.get("mode") or ("max-autotune-no-cudagraphs" if user.gpu else "default")
-        found = profile.profile(user, mode, lambda name: bar.update(task, description=name))
-        table = found.table(file.name, mode)
+        result = profile.profile(user, mode, lambda name: bar.update(task, description=name))
+        table = result.table(file.name, mode)
         words = own.get("regions", "1" if "out" in own else "").strip("[]").split(",")
         written = []
-        for region in [found.named(word.strip()) for word in words if word]:
+        for region in [result.named(word.strip()) for word in words if word]:
             bar.update(task, description=f"{region.title} as a problem")
             written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser(), table))
     _show(table)
@@ -86,22 +86,22 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     """Write the package of the winners of these runs, or of the newest one."""
     own, rest = keys.own_options(overrides, "out", "exact")
     exact = boolean("exact", own.get("exact", "false"))
-    given = any(word.startswith(("problem=", "problem.")) for word in rest)
-    if given and names:
+    typed = any(word.startswith(("problem=", "problem.")) for word in rest)
+    if typed and names:
         raise ConfigError("name runs, or say problem=NAME run=NAME, not both")
-    found = [rest] if given else [resolved("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
-    evaluate = compose.evaluator(compose.compose(found[0]))
+    runs = [rest] if typed else [resolved("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
+    evaluate = compose.evaluator(compose.compose(runs[0]))
     try:
-        candidates = [_candidate(one) for one in found]
-        if len({one.name for one in candidates}) < len(candidates):
+        candidates = [_candidate(words) for words in runs]
+        if len({candidate.name for candidate in candidates}) < len(candidates):
             raise ConfigError("two of these runs are of one problem: name the better one")
         stem = Path(region_of(candidates[0].problem)["model"]).stem
         folder = Path(own.get("out", f"{stem}_kernels")).expanduser()
-        said = write_package(folder, candidates, evaluate, exact)
+        lines = write_package(folder, candidates, evaluate, exact)
     finally:
         judging.close(evaluate)
     console = report.console()
-    report.say(console, *said)
+    report.say(console, *lines)
     console.print(f"written to {folder}: `import {folder.name}; {folder.name}.install(model)`", soft_wrap=True)
     return 0
 
@@ -126,12 +126,12 @@ def _prove(folder: Path, overrides: list[str]) -> int:
         raise ConfigError(f"{rest[0] if rest else f'replicates={count}'}; valid: replicates=NUMBER mode=MODE")
     console, mode = report.console(), own.get("mode", "default")
     with report.console(stderr=True).status("") as status:
-        found, records = prove(folder, int(count), mode, lambda name: status.update(f"{name} of {count}"))
-    words_of_proof.show(console, found)
+        proof, records = prove(folder, int(count), mode, lambda name: status.update(f"{name} of {count}"))
+    words_of_proof.show(console, proof)
     for record in records:
         try:
             with closing(Lineage(record["lineage"], record["problem"], record["run"], create=False)) as lineage:
-                lineage.record_proof(found)
+                lineage.record_proof(proof)
         except (ConfigError, LineageError) as error:
             report.say(console, f"not on record: {error}")
-    return 0 if len(found.ways) == 2 and all(way.alike for way in found.ways) else 1
+    return 0 if len(proof.ways) == 2 and all(way.alike for way in proof.ways) else 1

@@ -47,18 +47,18 @@ def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) ->
     try:
         with opened(cfg, "any", "main") as lineage:
             runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
-            found = _find(lineage, runs, words, kernels)
+            choice = _find(lineage, runs, words, kernels)
     except LineageError:  # none is there: the command says so
-        found = None
-    if found is None:
+        choice = None
+    if choice is None:
         return words, overrides
-    (problem, run), several, words = found
+    (problem, run), several, words = choice
     with opened(cfg, problem, run) as lineage:
-        told = _problem_words(problem, lineage.made_with)
+        typed = _problem_words(problem, lineage.made_with)
     if several > 1:
         name = f"{problem}/{run}, the newest of {several}"
         sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
-    return words, [*told, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
+    return words, [*typed, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
 
 
 def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int) -> _Found | None:
@@ -86,8 +86,8 @@ def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], k
 
 def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
     """What a user would type to name the problem of a run that was made so."""
-    given = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
-    words = [word for word in given if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
+    typed = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
+    words = [word for word in typed if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
     value = keys.own_options(words, "problem")[0].get("problem", "")
     place = str(recorded.get("place") or "")
     if value and Path(value, "problem.yaml").is_file():

@@ -64,36 +64,36 @@ def probe(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
     cfg = compose.compose(rest)
     target: Target = compose.build(cfg.target)
-    fit = tuple(one for one in probes.ready() if one.kernel.language == probes.language(target))
+    fit = tuple(probe for probe in probes.ready() if probe.kernel.language == probes.language(target))
     for name in words:
-        if name not in [one.name for one in probes.ready()]:
-            raise ConfigError(f"no probe {name}; {suggest(name, [one.name for one in fit])}")
-    chosen = tuple(one for one in probes.ready() if one.name in words) if words else fit
+        if name not in [probe.name for probe in probes.ready()]:
+            raise ConfigError(f"no probe {name}; {suggest(name, [probe.name for probe in fit])}")
+    chosen = tuple(probe for probe in probes.ready() if probe.name in words) if words else fit
     prober: Prober = compose.build(cfg.prober)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
-    answers = [_told(console, answer) for answer in ask(chosen, prober.bench, folder, again == "true")]
+    answers = [_show(console, answer) for answer in ask(chosen, prober.bench, folder, again == "true")]
     if prober.most:
         problem: Problem = compose.build(cfg.problem)
         notes: tuple[Note, ...] = compose.build(cfg.knowledge)(target=target, problem=problem.name)
         with recorded_task(cfg, problem, "probe"):
-            answers += [_told(console, answer) for answer in ask_own(prober, problem, notes, folder)]
+            answers += [_show(console, answer) for answer in ask_own(prober, problem, notes, folder)]
     counts = {state: sum(answer.state == state for answer in answers) for state in ("measured", "known", "failed")}
-    said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    report.say(console, f"{said}; notes are in {folder}")
+    summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+    report.say(console, f"{summary}; notes are in {folder}")
     return 1 if counts["failed"] else 0
 
 
 def ask(chosen: tuple[Probe, ...], bench: Bench, folder: Path, again: bool = False) -> Iterator[Answer]:
     """Each question in turn; its note is in the folder before the next one is asked."""
     known = {} if again else _measured(folder)
-    for one in chosen:
-        if why := one.lacks(bench.target):
-            yield Answer(one, "skipped", why)
-        elif (note := known.get(figures.source(one, bench.target))) is not None:
-            yield Answer(one, "known", note.text, note)
+    for probe in chosen:
+        if why := probe.lacks(bench.target):
+            yield Answer(probe, "skipped", why)
+        elif (note := known.get(figures.source(probe, bench.target))) is not None:
+            yield Answer(probe, "known", note.text, note)
         else:
-            yield _run(one, bench, folder)
+            yield _run(probe, bench, folder)
 
 
 def ask_own(prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: Path) -> Iterator[Answer]:
@@ -123,16 +123,16 @@ def settle(note: Note, prober: Prober, problem: Problem, notes: tuple[Note, ...]
     answer = _ask_prober(prober, problem, notes, folder, note)
     if answer is None or answer.note is None:
         return None
-    found = answer.note
-    wrong = figures.contradicted(note.text, found.text, answer.probe, _TWICE)
-    text = f"{note.text}\n\nMeasured: {found.text}" + (f" This contradicts {wrong}." if wrong else "")
+    measured = answer.note
+    wrong = figures.contradicted(note.text, measured.text, answer.probe, _TWICE)
+    text = f"{note.text}\n\nMeasured: {measured.text}" + (f" This contradicts {wrong}." if wrong else "")
     return replace(
         note,
         text=text,
         status=Status.REFUTED if wrong else Status.MEASURED,
-        sources=(*note.sources, *found.sources),
+        sources=(*note.sources, *measured.sources),
         quotes=(*note.quotes, "") if note.quotes else (),
-        program=found.program,
+        program=measured.program,
         challenge="",
     )
 
@@ -141,32 +141,32 @@ def _ask_prober(
     prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: Path, claim: Note | None = None
 ) -> Answer | None:
     """The answer to the prober's next question, mended once where it failed; None where it has no question."""
-    one = prober(problem, notes, claim)
-    answer = _run(one, prober.bench, folder) if one else None
-    if one is None or answer is None or answer.state != "failed":
+    probe = prober(problem, notes, claim)
+    answer = _run(probe, prober.bench, folder) if probe else None
+    if probe is None or answer is None or answer.state != "failed":
         return answer
-    mended = prober(problem, notes, claim, Failed(one, answer.line))
+    mended = prober(problem, notes, claim, Failed(probe, answer.line))
     return _run(mended, prober.bench, folder) if mended else answer
 
 
-def _run(one: Probe, bench: Bench, folder: Path) -> Answer:
+def _run(probe: Probe, bench: Bench, folder: Path) -> Answer:
     """Run it, and keep the answer: the program first, as a note without it would be worth less."""
-    evaluation = bench(one.problem, one.kernel)
+    evaluation = bench(probe.problem, probe.kernel)
     untimed = evaluation.verdict is Verdict.UNTIMED
-    if not (bench.present and (evaluation.accepted or (untimed and not one.timed))):
+    if not (bench.present and (evaluation.accepted or (untimed and not probe.timed))):
         if untimed:
-            return Answer(one, "waits", f"for the chip; {evaluation.reason}")
-        return Answer(one, "failed", f"{evaluation.verdict}: {evaluation.reason}")
+            return Answer(probe, "waits", f"for the chip; {evaluation.reason}")
+        return Answer(probe, "failed", f"{evaluation.verdict}: {evaluation.reason}")
     try:
-        note = figures.note(one, evaluation, bench.target)
+        note = figures.note(probe, evaluation, bench.target)
     except ValueError as error:
-        return Answer(one, "failed", f"its figures: {error}")
+        return Answer(probe, "failed", f"its figures: {error}")
     with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in one.kernel.files.items():
+        for name, text in probe.kernel.files.items():
             home.write(folder / name, text)
     knowledge.write(note, folder, "probe")
-    return Answer(one, "measured", note.text, note)
+    return Answer(probe, "measured", note.text, note)
 
 
 def _measured(folder: Path) -> dict[str, Note]:
@@ -175,6 +175,6 @@ def _measured(folder: Path) -> dict[str, Note]:
     return {source: note for note in notes for source in note.sources}
 
 
-def _told(console: Console, answer: Answer) -> Answer:
+def _show(console: Console, answer: Answer) -> Answer:
     report.say(console, f"{answer.probe.name:16} {answer.state:9} {answer.line}")
     return answer

@@ -28,8 +28,8 @@ def prompt(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(
             "the command is: prompt selector|digester, or prompt designer|writer|verifier [ID], for a trial"
         )
-    given = ["sections=true" if word == "--sections" else word for word in overrides]
-    own, rest = keys.own_options(given, "sections")
+    settings = ["sections=true" if word == "--sections" else word for word in overrides]
+    own, rest = keys.own_options(settings, "sections")
     cfg = compose.without_keys(compose.compose(rest))
     with recorded_run(cfg) as (problem, lineage):
         if not lineage.population().ranked:
@@ -42,11 +42,11 @@ def prompt(words: list[str], overrides: list[str]) -> int:
                 console.print(f"----- {message['role']} -----", style="bold")
                 report.say(console, str(message["content"]))
         rows = [(name, kind, str(tokens)) for name, kind, tokens in asked.sections]
-        told = table(("section", "kind", "tokens"), rows, title=f"{asked.label} {asked.model}")
-        told.columns[2].justify = "right"
-        told.add_section()
-        told.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
-        console.print(told)
+        sizes = table(("section", "kind", "tokens"), rows, title=f"{asked.label} {asked.model}")
+        sizes.columns[2].justify = "right"
+        sizes.add_section()
+        sizes.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
+        console.print(sizes)
     return 0
 
 

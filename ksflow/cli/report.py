@@ -30,7 +30,7 @@ def report(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
     with runs() as (lineages, problem):
         facts = [RunFacts(lineage, problem).read(details=kind == "html") for lineage in lineages]
-        name = "+".join(one.run for one in lineages)
+        name = "+".join(lineage.run for lineage in lineages)
         default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
     data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
     path = Path(own["out"]).expanduser() if "out" in own else default
@@ -47,7 +47,7 @@ def watch(words: list[str], overrides: list[str]) -> int:
     port = own.get("port", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"port={port}; valid: 0 (any that is free) to 65535")
-    with suppress(KeyboardInterrupt), runs() as found, _server(int(port), _Follower(*found)) as server:
+    with suppress(KeyboardInterrupt), runs() as pair, _server(int(port), _Follower(*pair)) as server:
         console().print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)
         server.serve_forever()
     return 0
@@ -67,10 +67,10 @@ def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[L
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with ExitStack() as stack:
-        found = [stack.enter_context(opened(cfg, problem.name, name)) for name in names]
-        for lineage in found:
+        lineages = [stack.enter_context(opened(cfg, problem.name, name)) for name in names]
+        for lineage in lineages:
             some_trials(lineage)
-        yield found, problem
+        yield lineages, problem
 
 
 class _Follower:
@@ -87,7 +87,7 @@ class _Follower:
     def newest(self) -> tuple[int, list[Json]]:
         """A number that grows with every change, and the facts."""
         with self._lock:
-            refs = [one.store.refs(*one.prefixes) for one in self._lineages]
+            refs = [lineage.store.refs(*lineage.prefixes) for lineage in self._lineages]
             if refs != self._refs:
                 self._facts = [run.read() for run in self._runs]
                 self._refs, self._stamp = refs, self._stamp + 1
@@ -104,11 +104,11 @@ def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
                 self._answer("text/html; charset=utf-8", as_html(follower.newest()[1], live=True))
             elif self.path.partition("?")[0] == "/facts.json":
                 stamp, facts = follower.newest()
-                found: Json = {"stamp": stamp}
+                content: Json = {"stamp": stamp}
                 if not self.path.endswith(f"?known={stamp}"):
                     runs, details = apart(facts)
-                    found |= {"runs": runs, "details": details}
-                self._answer("application/json", json.dumps(found, allow_nan=False))
+                    content |= {"runs": runs, "details": details}
+                self._answer("application/json", json.dumps(content, allow_nan=False))
             else:
                 self.send_error(HTTPStatus.NOT_FOUND)
 

@@ -82,8 +82,8 @@ class Sources:
         return tuple(self._find(entry, source, quote) for source, quote in zip(note.sources, quotes, strict=True))
 
     def _find(self, entry: StoredNote, source: str, quote: str) -> Finding:
-        if found := TRIAL.fullmatch(source):
-            return self._trial(source, found)
+        if match := TRIAL.fullmatch(source):
+            return self._trial(source, match)
         if source.startswith("probe "):
             program = entry.note.program
             if program and entry.file and (entry.file.parent / program).is_file():
@@ -93,23 +93,23 @@ class Sources:
             return Finding(source, None, "no quote: nobody has checked that it says so")
         return _quoted(entry, source, quote)
 
-    def _trial(self, source: str, found: re.Match[str]) -> Finding:
-        problem, run = found["problem"] or self._here[0], found["run"] or self._here[1]
+    def _trial(self, source: str, match: re.Match[str]) -> Finding:
+        problem, run = match["problem"] or self._here[0], match["run"] or self._here[1]
         lineage = self.lineage(problem, run)
         if lineage is None:
             return Finding(source, None, f"no lineage of {problem}/{run} here")
         name = f"{problem}/{run}"
         if name not in self._trials:
             self._trials[name] = {trial.id: trial for trial in lineage.all_trials()}
-        trial = self._trials[name].get(found["id"])
+        trial = self._trials[name].get(match["id"])
         if trial is None:
-            return Finding(source, False, f"no trial {found['id']} in {name}")
-        was = _earlier(lineage, trial, found["commit"])
-        if found["commit"] and was is None:
-            return Finding(source, False, f"commit {found['commit']} is not on branch {lineage.branch_of(trial.id)}")
-        holds, said = _compared(was or trial, trial, cited=bool(found["commit"]))
+            return Finding(source, False, f"no trial {match['id']} in {name}")
+        was = _earlier(lineage, trial, match["commit"])
+        if match["commit"] and was is None:
+            return Finding(source, False, f"commit {match['commit']} is not on branch {lineage.branch_of(trial.id)}")
+        holds, verdict = _compared(was or trial, trial, cited=bool(match["commit"]))
         about = f"{trial.idea or trial.origin.value} {trial.evaluation.reason if trial.evaluation else ''}"
-        return Finding(source, holds, said, " ".join(about.split())[: 2 * _AROUND])
+        return Finding(source, holds, verdict, " ".join(about.split())[: 2 * _AROUND])
 
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
@@ -160,10 +160,10 @@ def _quoted(entry: StoredNote, source: str, quote: str) -> Finding:
     rows = [row for row in named if len(row.name) == longest]
     if not rows and (file := _of_project(source)):
         return _looked_up(RecordedDocument(source.partition(", ")[0], file, documents.fingerprint(file)[0]), "", quote)
-    found = [_looked_up(row, source, quote) for row in rows]
+    findings = [_looked_up(row, source, quote) for row in rows]
     nowhere = Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
     # False only where all of them can be read: it may stand in the one that cannot
-    return min(found, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
+    return min(findings, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
 
 
 def _looked_up(row: RecordedDocument, source: str, quote: str) -> Finding:

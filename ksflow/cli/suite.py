@@ -47,29 +47,29 @@ def suite(words: list[str], overrides: list[str]) -> int:
     """Run the members that are not finished, end with a table; 1 where one failed."""
     if words:
         raise ConfigError(f"suite takes key=value arguments, not {words[0]!r}")
-    directory, given = compose.config_dir([word for word in overrides if word not in FLAGS])
-    compose.no_flags(given)
+    directory, typed = compose.config_dir([word for word in overrides if word not in FLAGS])
+    compose.no_flags(typed)
     parts = [f"--config-dir={directory}"] if directory else []
-    own = [word for word in given if word.startswith(("suite=", "suite."))]
+    own = [word for word in typed if word.startswith(("suite=", "suite."))]
     cfg = compose.compose([*parts, *own], "suite")
     plan: Suite = compose.build(cfg.suite)
-    made = members(plan, [*parts, *(word for word in given if word not in own)])
-    if plan.finalists and len({member.variant for member in made}) < 2:
+    runs = members(plan, [*parts, *(word for word in typed if word not in own)])
+    if plan.finalists and len({member.variant for member in runs}) < 2:
         raise ConfigError(f"suite={plan.name} compares variants: name some, such as language=cuda,triton,python")
-    _possible(plan, made)
+    _possible(plan, runs)
     with _alone(plan) as folder:
-        return Session(plan, made, folder, report.console(stderr=True)).run()
+        return Session(plan, runs, folder, report.console(stderr=True)).run()
 
 
-def _possible(plan: Suite, made: Sequence[Member]) -> None:
+def _possible(plan: Suite, runs: Sequence[Member]) -> None:
     """What would fail every member is said once: a mistyped word, a missing folder, a missing key. ConfigError."""
-    kinds = {tuple(word for word in member.words if "." not in word.partition("=")[0]): member for member in made[::-1]}
+    kinds = {tuple(word for word in member.words if "." not in word.partition("=")[0]): member for member in runs[::-1]}
     cfg = [compose.compose(list(member.words)) for member in kinds.values()][-1]
     for key in plan.needs:
-        folder = next((word.partition("=")[2] for word in made[0].words if word.startswith(f"{key}=")), "")
+        folder = next((word.partition("=")[2] for word in runs[0].words if word.startswith(f"{key}=")), "")
         if not folder or not Path(folder).expanduser().is_dir():
             raise ConfigError(f"suite={plan.name} needs {key}=FOLDER{f', and {folder} is none' if folder else ''}")
-    if len({member.variant for member in made}) == 1:
+    if len({member.variant for member in runs}) == 1:
         for stage in ("selector", "designer", "writer", "digester"):
             compose.build(cfg[stage])
 
@@ -94,11 +94,11 @@ def _alone(plan: Suite) -> Iterator[Path]:
 class Session:
     """One call of the verb."""
 
-    def __init__(self, plan: Suite, made: list[Member], folder: Path, console: Console) -> None:
-        self.plan, self.members, self.folder, self.console = plan, made, folder, console
+    def __init__(self, plan: Suite, members: list[Member], folder: Path, console: Console) -> None:
+        self.plan, self.members, self.folder, self.console = plan, members, folder, console
         self.started = time.monotonic()
         self._stopped = False
-        for member in made:
+        for member in members:
             member.row = self._read(member)
             member.final = member.row.get("final", False)
             if member.row.get("state") == "begun":
@@ -140,15 +140,15 @@ class Session:
 
     def _finalists(self) -> list[Member]:
         """The fastest variants of each problem, of those with a new kernel; none where some have gone on already."""
-        found: list[Member] = []
+        finalists: list[Member] = []
         for group in self._compared().values():
             right = [member for member in group if member.row["figures"]["right"]]
             if not any(member.final for member in right):
-                found += sorted(right, key=lambda member: float(member.row["figures"]["us"]))[: self.plan.finalists]
-        for member in found:
+                finalists += sorted(right, key=lambda member: float(member.row["figures"]["us"]))[: self.plan.finalists]
+        for member in finalists:
             member.final = True
             report.say(self.console, f"{member.key} goes on for as much again")
-        return found
+        return finalists
 
     def _turn(self, waiting: list[Member], running: list[Member]) -> None:
         while waiting and len(running) < self.plan.at_once and self._go_on():
@@ -197,8 +197,8 @@ class Session:
         if self.plan.usd is None:
             return None
         spent = sum(float(member.row.get("usd", 0.0)) for member in self.members)
-        given = sum(member.usd for member in self.members if member.process)
-        return max(self.plan.usd - spent - given, 0.0)
+        reserved = sum(member.usd for member in self.members if member.process)
+        return max(self.plan.usd - spent - reserved, 0.0)
 
     def _minutes(self) -> float | None:
         if self.plan.minutes is None:
@@ -209,27 +209,27 @@ class Session:
         """An even share for each that has not begun, no more than its own words allow; of the half of the budget that
         variants have before the finals, and finalists there, the same for all."""
         loop, plan = compose.build(compose.compose(list(member.words)).loop), self.plan
-        alike = sum(one.final or not member.final for one in self.members)
-        found = []
+        alike = sum(other.final or not member.final for other in self.members)
+        shares = []
         if (usd := self._usd()) is not None and plan.usd is not None:
             even = plan.usd / 2 / alike if plan.finalists else usd
             member.usd = min(usd / len(waiting), even, loop.caps.get("usd", usd))
-            found.append(f"loop.usd={member.usd:.6f}")
+            shares.append(f"loop.usd={member.usd:.6f}")
         if (minutes := self._minutes()) is not None and plan.minutes is not None:
             turns, all_turns = (-(-count // plan.at_once) for count in (len(waiting) + len(running), alike))
             even = plan.minutes / 2 / all_turns if plan.finalists else minutes
-            found.append(f"loop.minutes={min(minutes / turns, even, loop.caps.get('minutes', minutes)):.4f}")
+            shares.append(f"loop.minutes={min(minutes / turns, even, loop.caps.get('minutes', minutes)):.4f}")
         if member.row and "evaluations" in loop.caps:
             most = int(loop.caps["evaluations"]) * (2 if member.final else 1)
-            found.append(f"loop.evaluations={max(most - _judged(member), 0)}")
-        return found
+            shares.append(f"loop.evaluations={max(most - _judged(member), 0)}")
+        return shares
 
     # -- members ---------------------------------------------------------------------------------
 
     def _read(self, member: Member) -> Json:
         file = self.folder / member.folder / "row.json"
         row: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        if row and _kept(row["words"]) != _kept(member.words):
+        if row and _fixed_words(row["words"]) != _fixed_words(member.words):
             raise ConfigError(
                 f"{member.key or 'the suite'} was run with other words in {self.folder}: "
                 f"{' '.join(sorted({*row['words']} ^ {*member.words}))}; give suite.name=ANOTHER"
@@ -259,10 +259,10 @@ class Session:
         place = self.folder / member.folder
         file = place / "summary.json"
         earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
-        kept = file.read_text(encoding="utf-8") if file.exists() else ""
-        row: Json = json.loads(kept) if kept else {"usd": _paid(member), "wall_s": self._lasted(member)}
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        row: Json = json.loads(text) if text else {"usd": _paid(member), "wall_s": self._lasted(member)}
         row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
-        judged = code in (0, NothingTried.status) and kept
+        judged = code in (0, NothingTried.status) and text
         state = "interrupted" if self._stopped else "finished" if judged else "failed"
         if code and state != "interrupted":
             lines = (place / _OUTPUT).read_text("utf-8", "replace").strip().splitlines() or [f"exit status {code}"]
@@ -287,8 +287,8 @@ class Session:
         """The table and the files."""
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
-            {**_known(one), **({**left, "usd": one.row.get("usd", 0.0)} if one in waiting else one.row)}
-            for one in self.members
+            {**_known(member), **({**left, "usd": member.row.get("usd", 0.0)} if member in waiting else member.row)}
+            for member in self.members
         ]
         if self.plan.finalists:
             rows.sort(key=lambda row: row.get("figures", {}).get("us") or math.inf)
@@ -328,7 +328,7 @@ def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
     )
 
 
-def _kept(words: Iterable[Any]) -> list[Any]:
+def _fixed_words(words: Iterable[Any]) -> list[Any]:
     """The words that must stay the same: budgets may change, and who is told."""
     return [word for word in words if not str(word).startswith(("loop.", "tracker=", "tracker."))]
 

@@ -185,15 +185,15 @@ def problem(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"problem {verb} takes key=value, such as problem=NAME, and not {words[1]!r}")
     cfg = compose.compose(overrides)
     console = report.console()
-    found = compose.problem(cfg)
+    task = compose.problem(cfg)
     if verb == "show":
-        briefing.show_problem(console, found, machine_rates.measured(compose.build(cfg.target)))
+        briefing.show_problem(console, task, machine_rates.measured(compose.build(cfg.target)))
         return 0
     evaluate = compose.evaluator(cfg)
-    rows = evaluate.admit(replace(found, tests=(*found.tests, *found.heldout)))
+    rows = evaluate.admit(replace(task, tests=(*task.tests, *task.heldout)))
     if rows is None:
         raise ConfigError("this evaluator cannot check a problem; use evaluator=local")
-    return briefing.show_checks(console, found, rows)
+    return briefing.show_checks(console, task, rows)
 
 
 def lineage(words: list[str], overrides: list[str]) -> int:
@@ -201,17 +201,17 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     usage.expect_word("lineage", words, ("show", "diff"))
     options, rest = keys.own_options(overrides, "details")
     details = boolean("details", options.get("details", "false"))
-    with recorded_run(compose.compose(rest)) as (found, tree):
+    with recorded_run(compose.compose(rest)) as (task, tree):
         trials = some_trials(tree)
         console = report.console()
         match words:
             case []:
-                claimed = headline(tree.known, report.known_baselines(tree.known, found.seeds))
+                claimed = headline(tree.known, report.known_baselines(tree.known, task.seeds))
                 report.show_tree(console, trials.values(), claimed, tree.approvals())
-                judged = next((one.evaluation for one in reversed(tree.known.trials) if one.evaluation), None)
-                told = [str(claimed), claimed.start, claimed.held_out] if claimed else []
-                told += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
-                report.say(console, *filter(None, told))
+                judged = next((trial.evaluation for trial in reversed(tree.known.trials) if trial.evaluation), None)
+                remarks = [str(claimed), claimed.start, claimed.held_out] if claimed else []
+                remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
+                report.say(console, *filter(None, remarks))
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:

@@ -71,20 +71,20 @@ def verify(words: list[str], overrides: list[str]) -> int:
     for title, evaluation in (("on record", record), ("now", now)):
         console.print(f"\n{what} {title}", style="bold")
         evidence.show(console, evaluation, details=False)
-    return _said(console, tried)
+    return _conclude(console, tried)
 
 
-def _said(console: Console, tried: list[comparison.Agreement]) -> int:
+def _conclude(console: Console, tried: list[comparison.Agreement]) -> int:
     """Print what became of the record; the exit code. What could not be told once is not refuted."""
-    found = next((each for each in tried if each.holds), None)
-    found = found or next((each for each in tried if each.holds is None), tried[-1])
-    rows = [(row.what, row.then, row.now, row.word) for row in found.rows]
+    agreement = next((each for each in tried if each.holds), None)
+    agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
+    rows = [(row.what, row.then, row.now, row.word) for row in agreement.rows]
     console.print(table(("", "on record", "now", ""), rows))
-    word = {None: f"not verified ({found.why})", True: "holds", False: "DOES NOT HOLD"}[found.holds]
-    note = f": {found.why}" if found.holds is not None and found.why else ""
-    times = f", in {len(tried)} judgements" if len(tried) > 1 and found.holds is False else ""
+    word = {None: f"not verified ({agreement.why})", True: "holds", False: "DOES NOT HOLD"}[agreement.holds]
+    note = f": {agreement.why}" if agreement.holds is not None and agreement.why else ""
+    times = f", in {len(tried)} judgements" if len(tried) > 1 and agreement.holds is False else ""
     report.say(console, f"{word}{times}{note}")
-    return {None: 3, True: 0, False: 1}[found.holds]
+    return {None: 3, True: 0, False: 1}[agreement.holds]
 
 
 def approve(words: list[str], overrides: list[str]) -> int:
@@ -145,23 +145,23 @@ def _kernel(word: str, problem: Problem) -> Kernel:
 
 def _cached_or_judged(
     console: Console,
-    kept: Cache | None,
+    cache: Cache | None,
     problem: Problem,
     judge: Evaluator,
     kernel: Kernel,
     baselines: tuple[Trial, ...],
 ) -> Evaluation:
     key = judging.key(problem, judge)
-    found = kept.find(kernel, key) if kept else None
-    if found and (not found.evaluation.accepted or all(found.evaluation.beside(one.id) for one in baselines)):
-        return found.evaluation.with_evidence(cached=Cached(source=found.source, date=found.date))
-    if kept and not found and (old := kept.outdated(kernel, problem.name, key)):
+    entry = cache.find(kernel, key) if cache else None
+    if entry and (not entry.evaluation.accepted or all(entry.evaluation.beside(baseline.id) for baseline in baselines)):
+        return entry.evaluation.with_evidence(cached=Cached(source=entry.source, date=entry.date))
+    if cache and not entry and (old := cache.outdated(kernel, problem.name, key)):
         was = old.evaluation
         before = f"judged before by {was.judge} on {old.date[:10]} ({was.verdict.value})"
         report.say(console, f"{before}: stale, another {key.changed(was)} now")
     evaluation = _judged(kernel.digest, problem, judge, kernel, baselines)
-    if kept:
-        kept.keep(kernel, problem.name, "evaluate", evaluation)
+    if cache:
+        cache.keep(kernel, problem.name, "evaluate", evaluation)
     return evaluation
 
 
@@ -194,12 +194,12 @@ def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, 
         yield cfg, problem, lineage, place
 
 
-def _other_problem(place: Place, overrides: list[str], given: Problem) -> tuple[Any, Problem]:
+def _other_problem(place: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
     if not any(override.startswith(("problem=", "problem.path=")) for override in overrides):
         with suppress(ConfigError):
             cfg = compose.compose([f"problem={place.problem}", *overrides])
             return cfg, compose.build(cfg.problem)
     raise ConfigError(
-        f"{place.branch} is a kernel for {place.problem}, not for {given.name}; "
+        f"{place.branch} is a kernel for {place.problem}, not for {problem.name}; "
         f"say problem={place.problem}, or problem.path=FOLDER"
     )

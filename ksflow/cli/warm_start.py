@@ -71,10 +71,10 @@ def warm_start(
         origin = _Origin(f"{source}/{branch}", trials, commits, fingerprint or target.fingerprint)
         winner = _chosen(lineage, origin, wanted)
         notes = lineage.notes()
-    seeds, said = _seed(origin, winner, problem, target)
-    kept = tuple(_translated(note, origin) for note in notes if _comes_along(note, origin, problem, target))
-    count = f"notes of {origin.name} that come along: {len(kept)} of {len(notes)}"
-    return WarmStart(seeds, kept, (said, *([count] if notes else [])))
+    seeds, remark = _seed(origin, winner, problem, target)
+    inherited = tuple(_translated(note, origin) for note in notes if _comes_along(note, origin, problem, target))
+    count = f"notes of {origin.name} that come along: {len(inherited)} of {len(notes)}"
+    return WarmStart(seeds, inherited, (remark, *([count] if notes else [])))
 
 
 def _chosen(lineage: Lineage, origin: _Origin, wanted: str) -> Trial:
@@ -114,20 +114,20 @@ def _comes_along(note: Note, origin: _Origin, problem: Problem, target: Target) 
 
 def _translated(note: Note, origin: _Origin) -> Note:
     """The note as the new run may read it: trials by their whole names, what was measured elsewhere as assumed."""
-    found = {source: match for source in note.sources if (match := TRIAL.fullmatch(source))}
-    own = {s: match for s, match in found.items() if not match["problem"] and match["id"] in origin.trials}
+    matches = {source: match for source in note.sources if (match := TRIAL.fullmatch(source))}
+    own = {s: match for s, match in matches.items() if not match["problem"] and match["id"] in origin.trials}
     whole = {s: f"{origin.name}/{m['id']}@{(m['commit'] or origin.commits[m['id']])[:_DIGITS]}" for s, m in own.items()}
     text = re.sub(  # ids of the other run's trials mean others here
         r"(?<![\w/.])\d{5,}(?![\w.]\d)\b",
         lambda match: f"{origin.name}/{match[0]}" if match[0] in origin.trials else match[0],
         note.text,
     )
-    kept = replace(note, sources=tuple(whole.get(s, s) for s in note.sources), text=text, closes=())
+    carried = replace(note, sources=tuple(whole.get(s, s) for s in note.sources), text=text, closes=())
     away = sorted({origin.machine(match["id"]) for match in own.values()} - {"", origin.here})
     if not own and origin.here not in note.targets:  # measured by something else than trials
         away = sorted(note.targets)
     if not away or note.status not in (Status.MEASURED, Status.REFUTED):
-        return kept
+        return carried
     status = Status.ASSUMED if note.status is Status.MEASURED else note.status
     remark = f"({note.status.value} on {', '.join(away)} in {origin.name}, not here)"
-    return replace(kept, title=f"{note.title} [{origin.name}]", text=f"{text}\n{remark}", status=status, targets=())
+    return replace(carried, title=f"{note.title} [{origin.name}]", text=f"{text}\n{remark}", status=status, targets=())

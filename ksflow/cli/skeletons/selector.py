@@ -12,6 +12,6 @@ class Mine:
     def __call__(self, problem: Problem, population: Population) -> Choice:
         """Change this: `population.ranked` has the accepted kernels, fastest first; `trials` has all, failures too."""
         tunable = [trial for trial in population.ranked if trial.kernel and "tune:" in trial.kernel.main]
-        found = tunable or list(population.ranked)
-        base = found[min(self.rank, len(found)) - 1]
-        return population.choose(base.id, population.ranked[0].id, f"number {self.rank} of {len(found)}")
+        trials = tunable or list(population.ranked)
+        base = trials[min(self.rank, len(trials)) - 1]
+        return population.choose(base.id, population.ranked[0].id, f"number {self.rank} of {len(trials)}")
