@@ -72,10 +72,10 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n".join([*sections, COMPLETED])
 
     def _instructions(self, signature: Signature) -> str:
-        given = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
+        inputs = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
         parts = [
             signature.instructions,
-            "You are given these sections:\n" + "\n".join(given),
+            "You are given these sections:\n" + "\n".join(inputs),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
                 f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
@@ -121,12 +121,12 @@ def _parser(annotation: Any) -> TypeAdapter[Any]:
 def explain(error: ValidationError) -> str:
     """The first few errors of a JSON value, each with its place."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [
+    lines = [
         f"{'.'.join(str(part) for part in problem['loc'])[:80] or 'value'}: {problem['msg'][:200]}"
         for problem in problems[:_ERRORS]
     ]
-    more = len(problems) - len(told)
-    return "; ".join(told) + (f"; and {more} more" if more else "")
+    rest = len(problems) - len(lines)
+    return "; ".join(lines) + (f"; and {rest} more" if rest else "")
 
 
 def _shown(value: Any) -> str:

@@ -138,17 +138,17 @@ class Agent(Engine):
         with _thrown_away() as folder:
             run = _Run(self, folder, prompt, work)
             try:
-                said = run.finish()
-                text = run.answer(said)
+                usage = run.finish()
+                text = run.answer(usage)
             finally:
                 run.close()
-        estimated = said.tokens is None
-        tokens = (len(prompt) // 4, len(text) // 4) if said.tokens is None else said.tokens
+        estimated = usage.tokens is None
+        tokens = (len(prompt) // 4, len(text) // 4) if usage.tokens is None else usage.tokens
         response = as_response(request, text, tokens)
         name = uuid.uuid4().hex
         object.__setattr__(response, "id", name)
         source = "estimated: the agent tells no usage" if estimated else "the agent's own count"
-        self._costs[name] = (said.usd or 0.0, source if said.usd is not None else f"{source}, no price")
+        self._costs[name] = (usage.usd or 0.0, source if usage.usd is not None else f"{source}, no price")
         return response
 
     def paid(self, response: "Response") -> tuple[float, str]:
@@ -173,7 +173,7 @@ class _Run:
 
     def __init__(self, agent: Agent, folder: Path, prompt: str, work: Workspace | None) -> None:
         self.agent, self.folder, self.work = agent, folder, work
-        self.said: list[str] = []
+        self.verdicts: list[str] = []
         """What the judge said, check by check."""
         self._failed = ""
         """Why it left no answer, where it was paid all the same."""
@@ -229,56 +229,56 @@ class _Run:
             finally:
                 process.terminate()
                 process.wait()
-            said = self._told(_tail(out), _tail(err))
+            usage = self._usage(_tail(out), _tail(err))
         if self.agent.box:
             _renew(self._credentials, self.folder / _HOME)
-        return self._outcome(process.returncode, said)
+        return self._outcome(process.returncode, usage)
 
-    def _told(self, output: str, errors: str) -> Usage:
+    def _usage(self, output: str, errors: str) -> Usage:
         """What it printed; where it has no answer, what it told of that, which some print beside the output."""
         read = _ENVELOPES[self.agent.envelope]
-        said = read(output)
+        usage = read(output)
         if not output.strip() and self.agent.envelope != "text":
-            said = replace(read(errors), text="")
-        return replace(said, text=_clean(said.text), error=_clean(said.error or errors[-500:]))
+            usage = replace(read(errors), text="")
+        return replace(usage, text=_clean(usage.text), error=_clean(usage.error or errors[-500:]))
 
-    def _outcome(self, status: int, said: Usage) -> Usage:
+    def _outcome(self, status: int, usage: Usage) -> Usage:
         """What is kept of it: an answer, or why there is none where it was paid for; else StageError."""
-        trouble = " ".join(said.error.split())[-300:]
+        trouble = " ".join(usage.error.split())[-300:]
         ended = {
             keeping.TIMED_OUT: f"the agent did not end within {self.agent.minutes:g} minutes",
             keeping.TOO_LARGE: f"the agent's folder was over {keeping.FOLDER_MB} MB or {keeping.FOLDER_FILES} files",
         }.get(status, f"the agent ended with {status} and no answer: {trouble}" if status else "")
         stopped = status in (keeping.TIMED_OUT, keeping.TOO_LARGE)
-        if not ended or (said.text and not stopped):
-            return said
+        if not ended or (usage.text and not stopped):
+            return usage
         if self._changed():
-            return replace(said, text=f"{said.text}\n\n({ended})".strip())
-        if not any(said.tokens or ()) and not said.usd and not self.said:
+            return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
+        if not any(usage.tokens or ()) and not usage.usd and not self.verdicts:
             raise StageError(call_context().stage, ended)
         self._failed = ended
-        return said
+        return usage
 
     def close(self) -> None:
         """Let go of the folder."""
         os.close(self._top)
         os.close(self._checks)
 
-    def answer(self, said: Usage) -> str:
+    def answer(self, usage: Usage) -> str:
         """The answer to the question: what it said, or in a workspace a section for each thing that is asked for.
 
         Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
         """
-        words = said.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
-        checks = "\n\n".join(self.said) or "(the judge was not asked)"
+        words = usage.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
+        checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
         if self._failed:
-            return "\n\n".join([self._failed, words, *self.said])
+            return "\n\n".join([self._failed, words, *self.verdicts])
         if self.work is None:
             return words
         try:
             files = self._files(self.work.kernel)
         except StageError as error:
-            return "\n\n".join([error.reason, words, *self.said])
+            return "\n\n".join([error.reason, words, *self.verdicts])
         gone = "".join(f"===== {name} ===== removed\n" for name in self.work.kernel.files if name not in files)
         sections = {
             "report": words,
@@ -316,14 +316,14 @@ class _Run:
     def _checked(self) -> str:
         if self.work is None or self.work.check is None:
             return "There is no judge to ask here."
-        if len(self.said) >= self.agent.checks:
+        if len(self.verdicts) >= self.agent.checks:
             return f"The judge was asked {self.agent.checks} times, which is all: end with the kernel as it is."
         try:
-            found = self.work.check(Kernel(self.work.kernel.language, self._files(self.work.kernel)))
+            trial = self.work.check(Kernel(self.work.kernel.language, self._files(self.work.kernel)))
         except (StageError, ValueError) as error:
             return f"This cannot be judged: {error}"
-        text = found if isinstance(found, str) else _verdict(found)
-        self.said.append(f"Check {len(self.said) + 1}: {text}")
+        text = trial if isinstance(trial, str) else _verdict(trial)
+        self.verdicts.append(f"Check {len(self.verdicts) + 1}: {text}")
         return text
 
     def _changed(self) -> bool:
@@ -357,8 +357,8 @@ class _Run:
         except OSError as error:
             raise StageError(stage, f"the agent left no file {name}: {error.strerror}") from error
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST_FILE or found.st_nlink != 1:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_FILE or status.st_nlink != 1:
                 raise StageError(
                     stage, f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
                 )
@@ -388,11 +388,11 @@ def agent_model(  # noqa: PLR0913 - a setting each
     return Model(name, engine=engine, deadline_s=None, retries=0)
 
 
-def _verdict(found: Trial) -> str:
+def _verdict(trial: Trial) -> str:
     """What a writer is told of a kernel that was judged."""
-    if found.evaluation and found.evaluation.accepted:
-        return without_paths(f"accepted\n{analysis(found, Population(()).step(found))}")
-    return told(found)
+    if trial.evaluation and trial.evaluation.accepted:
+        return without_paths(f"accepted\n{analysis(trial, Population(()).step(trial))}")
+    return told(trial)
 
 
 def _tail(file: Any) -> str:
@@ -406,19 +406,19 @@ def _tail(file: Any) -> str:
 
 def _copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
     """Copy files below the user's home into another one: the contents of each."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name in names:
         file = Path(name).expanduser()
         if not file.is_relative_to(Path.home()):
             raise ConfigError(f"{name}: an agent's files are named from the home folder: ~/.agent/settings.json")
         with contextlib.suppress(OSError):
             if file.is_file() and file.stat().st_size <= _LONGEST_SETTING:
-                found[name] = file.read_bytes()
+                contents[name] = file.read_bytes()
                 target = home / file.relative_to(Path.home())
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(found[name])
+                target.write_bytes(contents[name])
                 target.chmod(0o600)
-    return found
+    return contents
 
 
 def _renew(credentials: Mapping[str, bytes], home: Path) -> None:
@@ -453,13 +453,13 @@ def _installed(program: str) -> list[str]:
 
 def _ports(environment: Mapping[str, str]) -> list[int]:
     """The ports that proxies and servers in an environment have."""
-    found = []
+    ports = []
     for name, text in environment.items():
         if name in _ADDRESSES or name.endswith("_BASE_URL"):
             with contextlib.suppress(ValueError):
                 if port := urlsplit(text).port:
-                    found.append(port)
-    return found
+                    ports.append(port)
+    return ports
 
 
 # -- what agents print ---------------------------------------------------------------------------
@@ -477,7 +477,7 @@ def _possible(value: object, most: float = _MOST_USD) -> bool:
 def _clean(text: str) -> str:
     """Words of a program, as Unicode that can be written down and shown: no half characters, no codes of terminals."""
     text = text.encode("utf-8", "replace").decode()
-    return "".join(one for one in text if (one >= " " and one != "\x7f") or one in "\n\t")
+    return "".join(letter for letter in text if (letter >= " " and letter != "\x7f") or letter in "\n\t")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -495,16 +495,16 @@ def _object(output: str) -> Mapping[str, Any]:
 
 def _claude(output: str) -> Usage:
     """`claude -p --output-format json`: an object with result, is_error, total_cost_usd and usage."""
-    found = _object(output)
-    if "result" not in found and "usage" not in found:
+    answer = _object(output)
+    if "result" not in answer and "usage" not in answer:
         return Usage(output.strip())
-    usage = _mapping(found.get("usage"))
+    usage = _mapping(answer.get("usage"))
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     tokens = (int(sum(_number(usage.get(name)) for name in read)), int(_number(usage.get("output_tokens"))))
-    told = found.get("total_cost_usd")
-    usd = _number(told) if _possible(told) else None
-    text = str(found.get("result") or "")
-    return Usage("" if found.get("is_error") else text, tokens, usd, text if found.get("is_error") else "")
+    cost = answer.get("total_cost_usd")
+    usd = _number(cost) if _possible(cost) else None
+    text = str(answer.get("result") or "")
+    return Usage("" if answer.get("is_error") else text, tokens, usd, text if answer.get("is_error") else "")
 
 
 def _codex(output: str) -> Usage:
@@ -519,23 +519,23 @@ def _codex(output: str) -> Usage:
             error = str(_mapping(event.get("error")).get("message") or event.get("message") or "failed")
         if event.get("type") in ("turn.completed", "turn.failed") and (usage := _mapping(event.get("usage"))):
             before = tokens or (0, 0)
-            more = (int(_number(usage.get("input_tokens"))), int(_number(usage.get("output_tokens"))))
-            tokens = (before[0] + more[0], before[1] + more[1])
+            last = (int(_number(usage.get("input_tokens"))), int(_number(usage.get("output_tokens"))))
+            tokens = (before[0] + last[0], before[1] + last[1])
     return Usage(text, tokens, None, error)
 
 
 def _gemini(output: str) -> Usage:
     """`gemini -p --output-format json`: an object with response, stats.models.NAME.tokens and perhaps error."""
-    found = _object(output)
-    if "response" not in found and "error" not in found:
+    answer = _object(output)
+    if "response" not in answer and "error" not in answer:
         return Usage(output.strip())
     counts = [
-        _mapping(_mapping(one).get("tokens")) for one in _mapping(_mapping(found.get("stats")).get("models")).values()
+        _mapping(_mapping(row).get("tokens")) for row in _mapping(_mapping(answer.get("stats")).get("models")).values()
     ]
-    read = int(sum(_number(one.get("prompt")) for one in counts))
-    made = int(sum(_number(one.get("candidates")) + _number(one.get("thoughts")) for one in counts))
-    error = str(_mapping(found.get("error")).get("message") or "")
-    return Usage(str(found.get("response") or ""), (read, made) if counts else None, None, error)
+    read = int(sum(_number(row.get("prompt")) for row in counts))
+    written = int(sum(_number(row.get("candidates")) + _number(row.get("thoughts")) for row in counts))
+    error = str(_mapping(answer.get("error")).get("message") or "")
+    return Usage(str(answer.get("response") or ""), (read, written) if counts else None, None, error)
 
 
 _ENVELOPES: dict[str, Callable[[str], Usage]] = {

@@ -32,8 +32,8 @@ class AnswerFiles:
     def get(self, place: Path) -> Response | None:
         """The answer that is kept there, if there is one."""
         with suppress(*_UNREADABLE):
-            found: Response = response_from_dict(json.loads(place.read_bytes()))
-            return found
+            answer: Response = response_from_dict(json.loads(place.read_bytes()))
+            return answer
         return None
 
     def put(self, place: Path, response: Response) -> None:

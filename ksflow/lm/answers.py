@@ -27,91 +27,91 @@ def answer(prompt: str) -> str:
     question, _, wanted = prompt.rpartition(_REQUEST)
     line = wanted.split("\n")[0]  # what follows is why an earlier answer was refused
     names = re.findall(r"\w+", line.partition(", then ")[0])
-    given = sections(question)
+    parts = sections(question)
     make = _MAKERS.get(tuple(names))
-    made = make(given) if make else dict.fromkeys(names, "dummy")
-    texts = {name: made[name] if isinstance(made[name], str) else json.dumps(made[name]) for name in names}
+    values = make(parts) if make else dict.fromkeys(names, "dummy")
+    texts = {name: values[name] if isinstance(values[name], str) else json.dumps(values[name]) for name in names}
     return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()), COMPLETED])
 
 
 def sections(question: str) -> Sections:
     """Section -> text; the first of a name counts."""
-    found: Sections = {}
+    texts: Sections = {}
     marks = [*_HEADER.finditer(question)]
     for mark, after in zip(marks, [*marks[1:], None], strict=False):
         end = after.start() if after else len(question)
-        found.setdefault(mark[1], question[mark.end() + 1 : end].removesuffix("\n\n"))
-    return found
+        texts.setdefault(mark[1], question[mark.end() + 1 : end].removesuffix("\n\n"))
+    return texts
 
 
-def draw(given: Sections, *more: object) -> int:
+def draw(question: Sections, *salt: object) -> int:
     """A number that looks random and depends on the question alone."""
-    text = json.dumps([given, *map(str, more)], sort_keys=True)
+    text = json.dumps([question, *map(str, salt)], sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:4], "big")
 
 
-def _select(given: Sections) -> Made:
-    ids = re.findall(r"^\| (\d+) \|", given["population"], re.MULTILINE)
-    base = ids[draw(given) % min(3, len(ids))]
+def _select(question: Sections) -> Made:
+    ids = re.findall(r"^\| (\d+) \|", question["population"], re.MULTILINE)
+    base = ids[draw(question) % min(3, len(ids))]
     others = [id for id in ids if id != base] or [base]
-    reference = others[draw(given, base) % len(others)]
+    reference = others[draw(question, base) % len(others)]
     why = f"Dummy: {base} is among the fastest of {len(ids)}, {reference} is another."
     return {"rationale": why, "base_id": base, "reference_id": reference}
 
 
-def _design(given: Sections) -> Made:
-    avenues, experiments = (int(number) for number in re.findall(r"\d+", given["wanted"])[:2])
+def _design(question: Sections) -> Made:
+    avenues, experiments = (int(number) for number in re.findall(r"\d+", question["wanted"])[:2])
     return {
         "avenues": [f"Dummy avenue {index + 1}" for index in range(avenues)],
-        "experiments": [_experiment(given, index) for index in range(experiments)],
+        "experiments": [_experiment(question, index) for index in range(experiments)],
     }
 
 
-def _experiment(given: Sections, index: int) -> dict[str, object]:
-    number = draw(given, index)
+def _experiment(question: Sections, index: int) -> dict[str, object]:
+    number = draw(question, index)
     low = number % 11 - 5
-    made: dict[str, object] = {
+    experiment: dict[str, object] = {
         "description": f"Dummy experiment {index + 1}: mark the kernel with {number:08x}",
         "rubric": "the mark is in the code",
         "gain_percent": [low, low + number % 30],
         "innovation": number % 101,
     }
-    declared = [item for item in tunables(given["base_code"]) if len(item.options) > 1]
+    declared = [item for item in tunables(question["base_code"]) if len(item.options) > 1]
     if declared and index % 2 == 0:
         chosen = declared[number % len(declared)]
         values = [option for option in chosen.options if option != chosen.value]
         value = values[number % len(values)]
-        made["description"] = f"Dummy experiment {index + 1}: {chosen.name} = {value}"
-        made["rubric"] = f"{chosen.name} is {value}"
-        made["changes"] = {chosen.name: value}
-    return made
+        experiment["description"] = f"Dummy experiment {index + 1}: {chosen.name} = {value}"
+        experiment["rubric"] = f"{chosen.name} is {value}"
+        experiment["changes"] = {chosen.name: value}
+    return experiment
 
 
-def _write(given: Sections) -> Made:
-    code, done = _changed(given, given["base_code"])
+def _write(question: Sections) -> Made:
+    code, done = _changed(question, question["base_code"])
     return {"report": f"Dummy writer: {done}; nothing else was changed.", "code": code}
 
 
-def _edit(given: Sections) -> Made:
-    code = given[given["edits_apply_to"]]
-    new, done = _changed(given, code)
-    style = _unified if "unified" in given["edit_format"] else _block
+def _edit(question: Sections) -> Made:
+    code = question[question["edits_apply_to"]]
+    new, done = _changed(question, code)
+    style = _unified if "unified" in question["edit_format"] else _block
     edits = style(*(re.split("\r?\n", text.removesuffix("\n").removesuffix("\r")) for text in (code, new)))
     return {"report": f"Dummy writer: {done}; nothing else was changed.", "edits": edits}
 
 
-def _changed(given: Sections, code: str) -> tuple[str, str]:
+def _changed(question: Sections, code: str) -> tuple[str, str]:
     """The code with the experiment's tunables assigned, or marked; and what was done."""
-    wanted = re.search(r"^Tunables to assign: (.+)$", given["experiment"], re.MULTILINE)
+    wanted = re.search(r"^Tunables to assign: (.+)$", question["experiment"], re.MULTILINE)
     changes = dict(pair.split("=", 1) for pair in wanted[1].split(", ")) if wanted else {}
     try:
         code = assign(code, changes)
     except ValueError:
         changes = {}
-    if changes and given["failed"].startswith("(none"):
+    if changes and question["failed"].startswith("(none"):
         return code, ", ".join(f"{name} is now {value}" for name, value in changes.items())
-    python = "Language: python" in given["interface"]
-    number = f"{draw(given):08x}"
+    python = "Language: python" in question["interface"]
+    number = f"{draw(question):08x}"
     mark = f"DUMMY_{number.upper()} = 1" if python else f"static const unsigned dummy_{number} = 1;"
     plain = _MARK.sub("\n", f"{code.rstrip()}\n")
     return f"{plain}{mark}\n", "a mark"
@@ -129,10 +129,10 @@ def _block(old: list[str], new: list[str]) -> str:
     return "\n".join([f"{opened} SEARCH", *old[start:end], divided, *text, f"{closed} REPLACE"])
 
 
-def _shared(one: list[str], other: list[str]) -> int:
+def _shared(first: list[str], second: list[str]) -> int:
     """How many lines at the start are the same."""
     return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )
 
 
@@ -141,12 +141,12 @@ def _unified(old: list[str], new: list[str]) -> str:
     return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[2:])
 
 
-def _digest(given: Sections) -> Made:
-    passages = _PASSAGE.findall(given["documents"])[:_NOTES]
-    made = [_note(f"Dummy finding on {name}", name, " ".join(text.split()[:_QUOTED])[:200]) for name, text in passages]
-    if tried := re.findall(r"^- (\d+) from ", given["outcomes"], re.MULTILINE):
-        made.append(_note("Dummy finding on the last trial", tried[-1], ""))
-    return {"notes": made}
+def _digest(question: Sections) -> Made:
+    passages = _PASSAGE.findall(question["documents"])[:_NOTES]
+    notes = [_note(f"Dummy finding on {name}", name, " ".join(text.split()[:_QUOTED])[:200]) for name, text in passages]
+    if tried := re.findall(r"^- (\d+) from ", question["outcomes"], re.MULTILINE):
+        notes.append(_note("Dummy finding on the last trial", tried[-1], ""))
+    return {"notes": notes}
 
 
 def _note(title: str, source: str, quote: str) -> dict[str, object]:
@@ -154,19 +154,19 @@ def _note(title: str, source: str, quote: str) -> dict[str, object]:
     return {"title": title[:120], "text": "It says so [1].", "sources": [source], "quotes": [quote], "status": status}
 
 
-def _ask(given: Sections) -> Made:
+def _ask(asked: Sections) -> Made:
     """A chain of additions, in the language that the interface names."""
-    found = re.search(r"^Language: (\w+)\.", given["interface"], re.MULTILINE)
-    if found and found[1] == "cpp":
+    language = re.search(r"^Language: (\w+)\.", asked["interface"], re.MULTILINE)
+    if language and language[1] == "cpp":
         head = 'extern "C" void custom_kernel(const float *x, float *y, int64_t n, int64_t turns, const int64_t *)'
         lines = ["#include <cstdint>", f"{head} {{"]
     else:
-        lines = ["#include <hip/hip_runtime.h>"] if found and found[1] == "hip" else []
+        lines = ["#include <hip/hip_runtime.h>"] if language and language[1] == "hip" else []
         head = 'extern "C" __global__ void chain(const float *x, float *y, long long turns)'
         lines = ["// launch: chain [1] [1] (x, y, turns)", *lines, f"{head} {{"]
     lines += ["  float sum = 0;", "  for (long long turn = 0; turn < turns; ++turn) sum += x[0];", "  y[0] = sum;", "}"]
     question = {
-        "title": f"Dummy question {draw(given):08x}",
+        "title": f"Dummy question {draw(asked):08x}",
         "question": "How long does an addition take that needs the one before it?",
         "form": "loop",
         "cases": {"chain": {"n": 1, "turns": 10000}},
@@ -176,26 +176,26 @@ def _ask(given: Sections) -> Made:
     return {"question": question, "code": "\n".join(lines)}
 
 
-def _explain(given: Sections) -> Made:
+def _explain(question: Sections) -> Made:
     """A statement on the first line of the source that says something, and one on a fact."""
-    name = re.search(r"^===== (.+) =====$", given["code"], re.MULTILINE)
-    line = re.search(r"^ *(\d+) \| .*\S", given["code"], re.MULTILINE)
+    name = re.search(r"^===== (.+) =====$", question["code"], re.MULTILINE)
+    line = re.search(r"^ *(\d+) \| .*\S", question["code"], re.MULTILINE)
     place = [f"{name[1]}:{line[1]}" if name and line else "?"]
     statements: list[dict[str, object]] = [{"text": "Dummy: the kernel begins here.", "lines": place}]
-    if fact := re.search(r"^(.+): (present|absent); ", given["facts"], re.MULTILINE):
+    if fact := re.search(r"^(.+): (present|absent); ", question["facts"], re.MULTILINE):
         statements.append({"text": f"Dummy: {fact[1]} {fact[2]}.", "lines": place, "feature": fact[1], "says": fact[2]})
     return {"summary": "Dummy: it computes what the task asks for.", "statements": statements}
 
 
-def _verify(given: Sections) -> Made:
+def _verify(question: Sections) -> Made:
     """Every other kernel is sound; of the others its last line is doubted."""
-    line = given["code"].rstrip().rpartition("\n")[2]
-    found = {
-        "text": f"Dummy: the mark {draw(given):08x} is not the one that is meant.",
+    line = question["code"].rstrip().rpartition("\n")[2]
+    mistake = {
+        "text": f"Dummy: the mark {draw(question):08x} is not the one that is meant.",
         "quote": line if len(line) < 300 else "",
     }
-    doubted = draw({"code": given["code"]}) % 2
-    return {"mistakes": [found] if doubted else [], "risk_percent": float(draw(given) % 101)}
+    doubted = draw({"code": question["code"]}) % 2
+    return {"mistakes": [mistake] if doubted else [], "risk_percent": float(draw(question) % 101)}
 
 
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
@@ -204,12 +204,12 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("report", "code"): _write,
     ("report", "edits"): _edit,
     ("notes",): _digest,
-    ("places",): lambda given: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", given["outline"])[:_NOTES]]},
+    ("places",): lambda parts: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", parts["outline"])[:_NOTES]]},
     ("question", "code"): _ask,
     ("summary", "statements"): _explain,
     ("mistakes", "risk_percent"): _verify,
-    ("numbers", "greeting"): lambda given: {
-        "numbers": [*map(int, re.findall(r"\d+", given["text"]))],
+    ("numbers", "greeting"): lambda parts: {
+        "numbers": [*map(int, re.findall(r"\d+", parts["text"]))],
         "greeting": "ready",
     },
 }

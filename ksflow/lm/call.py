@@ -78,7 +78,7 @@ class ModelCall:
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
-        self.kept: Path | None = None
+        self.place: Path | None = None
         """Where the answer is kept on disk, or will be."""
         self._late: Future[Response] | None = None
         """What the provider is asked for, until it has answered."""
@@ -118,8 +118,8 @@ class ModelCall:
 
     def forget(self) -> None:
         """The answer was not accepted: whoever asks the same is not to have it out of the cache."""
-        if self.kept is not None:
-            self.kept.unlink(missing_ok=True)
+        if self.place is not None:
+            self.place.unlink(missing_ok=True)
 
     def complete(self, request: Request) -> Response:
         """For DSPy, where no answer is kept: tries until there is one. What it raises is lm15's or ours."""
@@ -250,8 +250,8 @@ class ModelCall:
         return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""
 
     def _keep(self, answer: str = "", error: str = "", **spent: Any) -> None:
-        said, settings = (redact(answer), redact(error)), self.model.settings
-        record(Call(self.stage, self.model.model, self.messages, *said, cut=self.cut, settings=settings, **spent))
+        texts, settings = (redact(answer), redact(error)), self.model.settings
+        record(Call(self.stage, self.model.model, self.messages, *texts, cut=self.cut, settings=settings, **spent))
 
     def _settle(self, count: int) -> None:
         """The newest try had so many tokens, as far as the rate limits are concerned."""

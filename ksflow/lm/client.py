@@ -52,8 +52,8 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 asked = self._request([{"role": "user", "content": "?"}], {})
                 self._answered(asked, Given("-"))
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
-            said = " ".join(str(error).split())
-            raise ConfigError(redact(f"{owner.model} cannot be used as configured: {said}")) from error
+            reason = " ".join(str(error).split())
+            raise ConfigError(redact(f"{owner.model} cannot be used as configured: {reason}")) from error
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """One answer: a list with its text, or for a `dspy.lm15.Request` a Response, as `dspy.LM` gives it."""
@@ -61,7 +61,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             system: Messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
-            sent = self._told(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
+            sent = self._with_refusal(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
         self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine, listener(self.model))
         with calling(stage=self.label):
             if isinstance(self.owner.engine, Replay):
@@ -72,13 +72,13 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 cached = settings.pop("cache", self.cache)
                 rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
-                call.kept = self.answers.place(request, rollout_id) if cached else None
+                call.place = self.answers.place(request, rollout_id) if cached else None
 
                 def through_dspy(engine: Any) -> Response:
-                    kept = self.answers.get(call.kept) if call.kept else None
-                    answered = self._answered(request, Given(kept) if kept else engine)
-                    if call.kept and not kept:
-                        self.answers.put(call.kept, answered)
+                    stored = self.answers.get(call.place) if call.place else None
+                    answered = self._answered(request, Given(stored) if stored else engine)
+                    if call.place and not stored:
+                        self.answers.put(call.place, answered)
                     return answered
 
                 response = call.answered(through_dspy)
@@ -90,7 +90,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         """The same from asynchronous code: in a thread of DSPy's, so metered, bounded and recorded, too."""
         return await dspy.asyncify(self.__call__)(prompt, messages=messages, **settings)
 
-    def _told(self, sent: Messages) -> Messages:
+    def _with_refusal(self, sent: Messages) -> Messages:
         """The messages, the question with why the answer before was refused."""
         if not self.refused:
             return sent
@@ -110,17 +110,17 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         token = _engine.set(engine)
         try:
             with dspy.context(disable_history=True, send_stream=None):
-                made: Response = super().__call__(request, cache=False)
+                response: Response = super().__call__(request, cache=False)
         finally:
             _engine.reset(token)
-        return made
+        return response
 
     def copy(self, **kwargs: Any) -> "MeteredLM":
         """The same connection with other settings; a temperature only where the model takes one."""
         if self.owner.temperature is None:
             kwargs.pop("temperature", None)
-        made: MeteredLM = super().copy(**kwargs)
-        return made
+        copy: MeteredLM = super().copy(**kwargs)
+        return copy
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "MeteredLM":
         """Itself: optimisers copy the programs that hold it, and a connection is shared."""
@@ -130,12 +130,12 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         asked = {**self.kwargs, **settings, **({} if self.owner.temperature is not None else {"temperature": None})}
         body = {name: value for name, value in asked.items() if name not in ("rollout_id", "n") and value is not None}
         marked = self._marked(sent)
-        made = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
-        config = mark(self.owner, self.config, len(made.messages)) if marked else self.config
+        request = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
+        config = mark(self.owner, self.config, len(request.messages)) if marked else self.config
         if "max_tokens" in body and speaks_chat_elsewhere(self.owner):
-            more = {"max_tokens": body["max_tokens"]}
-            config = {**config, "max_tokens": None, "extensions": {**config.get("extensions", {}), **more}}
-        return replace(made, config=replace(made.config, **config)) if config else made
+            limit = {"max_tokens": body["max_tokens"]}
+            config = {**config, "max_tokens": None, "extensions": {**config.get("extensions", {}), **limit}}
+        return replace(request, config=replace(request.config, **config)) if config else request
 
     def _marked(self, sent: Messages) -> Messages | None:
         """With the question in two, where it begins to differ from others; None where no mark is to go there."""
@@ -158,5 +158,5 @@ class _Asked:
         engine = _engine.get(None)
         if engine is None:
             raise ConfigError("this model is asked by calling it: other ways are neither metered nor recorded")
-        made: Response = engine.complete(request)
-        return made
+        response: Response = engine.complete(request)
+        return response

@@ -42,7 +42,7 @@ def signature_hash(signature: Signature) -> str:
 def bare(state: State) -> State:
     """States of predictors without model, traces and training data, and with worked examples as JSON values."""
     rest: State = {"lm": None, "traces": [], "train": []}
-    return {name: {**one, **rest, "demos": to_jsonable_python(one["demos"])} for name, one in state.items()}
+    return {name: {**entry, **rest, "demos": to_jsonable_python(entry["demos"])} for name, entry in state.items()}
 
 
 def write(state: State, stage: str, signature: Signature, path: Path) -> None:
@@ -60,9 +60,9 @@ def read(path: Path, stage: str, signature: Signature) -> State:
         raise ConfigError(f"{path} is not a compiled prompt; `program.save` and `python -m ksflow optimize` write them")
     again = f"compile it again with `python -m ksflow optimize stage={stage}`, or set {stage}.prompt=null"
     now = signature_hash(signature)
-    made = [ours.get("stage", stage), ours.get("signature", now)]
-    if made != [stage, now]:
-        raise ConfigError(f"{path} was compiled for {' '.join(map(str, made))}, this is {stage} {now}: {again}")
+    compiled = [ours.get("stage", stage), ours.get("signature", now)]
+    if compiled != [stage, now]:
+        raise ConfigError(f"{path} was compiled for {' '.join(map(str, compiled))}, this is {stage} {now}: {again}")
     known = "signature" in ours
     if not _fits(state["signature"]["fields"], signature.dump_state()["fields"], known):
         raise ConfigError(f"{path} was compiled for other fields than {stage} has now: {again}")
@@ -112,20 +112,20 @@ def _prompt(state: Any) -> State | None:
     if not (isinstance(demos, list) and all(isinstance(demo, dict) for demo in demos) and isinstance(signature, dict)):
         return None
     fields = signature.get("fields")
-    told = isinstance(fields, list) and all(
+    named = isinstance(fields, list) and all(
         isinstance(field, dict) and all(isinstance(field.get(key), str) for key in ("prefix", "description"))
         for field in fields
     )
-    return state if told and isinstance(signature.get("instructions"), str) else None
+    return state if named and isinstance(signature.get("instructions"), str) else None
 
 
-def _fits(found: list[dict[str, str]], declared: list[dict[str, str]], known: bool) -> bool:
+def _fits(saved: list[dict[str, str]], declared: list[dict[str, str]], known: bool) -> bool:
     """Whether the fields are as many and, where no hash says so, have the same names in the same order.
 
     A prefix is made of its field's name. The last one is not looked at: optimisers (COPRO) change it.
     """
-    prefixes = [[field["prefix"] for field in fields[:-1]] for fields in (found, declared)]
-    return len(found) == len(declared) and (known or prefixes[0] == prefixes[1])
+    prefixes = [[field["prefix"] for field in fields[:-1]] for fields in (saved, declared)]
+    return len(saved) == len(declared) and (known or prefixes[0] == prefixes[1])
 
 
 def _values(annotation: Any) -> Any:
@@ -139,12 +139,12 @@ def _inlined(part: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
         return [_inlined(item, defs, inside) for item in part]
     if not isinstance(part, dict):
         return part
-    made = {
+    inlined = {
         key: _inlined(value, defs, inside)
         for key, value in part.items()
         if key not in ("$defs", "$ref") and not (key in ("title", "description") and isinstance(value, str))
     }
     if isinstance(ref := part.get("$ref"), str):
         name = ref.rpartition("/")[2]
-        made |= {"again": inside.index(name)} if name in inside else _inlined(defs[name], defs, (*inside, name))
-    return made
+        inlined |= {"again": inside.index(name)} if name in inside else _inlined(defs[name], defs, (*inside, name))
+    return inlined

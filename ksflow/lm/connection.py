@@ -51,8 +51,8 @@ def resolved(model: str) -> tuple[str, str]:
     """Provider and name as lm15 has them: openai/NAME is openai-chat and NAME. Raises lm15's errors."""
     head, slash, name = model.partition("/")
     named = bool(slash) and ":" not in head  # lm15 takes what is before a colon for its own provider: ollama/qwen:7b
-    found = LMRouter(RouterConfig(env={})).resolve_openai_chat(f"{head}/-" if named else model)
-    return found.provider, name if named else found.model
+    route = LMRouter(RouterConfig(env={})).resolve_openai_chat(f"{head}/-" if named else model)
+    return route.provider, name if named else route.model
 
 
 def takes_marks(model: ModelSettings) -> bool:
@@ -74,8 +74,8 @@ def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict
     if model.engine == "lm15":
         return {**config, "cache": CacheConfig(prefix_until_index=messages - 2)}
     places = [{"location": "message", "role": "system"}, {"location": "message", "index": -2}]
-    more = {"cache_control_injection_points": places}  # litellm's words, for whatever provider
-    return {**config, "extensions": {**config.get("extensions", {}), **more}}
+    extensions = {"cache_control_injection_points": places}  # litellm's words, for whatever provider
+    return {**config, "extensions": {**config.get("extensions", {}), **extensions}}
 
 
 class _Native:
@@ -115,14 +115,14 @@ class _Transport(StdlibTransport):  # type: ignore[misc]
 def _in_an_envelope(body: bytes) -> bytes:
     """An error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others say `detail`, Gemini streams a list."""
     try:
-        said = json.loads(body)
+        data = json.loads(body)
     except ValueError:
         return body
-    said = said[0] if isinstance(said, list) and said else said
-    if isinstance(said, dict) and not said.get("error"):
-        words = said.get("message") or said.get("detail") or said.get("errors") or said
-        said = {"error": {"message": words if isinstance(words, str) else json.dumps(words), "type": said.get("type")}}
-    return json.dumps(said).encode()
+    data = data[0] if isinstance(data, list) and data else data
+    if isinstance(data, dict) and not data.get("error"):
+        words = data.get("message") or data.get("detail") or data.get("errors") or data
+        data = {"error": {"message": words if isinstance(words, str) else json.dumps(words), "type": data.get("type")}}
+    return json.dumps(data).encode()
 
 
 class Streamed:
@@ -173,13 +173,13 @@ def _generation(model: ModelSettings) -> dict[str, Any]:
     options = {name: value for name, value in (model.options or {}).items() if name not in _CONNECTION}
     effort = options.pop("reasoning_effort", None) or model.reasoning_effort
     budget = options.pop("thinking_budget", None)
-    told: dict[str, Any] = {name: options.pop(name) for name in (*_SAMPLING, *_ACCOUNT) if name in options}
+    generation: dict[str, Any] = {name: options.pop(name) for name in (*_SAMPLING, *_ACCOUNT) if name in options}
     if budget is not None and model.engine == "litellm":
         options["thinking"] = {"type": "enabled", "budget_tokens": budget}
         budget = None
     if effort or budget is not None:
-        told["reasoning"] = Reasoning("off" if effort == "none" else effort or "medium", thinking_budget=budget)
+        generation["reasoning"] = Reasoning("off" if effort == "none" else effort or "medium", thinking_budget=budget)
     if options:
-        told["extensions"] = options
-    Config(**told)
-    return told
+        generation["extensions"] = options
+    Config(**generation)
+    return generation

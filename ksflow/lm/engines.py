@@ -82,6 +82,6 @@ def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = 
     """`text` as the answer to a request; `tokens` are those of the prompt and of the answer, where they are known."""
     from dspy.lm15 import Message, Response, TextPart, Usage
 
-    given = Usage(input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=sum(tokens)) if tokens else Usage()
+    usage = Usage(input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=sum(tokens)) if tokens else Usage()
     message = Message.assistant([TextPart(text)])
-    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=given)
+    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)

@@ -47,4 +47,4 @@ def remember(lm: dspy.LM, messages: Iterable[Mapping[str, str]], text: str) -> N
         _ours.append(entry)
         while len(_ours) > KEPT:
             oldest = _ours.popleft()
-            GLOBAL_HISTORY[:] = [kept for kept in GLOBAL_HISTORY if kept is not oldest]
+            GLOBAL_HISTORY[:] = [past for past in GLOBAL_HISTORY if past is not oldest]

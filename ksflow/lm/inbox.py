@@ -55,13 +55,13 @@ class Inbox(Engine):
             name, before = names
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             purpose = call_context().about or "another round"
-            said = f"asked again, for {purpose}: an answer of its own is wanted" if before else "waiting for an answer"
+            event = f"asked again, for {purpose}: an answer of its own is wanted" if before else "waiting for an answer"
             try:
                 question.parent.mkdir(parents=True, exist_ok=True)
                 again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
                 write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
                 with call_context().unanswered() as interrupted:
-                    structlog.get_logger("ksflow.inbox").info(said, stage=stage, question=str(question))
+                    structlog.get_logger("ksflow.inbox").info(event, stage=stage, question=str(question))
                     text = _wait(answer, interrupted)
                 done = self.folder / "done"
                 done.mkdir(exist_ok=True)

@@ -46,9 +46,9 @@ class RateLimiter:
                     if until is not None and time.monotonic() + wait_s > until:
                         return None
                     self._changed.wait(wait_s)
-                made = Slot(time.monotonic(), tokens)
-                self._slots.append(made)
-                return made
+                slot = Slot(time.monotonic(), tokens)
+                self._slots.append(slot)
+                return slot
         finally:
             self._turn.release()
 

@@ -29,8 +29,8 @@ class Model(ModelSettings):
         with _connecting:
             if "_client" not in self.__dict__:
                 self.__dict__["_client"] = MeteredLM(self)
-            made: MeteredLM = self.__dict__["_client"]
-            return made
+            client: MeteredLM = self.__dict__["_client"]
+            return client
 
     def greet(self) -> None:
         """Ask for a sign of life: one short question past the cache, on record and metered as every other.

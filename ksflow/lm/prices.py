@@ -54,8 +54,8 @@ def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
 
 def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
-    if isinstance(model.engine, Engine) and (told := model.engine.paid(response)):
-        return told
+    if isinstance(model.engine, Engine) and (cost := model.engine.paid(response)):
+        return cost
     tokens_in, tokens_out = tokens(model, response)
     if not isinstance(model.engine, str) or model.usd_per_mtok_in is not None:
         rated = price(model)
@@ -89,8 +89,8 @@ def cached(model: ModelSettings, response: Any) -> tuple[int, float]:
         per_token = model.usd_per_mtok_cached / _MILLION
     elif rate.source != CONFIGURED and isinstance(model.engine, str):
         info, _ = _entry(model.model, model.engine)
-        found = _rate(info, "cache_read_input_token_cost", tokens(model, response)[0])
-        per_token = per_token if found is None else found
+        listed = _rate(info, "cache_read_input_token_cost", tokens(model, response)[0])
+        per_token = per_token if listed is None else listed
     return count, count * per_token
 
 
@@ -98,11 +98,11 @@ def answer_limit(model: ModelSettings, needed: int) -> int | None:
     """How many tokens an answer may have that needs so many: more than `max_tokens` only where the price list says that
     the model can. None where it is left to the provider.
     """
-    given = model.max_tokens
-    if given is None or needed <= given or not isinstance(model.engine, str):
-        return given
+    limit = model.max_tokens
+    if limit is None or needed <= limit or not isinstance(model.engine, str):
+        return limit
     listed = _entry(model.model, model.engine)[0].get("max_output_tokens")
-    return max(given, min(needed, listed)) if isinstance(listed, int) else given
+    return max(limit, min(needed, listed)) if isinstance(listed, int) else limit
 
 
 @lru_cache
@@ -131,7 +131,7 @@ def _route(model: str, engine: str) -> tuple[str, str, tuple[str, ...] | None]:
 def _rate(info: dict[str, Any], key: str, tokens_in: int) -> float | None:
     """Dollars per token under `key`; a long prompt may have a rate of its own."""
     longest = max(
-        (int(found[2]) for name in info if (found := _LONG.fullmatch(name)) and found[1] == key),
+        (int(match[2]) for name in info if (match := _LONG.fullmatch(name)) and match[1] == key),
         key=lambda thousands: thousands if tokens_in > thousands * 1000 else -1,
         default=0,
     )

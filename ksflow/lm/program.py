@@ -195,16 +195,16 @@ class Program(dspy.Module):  # type: ignore[misc]
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
             budget -= self._size(fixed) + (self.model.max_tokens or 0)
-        made = fill(sections, budget, self.count)
-        if made.left_out:
+        brief = fill(sections, budget, self.count)
+        if brief.left_out:
             log = structlog.get_logger("ksflow.prompts")
-            log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(made.left_out))
-        return made
+            log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(brief.left_out))
+        return brief
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
         """The prompt with these inputs, as it is sent at the first attempt."""
-        made: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
-        return made
+        messages: list[dict[str, Any]] = self.adapter.format(self.predict.signature, self.predict.demos, dict(inputs))
+        return messages
 
     def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
         """Tokens."""

@@ -93,37 +93,37 @@ def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int) ->
     """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
-    said = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
+    words = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
-        return ConfigError(f"{model.model} {sentence}: {said}")
+        return ConfigError(f"{model.model} {sentence}: {words}")
     if isinstance(error, ContextWindowExceededError):
-        return StageError(stage, f"{model.model} cannot take a prompt this long, about {tokens_in} tokens: {said}")
+        return StageError(stage, f"{model.model} cannot take a prompt this long, about {tokens_in} tokens: {words}")
     coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
     if coded or caused_by(error, "ContentPolicyViolationError"):
-        return Filtered(stage, f"{FILTERED} the question: {said}")
+        return Filtered(stage, f"{FILTERED} the question: {words}")
     if caused_by(error, *NEVER_CONNECTED):
-        return StageError(stage, f"{model.model} cannot be reached: {said}")
+        return StageError(stage, f"{model.model} cannot be reached: {words}")
     for kind, sentence in _TRANSIENT:
         if isinstance(error, kind):
-            return StageError(stage, f"{model.model} {sentence}: {said}")
-    return StageError(stage, f"{model.model} failed ({type(error).__name__}): {said}")
+            return StageError(stage, f"{model.model} {sentence}: {words}")
+    return StageError(stage, f"{model.model} failed ({type(error).__name__}): {words}")
 
 
 def filtered(response: Any) -> str:
     """How a safety filter kept back a `dspy.lm15.Response`; empty when none did."""
-    said = " ".join(part.text for part in response.message.parts if isinstance(part, RefusalPart))
-    if not said and response.finish_reason != "content_filter":
+    words = " ".join(part.text for part in response.message.parts if isinstance(part, RefusalPart))
+    if not words and response.finish_reason != "content_filter":
         return ""
-    return f"{FILTERED} to answer: {' '.join(said.split())[:500] or 'it did not say why'}"
+    return f"{FILTERED} to answer: {' '.join(words.split())[:500] or 'it did not say why'}"
 
 
 def failed_inside(response: Any) -> str:
     """What went wrong by the words in an answer that came as if nothing had: an error in it, or no choice at all."""
-    said = response.provider_data or {}
-    if "choices" not in said:
+    body = response.provider_data or {}
+    if "choices" not in body:
         return ""
-    choice = next(iter(said["choices"] or ()), None)
-    error = (choice.get("error") if isinstance(choice, dict) else None) or said.get("error")
+    choice = next(iter(body["choices"] or ()), None)
+    error = (choice.get("error") if isinstance(choice, dict) else None) or body.get("error")
     if error:
         return str((error.get("message") if isinstance(error, dict) else None) or error)
     words = choice or any(getattr(part, "text", "") for part in response.message.parts)

@@ -77,12 +77,12 @@ class Replay(Engine):
         return self._left
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
-        purpose, best, found = call_context().about, 0, -1
+        purpose, best, place = call_context().about, 0, -1
         for index, (digest, call) in enumerate(self._recorded()):
             if call.stage == stage and (call.error == LATE) == late:
                 fit = (digest == asked) + 2 * (call.about == purpose and (digest == asked or self.past.session > 0))
-                best, found = max((best, found), (fit, index), key=lambda pair: pair[0])
-        return self._recorded().pop(found)[1] if best else None
+                best, place = max((best, place), (fit, index), key=lambda pair: pair[0])
+        return self._recorded().pop(place)[1] if best else None
 
 
 def replayed(engine: Replay, stage: str, messages: Messages) -> Call:

@@ -88,8 +88,8 @@ class ModelSettings:
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{self.model}: {name} must be positive, not {value}")
         prices = (self.usd_per_mtok_in, self.usd_per_mtok_out)
-        told = [price for price in (*prices, self.usd_per_mtok_cached) if price is not None]
-        if prices.count(None) == 1 or not all(0 <= price < math.inf for price in told):
+        rates = [price for price in (*prices, self.usd_per_mtok_cached) if price is not None]
+        if prices.count(None) == 1 or not all(0 <= price < math.inf for price in rates):
             raise ConfigError(f"{self.model}: give usd_per_mtok_in and usd_per_mtok_out, both 0 or more, or neither")
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class ModelSettings:
     @property
     def settings(self) -> dict[str, Scalar]:
         """What the model is told beside the messages, for the records: scalars, and no secret."""
-        told = {
+        settings = {
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "reasoning_effort": self.reasoning_effort,
@@ -121,7 +121,7 @@ class ModelSettings:
         }
         return {
             name: value
-            for name, value in told.items()
+            for name, value in settings.items()
             if isinstance(value, bool | int | float | str) and value not in self.secrets
         }
 
