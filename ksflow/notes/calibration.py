@@ -77,8 +77,8 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
         first = first_attempt(trial, population.by_id)
         if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
             last[first.id] = trial
-    made = (_prediction(population.by_id[name], trial, population) for name, trial in last.items())
-    return tuple(one for one in made if one is not None)
+    outcomes = (_prediction(population.by_id[name], trial, population) for name, trial in last.items())
+    return tuple(prediction for prediction in outcomes if prediction is not None)
 
 
 def _prediction(first: Trial, last: Trial, population: Population) -> Prediction | None:
@@ -89,29 +89,29 @@ def _prediction(first: Trial, last: Trial, population: Population) -> Prediction
         judged = evaluation is not None and not evaluation.verdict.blameless
         return Prediction(first.id, first.by, experiment, None) if last.failure or judged else None
     base = base_of(first, population.by_id)
-    found = speedup(last, base) if base and not evaluation.unranked else None
-    return None if found is None else Prediction(first.id, first.by, experiment, found.gain_percent)
+    speed = speedup(last, base) if base and not evaluation.unranked else None
+    return None if speed is None else Prediction(first.id, first.by, experiment, speed.gain_percent)
 
 
 def calibrations(population: Population) -> tuple[Calibration, ...]:
     """One for each designer, who has predicted most first."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
-    for one in predictions(population):
-        groups[one.by].append(one)
+    for prediction in predictions(population):
+        groups[prediction.by].append(prediction)
     return tuple(_calibration(group) for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].by)))
 
 
 def _calibration(record: Sequence[Prediction]) -> Calibration:
     """Of one designer's predictions, at least one."""
-    pairs = [(one, one.gain_percent) for one in record if one.gain_percent is not None]
-    middles, gains = [one.middle for one, _ in pairs], [gain for _, gain in pairs]
-    ends = list(zip(*(one.experiment.gain_percent for one, _ in pairs), strict=True))
-    shift = statistics.median(gain - one.middle for one, gain in pairs) if len(pairs) >= FEW else None
+    pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
+    middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
+    ends = list(zip(*(prediction.experiment.gain_percent for prediction, _ in pairs), strict=True))
+    shift = statistics.median(gain - prediction.middle for prediction, gain in pairs) if len(pairs) >= FEW else None
     return Calibration(
         record[0].by,
         len(record),
         len(pairs),
-        sum(one.held for one, _ in pairs),
+        sum(prediction.held for prediction, _ in pairs),
         (statistics.median(ends[0]), statistics.median(ends[1])) if pairs else None,
         statistics.median(middles) if pairs else None,
         statistics.median(gains) if pairs else None,
@@ -131,31 +131,31 @@ def share(part: int, whole: int) -> tuple[float, float]:
 
 def advice(population: Population, by: str) -> str:
     """A designer's own record as a few lines for its prompt, the latest predictions one by one; empty without one."""
-    record = [one for one in predictions(population) if one.by == by]
+    record = [prediction for prediction in predictions(population) if prediction.by == by]
     if not record:
         return ""
-    found = _calibration(record)
+    calibration = _calibration(record)
     lines = [
-        f"Of {found.experiments} experiments that you predicted, {found.accepted} were right and timed, "
-        f"{found.experiments - found.accepted} failed."
+        f"Of {calibration.experiments} experiments that you predicted, {calibration.accepted} were right and timed, "
+        f"{calibration.experiments - calibration.accepted} failed."
     ]
-    if found.predicted_percent is not None:
+    if calibration.predicted_percent is not None:
         lines.append(
-            f"Your ranges held {found.held} of these {found.accepted}; "
-            f"the median of their middles was {found.predicted_percent:+.1f} %, "
-            f"of the measured gains {found.measured_percent:+.1f} %."
+            f"Your ranges held {calibration.held} of these {calibration.accepted}; "
+            f"the median of their middles was {calibration.predicted_percent:+.1f} %, "
+            f"of the measured gains {calibration.measured_percent:+.1f} %."
         )
-    return "\n".join([*lines, *_changes(found), "The latest:", *map(_line, reversed(record[-_LATEST:]))])
+    return "\n".join([*lines, *_changes(calibration), "The latest:", *map(_line, reversed(record[-_LATEST:]))])
 
 
-def _changes(found: Calibration) -> list[str]:
+def _changes(calibration: Calibration) -> list[str]:
     """How the ranges should change, where enough was measured to say so."""
-    if found.shift_points is None:
-        return ["That is too few to say how your ranges should change."] if found.accepted else []
-    wide = "" if found.width_factor is None else f" and be {found.width_factor:.2g} times as wide"
-    lines = [f"To hold eight of ten, your ranges should move by {found.shift_points:+.1f} points{wide}."]
-    if found.rank_correlation:
-        r, low, high = found.rank_correlation
+    if calibration.shift_points is None:
+        return ["That is too few to say how your ranges should change."] if calibration.accepted else []
+    wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
+    lines = [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
+    if calibration.rank_correlation:
+        r, low, high = calibration.rank_correlation
         doubt = " (it may be none)" if low <= 0 <= high else ""
         lines.append(f"Rank correlation of predicted with measured: {r:.2f} [{low:.2f}, {high:.2f}]{doubt}.")
     return lines
@@ -170,7 +170,7 @@ def _line(prediction: Prediction) -> str:
 
 def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:
     """The factor with which the moved ranges hold eight of ten; None where most are points."""
-    ranges = [(*one.experiment.gain_percent, abs(gain - one.middle - shift)) for one, gain in pairs]
+    ranges = [(*forecast.experiment.gain_percent, abs(gain - forecast.middle - shift)) for forecast, gain in pairs]
     needed = [2 * away / (high - low) for low, high, away in ranges if high > low]
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
 

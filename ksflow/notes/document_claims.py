@@ -41,10 +41,10 @@ class Grounds:
     @property
     def carried(self) -> dict[str, str]:
         """Sources of the current notes -> their quotes."""
-        found: dict[str, str] = {}
+        quotes: dict[str, str] = {}
         for note in self.notes.values():
-            found |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
-        return found
+            quotes |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
+        return quotes
 
     def trial(self, source: str) -> str:
         """The id of the trial that a source names; empty where it names none that holds."""
@@ -63,8 +63,8 @@ def validated(note: Note, ground: Grounds) -> Note:
         raise ValueError(
             f"{len(note.quotes)} quotes for {len(note.sources)} sources; give one for each, empty for a trial"
         )
-    given = zip(note.sources, note.quotes, strict=True)
-    pairs = [_checked_source(number, *pair, ground) for number, pair in enumerate(given, 1)]
+    sources = zip(note.sources, note.quotes, strict=True)
+    pairs = [_checked_source(number, *pair, ground) for number, pair in enumerate(sources, 1)]
     note = replace(note, sources=tuple(pair[0] for pair in pairs), quotes=tuple(pair[1] for pair in pairs))
     for claim in claims(note.text):
         numbers = [int(number) for group in _MARKERS.findall(claim) for number in group.split(",")]
@@ -103,10 +103,10 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
     passages = list(named_passages(ground.shown, source))
     if not passages:
         raise ValueError(f"{where} is neither a passage that you were shown nor a trial id; copy a source line")
-    found = next(((document, passage) for document, passage in passages if contains(passage.text, quote)), None)
-    if found is None:
+    place = next(((document, passage) for document, passage in passages if contains(passage.text, quote)), None)
+    if place is None:
         raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")
-    document, passage = found
+    document, passage = place
     if len(quote) > _QUOTE:
         raise ValueError(f"{where}: the quote has {len(quote)} characters; at most {_QUOTE}, the words that say so")
     if len(re.findall(r"\w+", quote)) < _QUOTE_WORDS and quote.split() != passage.text.split():
@@ -116,12 +116,12 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
 
 def claims(text: str) -> list[str]:
     """The sentences, bullets and table rows of a text; headings, code and lines that introduce them are none."""
-    found = []
+    sentences = []
     for block in _blocks(_CODE.sub("code", text)):
         joined = _ABBREVIATION.sub(lambda match: match[1].replace(".", "") + ",", " ".join(block.split()))
         parts = [part.strip() for part in _SENTENCE.sub(r"\1\n", joined).split("\n")]
-        found += [part for part in parts if len(re.findall(r"\w+", part)) > 1 and not part.endswith(":")]
-    return found
+        sentences += [part for part in parts if len(re.findall(r"\w+", part)) > 1 and not part.endswith(":")]
+    return sentences
 
 
 def _blocks(text: str) -> Iterator[str]:
@@ -159,12 +159,12 @@ def _check_closes(note: Note, trials: set[str], ground: Grounds) -> None:
     if note.status is not Status.MEASURED:
         raise ValueError("only a measured note closes trials")
     best = ground.population.best
-    kept = {trial.id for trial in (*ground.population.ranked[:_FASTEST], *([best] if best else []))}
+    fastest = {trial.id for trial in (*ground.population.ranked[:_FASTEST], *([best] if best else []))}
     for id in note.closes:
         trial = ground.population.by_id.get(id)
         if trial is None or trial.experiment is None:
             raise ValueError(f"closes: {short(id, 20)!r} is not the id of an experiment")
-        if id in kept:
+        if id in fastest:
             raise ValueError(f"closes: {id} is among the fastest, so it is no dead end")
         if id not in trials:
             raise ValueError(f"closes: {id} is not among the note's sources")
@@ -200,14 +200,14 @@ def fits(note: Note, problem: Problem, target: Target | None) -> bool:
 
 def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:
     """The notes that hold, by title, and what is wrong with the others."""
-    kept: dict[str, Note] = {}
+    valid: dict[str, Note] = {}
     wrong = []
     for index, note in enumerate(notes):
         try:
             good = validated(note, ground)
-            if good.title in kept:
+            if good.title in valid:
                 raise ValueError("two notes have this title")
-            kept[good.title] = good
+            valid[good.title] = good
         except ValueError as error:
             wrong.append(f"notes.{index} ({short(note.title, 40)}): {error}")
-    return kept, wrong
+    return valid, wrong

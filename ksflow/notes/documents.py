@@ -83,23 +83,23 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
     """The files at `paths`, folders walked in order; `notice` is told what is left out of them. ConfigError where there
     is nothing.
     """
-    found: dict[Path, File] = {}
-    for given in paths:
-        path = Path(given).expanduser()
+    files: dict[Path, File] = {}
+    for word in paths:
+        path = Path(word).expanduser()
         if not path.exists():
-            raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
+            raise ConfigError(f"no file or folder {word}; digest takes the paths of documents")
         if not (path.is_dir() or path.is_file()):
-            raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
+            raise ConfigError(f"{word} is a pipe or a device; save what it gives as a file and digest that")
         if path.is_file() and path.stat().st_size > _MOST_GIVEN_MB * 1_000_000:
-            raise ConfigError(f"{given} is over {_MOST_GIVEN_MB} MB; cut it into parts and digest those that matter")
+            raise ConfigError(f"{word} is over {_MOST_GIVEN_MB} MB; cut it into parts and digest those that matter")
         for file in _walk(path.resolve(), notice) if path.is_dir() else (File(path.name, path.resolve()),):
-            found.setdefault(file.path, file)
-    if not found:
+            files.setdefault(file.path, file)
+    if not files:
         raise ConfigError("nothing to read there; digest reads PDF, Markdown, HTML, text and source code")
-    name, count = Counter(file.name for file in found.values()).most_common(1)[0]
+    name, count = Counter(file.name for file in files.values()).most_common(1)[0]
     if count > 1:
         raise ConfigError(f"two documents are named {name}, so sources could mean either; rename one")
-    return tuple(found.values())
+    return tuple(files.values())
 
 
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
@@ -159,9 +159,9 @@ def contains(text: str, quote: str) -> bool:
 @lru_cache(maxsize=4096)
 def _forms(text: str) -> tuple[str, str]:
     """`text` with the hyphens at line ends kept, and without."""
-    kept = re.sub(r"(?<=\w)([-\u2010\u00ad])[ \t]*\n\s*(?=\w)", r"\1", text)
+    hyphenated = re.sub(r"(?<=\w)([-\u2010\u00ad])[ \t]*\n\s*(?=\w)", r"\1", text)
     joined = re.sub(r"(?<=\w)[-\u2010\u00ad][ \t]*\n\s*(?=\w)", "", text)
-    return _plain(kept), _plain(joined)
+    return _plain(hyphenated), _plain(joined)
 
 
 def _plain(text: str) -> str:
@@ -183,8 +183,8 @@ def _walk(folder: Path, notice: Notice) -> Iterator[File]:
             else:
                 yield File(shown, path, given=False)
     for why, names in left_out.items():
-        more = ", ..." if len(names) > _NAMED else ""
-        notice(f"left out of {folder.name}: {len(names)} {why} ({', '.join(names[:_NAMED])}{more})")
+        rest = ", ..." if len(names) > _NAMED else ""
+        notice(f"left out of {folder.name}: {len(names)} {why} ({', '.join(names[:_NAMED])}{rest})")
 
 
 def _unfit(path: Path) -> str:

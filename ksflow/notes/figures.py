@@ -47,7 +47,7 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
     ValueError for one that has none.
     """
     timings, shown = {timing.case: timing for timing in evaluation.timings}, outputs(evaluation)
-    found = {}
+    readings = {}
     for name, figure in probe.figures.items():
         ranked, values = [], []
         for case, numbers in probe.measured(figure):
@@ -63,19 +63,19 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
         cut = len(values) // 4
         low, high = min(values[cut], middle), max(values[-1 - cut], middle)
         peak, per = target.peaks.get(figure.peak), _RATES.get(figure.unit)
-        found[name] = Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
-    return found
+        readings[name] = Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
+    return readings
 
 
 def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
     """What an accepted answer says. ValueError where a figure cannot be computed."""
-    found = readings(probe, evaluation, target)
+    figures = readings(probe, evaluation, target)
     values = next(iter(outputs(evaluation).values()), [])
     places = " ".join(f"{value:g}" for value in values[:_SHOWN])
     if len(values) > _SHOWN:
         places += f" ... ({len(values)} in all)"
-    text = probe.told({**{name: str(reading) for name, reading in found.items()}, "places": places})
-    flags = [reading.flag for reading in found.values() if reading.flag]
+    text = probe.told({**{name: str(reading) for name, reading in figures.items()}, "places": places})
+    flags = [reading.flag for reading in figures.values() if reading.flag]
     return Note(
         title=probe.title,
         text=" ".join([text.strip(), *(f"NOTE: {flag}." for flag in flags)]),
@@ -103,20 +103,20 @@ def about(probe: Probe, text: str) -> bool:
     return any(_claimed(text, probe))
 
 
-def contradicted(claim: str, found: str, probe: Probe, times: float) -> str:
+def contradicted(claim: str, reading: str, probe: Probe, times: float) -> str:
     """A claim's figure that no measured one comes near, by a factor; empty where there is none.
 
     Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included, and of those
     the ones that are said of its keywords. Where none are, one of all that is near is enough.
     """
-    measured = [value for _, value, _ in _quantities(found, probe)]
-    bound, all_said = list(_claimed(claim, probe)), list(_quantities(claim, probe))
+    measured = [value for _, value, _ in _quantities(reading, probe)]
+    bound, quantities = list(_claimed(claim, probe)), list(_quantities(claim, probe))
     far = [
         words
-        for _, value, words in bound or all_said
-        if measured and not any(value / times <= one <= value * times for one in measured)
+        for _, value, words in bound or quantities
+        if measured and not any(value / times <= near <= value * times for near in measured)
     ]
-    return far[0] if far and (bound or len(far) == len(all_said)) else ""
+    return far[0] if far and (bound or len(far) == len(quantities)) else ""
 
 
 def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
@@ -128,17 +128,17 @@ def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
         quantities = list(_quantities(sentence, probe))
         for words in (_WORD.findall(keyword.lower()) for keyword in probe.keywords):
             if quantities and words and all(word in first for word in words):
-                yield next((one for one in quantities if one[0] > first[words[0]]), quantities[-1])
+                yield next((quantity for quantity in quantities if quantity[0] > first[words[0]]), quantities[-1])
 
 
 def _quantities(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
     """(place, value, the words) of each quantity in a text that has a unit of the probe's figures, with any prefix."""
     units = [figure.unit for figure in probe.figures.values()]
     bases = {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
-    for found in _QUANTITY.finditer(text):
-        words, number, prefix, unit = found.groups()
+    for match in _QUANTITY.finditer(text):
+        words, number, prefix, unit = match.groups()
         if unit in bases:
-            yield found.start(), float(number.replace(",", "")) * _PREFIXES[prefix], words
+            yield match.start(), float(number.replace(",", "")) * _PREFIXES[prefix], words
 
 
 def _digits(value: float) -> str:

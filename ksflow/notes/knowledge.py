@@ -87,11 +87,11 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
     broken: list[str] = []
-    found: dict[tuple[str, str], StoredNote] = {}
+    notes: dict[tuple[str, str], StoredNote] = {}
     for entry in (*_entries(root, broken, ships=True), *_entries(user_folder(lineage), broken)):
         assert entry.file is not None
-        found[entry.file.parent.name, entry.note.title] = entry
-    return tuple(found.values()), tuple(broken)
+        notes[entry.file.parent.name, entry.note.title] = entry
+    return tuple(notes.values()), tuple(broken)
 
 
 def fits(note: Note, target: Target, problem: str = "") -> bool:
@@ -138,11 +138,11 @@ def find_note(entries: Iterable[StoredNote], word: str) -> StoredNote:
         names = {title, title.lower(), _slug(title), entry.file.stem if entry.file else title}
         exact += [entry] if {word, word.lower()} & names else []
         alike += [entry] if _slug(title).startswith(_slug(word)) else []
-    found = exact or alike
-    if len(found) == 1 or (exact and len({entry.note.title for entry in exact}) == 1):
-        return found[-1]
-    if found:
-        titles = ", ".join(repr(entry.note.title) for entry in found[:4])
+    matches = exact or alike
+    if len(matches) == 1 or (exact and len({entry.note.title for entry in exact}) == 1):
+        return matches[-1]
+    if matches:
+        titles = ", ".join(repr(entry.note.title) for entry in matches[:4])
         raise ConfigError(f"{word!r} may be {titles}; give more of the title")
     raise ConfigError(f"no note {word!r}; `python -m ksflow knowledge` lists them")
 
@@ -159,7 +159,7 @@ def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note
 def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
     """The notes below a folder; a line goes into `broken` for each file that is none."""
     patterns = ("*.md", "*/*.md") if deep else ("*.md",)
-    found = []
+    entries = []
     for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
         if file.name == INDEX or file.parent.name in ("inbox", "probes"):
             continue
@@ -168,8 +168,8 @@ def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = Tr
         except ConfigError as error:
             broken.append(str(error))
             continue
-        found.append(StoredNote(note, f"shipped {file.parent.name}" if ships else str(file.parent), file, ships))
-    return found
+        entries.append(StoredNote(note, f"shipped {file.parent.name}" if ships else str(file.parent), file, ships))
+    return entries
 
 
 def _read(file: Path) -> tuple[Note, str]:

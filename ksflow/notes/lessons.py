@@ -20,8 +20,8 @@ _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
 
 def trial_of(source: str) -> str:
     """The id of the trial that a source cites, with or without a commit; any other source as it is."""
-    found = _CITED.fullmatch(source)
-    return found[1] if found else source
+    match = _CITED.fullmatch(source)
+    return match[1] if match else source
 
 
 def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
@@ -29,11 +29,11 @@ def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note]
 
     What is refuted keeps the commits that `earlier` notes cite: it is about what they said.
     """
-    kept = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
+    cited_before = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
     cited = {
         source: _cite(trial_of(source), commits)
         for source in note.sources
-        if trial_of(source) in commits and not (source in kept and _CITED.fullmatch(source))
+        if trial_of(source) in commits and not (source in cited_before and _CITED.fullmatch(source))
     }
     sources = tuple(cited.get(source, source) for source in note.sources)
     return note if sources == note.sources else replace(note, sources=sources)
@@ -49,24 +49,24 @@ def refute_contradicted(
     return tuple(_tested(note, known, commits, at) for note in notes)
 
 
-def merged(made: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
+def merged(digested: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
     """What a digest made of the notes that it began with, and what has become of the notes meanwhile, as one.
 
     A note is known by its title. What the digest left as it was is as it is now; what it rewrote, where somebody has
     challenged it meanwhile, is challenged; what it did not have or has dropped stays where others wrote it meanwhile.
     """
-    made, began, now = tuple(made), tuple(began), tuple(now)
+    digested, began, now = tuple(digested), tuple(began), tuple(now)
     old, current = {note.title: note for note in began}, {note.title: note for note in now}
-    untouched, kept = set(began), []
-    for note in made:
+    untouched, notes = set(began), []
+    for note in digested:
         was, other = old.get(note.title), current.get(note.title)
         if note not in untouched:
             left = note.challenge == (was.challenge if was else "")
-            kept.append(replace(note, challenge=other.challenge) if other and left else note)
+            notes.append(replace(note, challenge=other.challenge) if other and left else note)
         elif other:
-            kept.append(note if note in now else other)
-    titles = {note.title for note in made}
-    return (*kept, *(note for note in now if note.title not in titles and note not in untouched))
+            notes.append(note if note in now else other)
+    titles = {note.title for note in digested}
+    return (*notes, *(note for note in now if note.title not in titles and note not in untouched))
 
 
 def _cite(trial: str, commits: Mapping[str, str]) -> str:
@@ -74,8 +74,8 @@ def _cite(trial: str, commits: Mapping[str, str]) -> str:
 
 
 def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]) -> Note:
-    found = [_CITED.fullmatch(source) for source in note.sources]
-    cites = {match[1]: match[2] for match in found if match and match[1] in commits}
+    matches = [_CITED.fullmatch(source) for source in note.sources]
+    cites = {match[1]: match[2] for match in matches if match and match[1] in commits}
     if note.status is not Status.MEASURED or all(commits[t].startswith(commit) for t, commit in cites.items()):
         return note
     then = {}
@@ -91,9 +91,9 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
         base = base_of(now, known.by_id)
         base_was, base_now = (then.get(base.id, base).evaluation, base.evaluation) if base else (None, None)
         history = _History(name, base.id if base else "", was.evaluation, now.evaluation, base_was, base_now)
-        if said := history.contradiction():
+        if reasons := history.contradiction():
             judged = history.id if history.was != history.now else history.base
-            sentence = f"Contradicted: {said[0]} ({name}@{cites[name]}); {said[1]} ({_cite(judged, commits)})."
+            sentence = f"Contradicted: {reasons[0]} ({name}@{cites[name]}); {reasons[1]} ({_cite(judged, commits)})."
             return replace(note, text=f"{note.text.rstrip()}\n\n{sentence}", status=Status.REFUTED)
     return note
 
@@ -151,5 +151,5 @@ def _from_row(row: Ratio | None) -> tuple[float, int] | None:
 
 def _from_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
     """The same by two scores, where one judge gave both on one machine."""
-    found = between(trial, "", base, "") if base else None
-    return None if found is None else (found.ratio, (found.low >= 1) - (found.high <= 1))
+    speed = between(trial, "", base, "") if base else None
+    return None if speed is None else (speed.ratio, (speed.low >= 1) - (speed.high <= 1))

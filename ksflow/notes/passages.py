@@ -44,7 +44,7 @@ def cut(name: str, data: bytes) -> tuple[Passage, ...]:
     """The passages of a file, each with a place of its own. ConfigError names the file and the remedy."""
     ending = PurePath(name).suffix.lower()
     if ending == ".pdf" or data.startswith(b"%PDF-"):
-        found = list(_pdf(name, data))
+        uncut = list(_pdf(name, data))
     elif is_binary(data[:8192]):
         raise ConfigError(
             f"{name} is a binary file; digest reads PDF, Markdown, HTML, text and source code (if it is text in UTF-16 "
@@ -53,10 +53,10 @@ def cut(name: str, data: bytes) -> tuple[Passage, ...]:
     else:
         text = data.decode(_encoding(data), "replace").replace("\r\n", "\n")
         read = _markdown if ending in _MARKDOWN else _html if ending in _WEB else _lines
-        found = list(read(text))
+        uncut = list(read(text))
     seen: Counter[str] = Counter()
     passages = []
-    for passage in (part for whole in found for part in _bounded(whole)):
+    for passage in (part for whole in uncut for part in _bounded(whole)):
         seen[passage.place] += 1
         again = f" ({seen[passage.place]})" if seen[passage.place] > 1 else ""  # no place twice
         passages.append(Passage(f"{passage.place}{again}".strip(), passage.text) if again else passage)
@@ -117,7 +117,7 @@ def _pdf(name: str, data: bytes) -> Iterator[Passage]:
 
 def _outline(reader: "PdfReader") -> dict[int, list[str]]:
     """Page -> the headings that begin on it, in order."""
-    found: dict[int, list[str]] = {}
+    headings: dict[int, list[str]] = {}
     pending: list[Any] = list(reader.outline)
     while pending:
         item = pending.pop(0)
@@ -126,8 +126,8 @@ def _outline(reader: "PdfReader") -> dict[int, list[str]]:
             continue
         page = reader.get_destination_page_number(item)
         if page is not None and page >= 0 and item.title:
-            found.setdefault(page + 1, []).append(_one_line(str(item.title)))
-    return found
+            headings.setdefault(page + 1, []).append(_one_line(str(item.title)))
+    return headings
 
 
 # -- headings --------------------------------------------------------------------------------------

@@ -132,10 +132,10 @@ class Probe:
     def told(self, words: Mapping[str, object]) -> str:
         """Its text, with names in braces replaced and nothing else read into it. ValueError for an unknown one."""
 
-        def word(found: "re.Match[str]") -> str:
-            if found[1] not in {*words, "places"}:
-                raise ValueError(f"text: no figure {found[1]!r}; figures: {', '.join(words)}")
-            return str(words.get(found[1], ""))
+        def word(match: "re.Match[str]") -> str:
+            if match[1] not in {*words, "places"}:
+                raise ValueError(f"text: no figure {match[1]!r}; figures: {', '.join(words)}")
+            return str(words.get(match[1], ""))
 
         return re.sub(r"\{(\w+)\}", word, self.text)
 

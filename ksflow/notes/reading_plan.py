@@ -43,21 +43,21 @@ def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget
     """
     if room.fits(shown):
         return ReadingPlan(tuple(batches(shown, room.piece)))
-    made = groups(shown)
-    text = outline(made)
+    sections = groups(shown)
+    text = outline(sections)
     before = room.fixed + len(text) // 3
     ranked = rank(shown, wanted)
     order = {item.order: place for place, item in enumerate(ranked)}
     named = [
         item
         for number in choose(text, f"about {room.tokens - before} of {sum(item.tokens for item in shown)} tokens")
-        for item in sorted(made[number - 1], key=lambda item: order.get(item.order, len(order)))
+        for item in sorted(sections[number - 1], key=lambda item: order.get(item.order, len(order)))
     ]
     wished = list(dict.fromkeys([*named, *ranked]))
     count = bisect_left(range(1, len(wished) + 1), True, key=lambda most: not room.fits(wished[:most], before))
     chosen = wished[:count]
     if not chosen:
         raise ConfigError(f"digester.tokens={room.tokens} leaves no room for a passage; raise it")
-    kept = {item.order for item in chosen}
-    unread = tuple(item for item in shown if item.order not in kept)
+    read = {item.order for item in chosen}
+    unread = tuple(item for item in shown if item.order not in read)
     return ReadingPlan(tuple(batches(chosen, room.piece)), unread)

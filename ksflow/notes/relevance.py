@@ -77,24 +77,24 @@ def rank(shown: Sequence[ShownPassage], wanted: str) -> tuple[ShownPassage, ...]
 
 def groups(shown: Sequence[ShownPassage]) -> list[tuple[ShownPassage, ...]]:
     """Neighbours that share a heading, packed into at most `_LINES`: the lines of an outline."""
-    made = [tuple(same) for _, same in groupby(shown, key=_heading)]
+    groups = [tuple(same) for _, same in groupby(shown, key=_heading)]
     least = 1
-    while len(made) > _LINES:  # neighbours together until they have `least` passages
+    while len(groups) > _LINES:  # neighbours together until they have `least` passages
         least *= 2
         packed: list[tuple[ShownPassage, ...]] = []
-        for group in made:
+        for group in groups:
             if packed and len(packed[-1]) < least:
                 packed[-1] += group
             else:
                 packed.append(group)
-        made = packed
-    return made
+        groups = packed
+    return groups
 
 
-def outline(made: Sequence[tuple[ShownPassage, ...]]) -> str:
+def outline(groups: Sequence[tuple[ShownPassage, ...]]) -> str:
     """A line for each group: its number, what it is, how long, and how it begins."""
     lines = []
-    for number, group in enumerate(made, 1):
+    for number, group in enumerate(groups, 1):
         last = f" to {short(group[-1].place or group[-1].document, 50)}" if len(group) > 1 else ""
         size = sum(item.tokens for item in group)
         lines.append(f"{number}. {short(group[0].source, 90)}{last} ({size} tokens): {short(group[0].text, 50)}")
@@ -112,16 +112,16 @@ def _heading(item: ShownPassage) -> tuple[str, str]:
 def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassage, ...]]:
     """In document order, in batches of at most `room` characters (one passage at least)."""
     ordered = sorted(chosen, key=lambda item: item.order)
-    made: list[tuple[ShownPassage, ...]] = []
+    batches: list[tuple[ShownPassage, ...]] = []
     size = 0
     for item in ordered:
-        if made and size + len(item.block) <= room:
-            made[-1] += (item,)
+        if batches and size + len(item.block) <= room:
+            batches[-1] += (item,)
             size += len(item.block)
         else:
-            made.append((item,))
+            batches.append((item,))
             size = len(item.block)
-    return made
+    return batches
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -156,11 +156,11 @@ def word_set(text: str) -> frozenset[str]:
 
 def _words(text: str) -> list[str]:
     """Lower case; a compound name whole, in its parts and in its neighbouring pairs."""
-    found = []
+    words = []
     for name in _WORD.findall(text.lower()):
-        found.append(name)
+        words.append(name)
         parts = [part for part in name.split("_") if part]
         if len(parts) > 1:
-            found += [part for part in parts if len(part) > 1]
-            found += ["_".join(pair) for pair in pairwise(parts)]
-    return found
+            words += [part for part in parts if len(part) > 1]
+            words += ["_".join(pair) for pair in pairwise(parts)]
+    return words
