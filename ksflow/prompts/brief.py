@@ -53,11 +53,11 @@ class Section:
 
 def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
     """What `write` makes of so many tokens, or of fewer: it reckons with so many characters a token, `count` counts."""
-    made, asked = write(tokens), tokens
-    while asked and (size := count(made)) > tokens:
+    written, asked = write(tokens), tokens
+    while asked and (size := count(written)) > tokens:
         asked = asked * tokens // size
-        made = write(asked)
-    return made
+        written = write(asked)
+    return written
 
 
 class Brief(dict[str, str]):
@@ -71,16 +71,16 @@ class Brief(dict[str, str]):
 
 def fill(sections: Iterable[Section], budget: int | None = None, count: Callable[[str], int] = estimate) -> Brief:
     """The sections in so many tokens, in their order. What has priority 0 is there even where it is more than that."""
-    given = list(sections)
-    assert given == sorted(given, key=lambda one: one.kind), "stable sections come first"
+    listed = list(sections)
+    assert listed == sorted(listed, key=lambda each: each.kind), "stable sections come first"
     texts: dict[str, str] = {}
     left_out: set[str] = set()
     room = budget
-    for section in sorted(given, key=lambda one: (one.priority, one.kind)):
+    for section in sorted(listed, key=lambda each: (each.priority, each.kind)):
         text = texts[section.name] = section.within(room, count)
         if room is not None:
             room -= count(text)
             if section.priority and text != section.within(None, count):
                 left_out.add(section.name)
-    kinds = {section.name: section.kind for section in given}
+    kinds = {section.name: section.kind for section in listed}
     return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

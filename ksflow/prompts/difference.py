@@ -19,12 +19,12 @@ def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
     whole = listing(kernel)
     if kernel is None or other is None:
         return whole
-    told = unified(kernel.files, other.files)
-    if not told:
+    edits = unified(kernel.files, other.files)
+    if not edits:
         return f"(the same as {name})"
-    if count(told) > _UNLIKE * count(whole):
+    if count(edits) > _UNLIKE * count(whole):
         return whole
-    return f"(what differs from {name}: - is there alone, + is here alone; all else is the same)\n{told}"
+    return f"(what differs from {name}: - is there alone, + is here alone; all else is the same)\n{edits}"
 
 
 def reference_code(choice: Choice, tokens: int) -> str:

@@ -73,8 +73,8 @@ def of(text: str, tokens: int, about: str) -> str:
 
 def more(text: str, tokens: int, about: str) -> str:
     """Those parts that `of` leaves out first and that bear most on `about`, each under its lines."""
-    found = sorted(_bearing(text, tokens, about, as_head=False), key=lambda part: part.first)
-    return "\n".join(f"lines {part.first}-{part.last}:\n{part.text}" for part in found)
+    parts = sorted(_bearing(text, tokens, about, as_head=False), key=lambda part: part.first)
+    return "\n".join(f"lines {part.first}-{part.last}:\n{part.text}" for part in parts)
 
 
 def lines(text: str, asked: str, tokens: int) -> str:
@@ -89,11 +89,11 @@ def lines(text: str, asked: str, tokens: int) -> str:
 
 def beginning(text: str, tokens: int) -> str:
     """As many of the first lines as have room, and how many lines more there are."""
-    kept = all_lines = text.split("\n")
-    while kept and count("\n".join(kept)) > tokens:
-        kept = kept[: min(len(kept) - 1, int(len(kept) * 0.9))]
-    left = len(all_lines) - len(kept)
-    return "\n".join([*kept, *([f"(and {left} lines more)"] if left else [])])
+    lines = all_lines = text.split("\n")
+    while lines and count("\n".join(lines)) > tokens:
+        lines = lines[: min(len(lines) - 1, int(len(lines) * 0.9))]
+    left = len(all_lines) - len(lines)
+    return "\n".join([*lines, *([f"(and {left} lines more)"] if left else [])])
 
 
 @lru_cache(16)
@@ -118,15 +118,15 @@ def _least(text: str) -> int:
 def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
     """Other parts that bear most on `about` and have room; `as_head`: their heads have it already."""
     parts, like, sizes = _read(text)
-    known, found = _known(text), set()
+    known, chosen = _known(text), set()
     open_ = [part for part in parts if part not in known and part not in like]
     scores = relevance([_words(part) for part in open_], about)
     for _, part in sorted(zip(scores, open_, strict=True), key=lambda pair: (-pair[0], pair[1].first)):
         size = sizes[part][0] - (sizes[part][1] if as_head else -_HEADER)
         if size <= room:
             room -= size
-            found.add(part)
-    return found
+            chosen.add(part)
+    return chosen
 
 
 @lru_cache(16)
@@ -157,26 +157,26 @@ def _parts(all_lines: Sequence[str]) -> list[_Part]:
 def _alike(parts: Iterable[_Part]) -> dict[_Part, _Part]:
     """Part -> the one before it that differs in numbers and in the lengths of lists alone."""
     seen: dict[tuple[str, ...], _Part] = {}
-    found: dict[_Part, _Part] = {}
+    like: dict[_Part, _Part] = {}
     for part in parts:
         form = _form(part.text)
         if form in seen and not part.settings and len(part.lines) > _SHORT:
-            found[part] = seen[form]
+            like[part] = seen[form]
         seen.setdefault(form, part)
-    return found
+    return like
 
 
 def _form(text: str) -> tuple[str, ...]:
     """The words of a text with one for all numbers, and with one element of each list."""
     words = [_DIGITS.sub("0", word) for word in _WORD.findall(_COMMENT.sub("", text))]
-    made: list[str] = []
+    form: list[str] = []
     for word in words:
-        made.append(word)
+        form.append(word)
         for cycle in range(2, _LONGEST_CYCLE):
-            if len(made) >= 2 * cycle and made[-cycle:] == made[-2 * cycle : -cycle]:
-                del made[-cycle:]
+            if len(form) >= 2 * cycle and form[-cycle:] == form[-2 * cycle : -cycle]:
+                del form[-cycle:]
                 break
-    return tuple(made)
+    return tuple(form)
 
 
 def _mark(part: _Part, head: int) -> str:
@@ -188,7 +188,7 @@ def _mark(part: _Part, head: int) -> str:
 def _folded(parts: list[_Part], like: dict[_Part, _Part]) -> str:
     """What stands in the place of parts that are like others."""
     names = list(dict.fromkeys(part.lines[max(part.head - 1, 0)].strip(" {:") for part in parts))
-    others = ", ".join(f"{one.first}-{one.last}" for one in dict.fromkeys(like[part] for part in parts))
+    others = ", ".join(f"{other.first}-{other.last}" for other in dict.fromkeys(like[part] for part in parts))
     shown = names[0] if len(names) == 1 else f"from {names[0]} to {names[-1]}"
     span = f"lines {parts[0].first}-{parts[-1].last}"
     return f"{_comment(parts[0])} ... {span} are {len(parts)} more like lines {others}, with other numbers: {shown}\n"

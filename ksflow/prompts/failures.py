@@ -30,15 +30,15 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
         return "(none: this is a first attempt)"
     if isinstance(failed, Draft):
         return _reviewed(failed, problem)
-    found = failed.evaluation
-    if found is None:
+    evaluation = failed.evaluation
+    if evaluation is None:
         return f"Attempt {failed.id} at this experiment brought no kernel: {short(failed.failure, 500)}"
-    lines = [f"Attempt {failed.id} at this experiment: {failed.verdict}. {found.reason}".rstrip()]
-    if again := _repeat(failed, found):
+    lines = [f"Attempt {failed.id} at this experiment: {failed.verdict}. {evaluation.reason}".rstrip()]
+    if again := _repeat(failed, evaluation):
         lines.append(again)
     else:
-        lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found, failed.kernel, problem)]
-    evidence = found.evidence
+        lines += [*_SHOWN.get(evaluation.verdict, _ran)(evaluation), *hardware(evaluation, failed.kernel, problem)]
+    evidence = evaluation.evidence
     placeless = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
     unknown = {key: value for key, value in evidence.more.items() if key not in _FORMER}
     if rest := {**{key: value for key, value in placeless.items() if value}, **unknown}:
@@ -52,7 +52,7 @@ def _reviewed(draft: Draft, problem: Problem | None) -> str:
         "This attempt was written a moment ago, and nobody has compiled it. Another model read it. It takes the risk "
         f"that the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
     ]
-    lines += [f"{number}. {found}" for number, found in enumerate(draft.review.findings, 1)]
+    lines += [f"{number}. {finding}" for number, finding in enumerate(draft.review.findings, 1)]
     lines.append(
         "It may be mistaken: check each point against the code, mend what is wrong, and change nothing else. Where "
         f"nothing is wrong, write the one word {KEEP} in place of code or edits, and say why in the report."
@@ -64,14 +64,14 @@ def _reviewed(draft: Draft, problem: Problem | None) -> str:
 
 def told(failed: Trial) -> str:
     """The same for an author who may be after the judge: nothing expected, no seeds, no paths of the judge's."""
-    found = failed.evaluation
-    return without_paths(failure(failed if found is None else replace(failed, evaluation=without_answers(found))))
+    judged = failed.evaluation
+    return without_paths(failure(failed if judged is None else replace(failed, evaluation=without_answers(judged))))
 
 
-def without_answers(found: Evaluation) -> Evaluation:
+def without_answers(evaluation: Evaluation) -> Evaluation:
     """A verdict without what the first wrong element should have been, and of which contents it was."""
-    shown = {key: value for key, value in found.evidence.failed.items() if key not in _HIDDEN}
-    return replace(found, reason=_EXPECTED.sub("", found.reason)).with_evidence(failed=shown)
+    shown = {key: value for key, value in evaluation.evidence.failed.items() if key not in _HIDDEN}
+    return replace(evaluation, reason=_EXPECTED.sub("", evaluation.reason)).with_evidence(failed=shown)
 
 
 def without_paths(text: str) -> str:
@@ -90,46 +90,46 @@ def _folders() -> list[tuple[str, str]]:
     return sorted(((path, name) for path, name in named.items() if len(path) > 1), key=lambda row: -len(row[0]))
 
 
-def _repeat(failed: Trial, found: Evaluation) -> str:
+def _repeat(failed: Trial, evaluation: Evaluation) -> str:
     if not failed.repeats:
         return ""
-    score = f", {us(found.score_us)}" if found.score_us else ""
+    score = f", {us(evaluation.score_us)}" if evaluation.score_us else ""
     return (
         f"This is the code of trial {failed.repeats}, which got {failed.verdict}{score}; it was not judged again. "
         "Write something that differs from it in substance."
     )
 
 
-def _wrong(found: Evaluation) -> list[str]:
-    evidence = found.evidence
+def _wrong(evaluation: Evaluation) -> list[str]:
+    evidence = evaluation.evidence
     pairs = ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(evidence.failed.items())[:_ROWS])
     lines = [f"The first wrong element: {pairs}"] if pairs else []
     for row in evidence.checked[:_ROWS]:
         worst = f"{row.worst:.1%}" if isinstance(row.worst, float) else str(row.worst)
         lines.append(f"Right on {row.case}: error {worst} of the bound.")
-    return [*lines, *_ran(found)]
+    return [*lines, *_ran(evaluation)]
 
 
-def _ran(found: Evaluation) -> list[str]:
+def _ran(evaluation: Evaluation) -> list[str]:
     """What a kernel that ran left: where it was, the error, what it printed."""
-    evidence = found.evidence
+    evidence = evaluation.evidence
     place = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
     lines = [f"It was in: {', '.join(place)}."] if place else []
     if error := evidence.error.strip():
         lines.append(f"Error:\n{_cut(error, _LOG, tail=True)}")
-    return [*lines, *_output(found, "What it printed", tail=True)]
+    return [*lines, *_output(evaluation, "What it printed", tail=True)]
 
 
-def _output(found: Evaluation, what: str, tail: bool) -> list[str]:
-    log = found.evidence.log.strip()
+def _output(evaluation: Evaluation, what: str, tail: bool) -> list[str]:
+    log = evaluation.evidence.log.strip()
     return [f"{what}:\n{_cut(log, _LOG, tail)}"] if log else []
 
 
 _SHOWN: dict[Verdict, Callable[[Evaluation], list[str]]] = {
-    Verdict.COMPILE: lambda found: _output(found, "The compiler's output", tail=False),
+    Verdict.COMPILE: lambda evaluation: _output(evaluation, "The compiler's output", tail=False),
     Verdict.INCORRECT: _wrong,
-    Verdict.IMPOSSIBLE: lambda found: [
-        f"{row.case}: {row.us} us, floor {row.floor_us} us ({row.floor})" for row in found.evidence.timed[:_ROWS]
+    Verdict.IMPOSSIBLE: lambda evaluation: [
+        f"{row.case}: {row.us} us, floor {row.floor_us} us ({row.floor})" for row in evaluation.evidence.timed[:_ROWS]
     ],
 }
 

@@ -48,16 +48,16 @@ def more_findings(notes: Iterable[Note], before: tuple[int, str], tokens: int, a
 
 def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tuple[str, list[Note]]:
     """The text, and the notes that are not in full there."""
-    given = list(notes)
-    refuted = [note for note in given if note.status is Status.REFUTED]
-    held = _ranked([note for note in given if note.status is not Status.REFUTED], about)
+    listed = list(notes)
+    refuted = [note for note in listed if note.status is Status.REFUTED]
+    held = _ranked([note for note in listed if note.status is not Status.REFUTED], about)
     room = CHARACTERS * tokens - _COUNT
     short = _listed(
         [(_REFUTED, [f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}" for note in refuted])], room // _SHARE
     )
     shown, left_out = _in_full(held, room - short.size - _listed(_titles(held), room // _SHARE).size)
     if not ranked:
-        place = {id(note): index for index, note in enumerate(given)}
+        place = {id(note): index for index, note in enumerate(listed)}
         for part in (shown, left_out):
             part.sort(key=lambda each: place[id(each.note)])
     full = [_block(each.note) for each in shown]

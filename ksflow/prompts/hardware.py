@@ -60,5 +60,5 @@ def _roofline(rows: tuple[RooflineCase, ...]) -> str:
     known = sorted((row for row in rows if row.share is not None), key=lambda row: row.share or 0.0)
     ends = {"farthest": known[0], "nearest": known[-1]} if known[1:] else {}
     parts = [f"{word} {row.case}: {compiler_report.percent(row.share)} of {row.bound}" for word, row in ends.items()]
-    said = f"Roofline: {compiler_report.percent(whole)} of what the hardware's rates allow (geometric mean)"
-    return one_line("; ".join([said, *parts]), _LINE)
+    words = f"Roofline: {compiler_report.percent(whole)} of what the hardware's rates allow (geometric mean)"
+    return one_line("; ".join([words, *parts]), _LINE)

@@ -25,9 +25,9 @@ def reports(trials: Sequence[Trial], population: Population, problem: Problem, t
     room = tokens - sum(sizes[first:])
     for trial, line, size in reversed([*zip(trials, lines, sizes, strict=True)][first:]):
         full = "\n".join([line, *_details(trial, population, problem)])
-        more = count(full) + 1 - size
-        shown.insert(0, full if more <= room else line)
-        room -= more if more <= room else 0
+        extra = count(full) + 1 - size
+        shown.insert(0, full if extra <= room else line)
+        room -= extra if extra <= room else 0
     return "\n".join([*([f"({first} earlier ones are not shown)"] if first else []), *shown]) or "(none)"
 
 
@@ -39,7 +39,7 @@ def _details(trial: Trial, population: Population, problem: Problem) -> Iterator
         yield whole_lines(told(trial), _REASON)
         return
     yield times(trial, population.step(trial))
-    if found := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
-        yield whole_lines(found, _HARDWARE)
+    if measured := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
+        yield whole_lines(measured, _HARDWARE)
     if trial.kernel and trial.kernel.report:
         yield f"Its writer's report: {short(trial.kernel.report, _DESCRIPTION)}"

@@ -176,9 +176,9 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
         whole = sum(counted.values())
         gains = {case: 1 / (1 - counted.get(case, 0) * (1 - share / best) / whole) - 1 for case, share in known.items()}
     first = sorted(gains.items(), key=lambda pair: -pair[1])[:_ROOM_LEFT]
-    told = "; ".join(f"{case} ({100 * known[case]:.3g} %): {percent(1 + gain)}" for case, gain in first if gain > 0)
+    gaining = "; ".join(f"{case} ({100 * known[case]:.3g} %): {percent(1 + gain)}" for case, gain in first if gain > 0)
     nearest = f"if a shape came as near its roofline as the nearest one is ({100 * best:.3g} %)"
-    return [f"Where the score can gain most, {nearest}: {told}"] if told else []
+    return [f"Where the score can gain most, {nearest}: {gaining}"] if gaining else []
 
 
 def siblings(choice: Choice, tried: Experiment) -> str:
@@ -201,7 +201,7 @@ def sentences(text: str, room: int) -> str:
     text = " ".join(text.split())
     if len(text) <= room:
         return text
-    whole = max((found.end() for found in _SENTENCE.finditer(text[: room + 1])), default=0)
+    whole = max((match.end() for match in _SENTENCE.finditer(text[: room + 1])), default=0)
     return text[:whole].rstrip() if whole else short(text, room)
 
 
@@ -211,10 +211,10 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
     second: beside another table, which has the roofline, and says what the columns mean.
     """
     evidence = trial.evaluation.evidence if trial.evaluation else Evidence()
-    found, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline if not second}
+    timed, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline if not second}
     lines = []
     for case, now in step.after_us.items():
-        row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
+        row, before = timed.get(case, TimedCase(case=case)), step.before_us.get(case)
         gain = "" if before is None else percent(before / now)
         was = "-" if before is None else figure(before)
         lines.append([case, was, f"{figure(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
@@ -278,8 +278,8 @@ def outcome(trial: Trial, population: Population) -> str:
     base = base_of(trial, population.by_id)
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
-        found = speedup(trial, base) if base else None
-        gain = percent(found.ratio) if found else ""
+        speed = speedup(trial, base) if base else None
+        gain = percent(speed.ratio) if speed else ""
         doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
         return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure

@@ -68,13 +68,13 @@ def _cpu(target: Target) -> Iterator[str]:
 
 
 def _peaks(rates: Mapping[str, float]) -> str:
-    found = {name: rates[f"flops.{name}"] for name in PRECISIONS if f"flops.{name}" in rates}
-    return ", ".join(f"{name} {quantity(rate, 'OP/s' if name == 'int8' else 'FLOP/s')}" for name, rate in found.items())
+    peaks = {name: rates[f"flops.{name}"] for name in PRECISIONS if f"flops.{name}" in rates}
+    return ", ".join(f"{name} {quantity(rate, 'OP/s' if name == 'int8' else 'FLOP/s')}" for name, rate in peaks.items())
 
 
 def _software(target: Target, languages: Sequence[str]) -> Iterator[str]:
     """Compilers and libraries of this machine; where the GPU is elsewhere, so is the judge."""
-    here = target.kind == "cpu" or any(fits(target, found) for found in visible_gpus())
+    here = target.kind == "cpu" or any(fits(target, gpu) for gpu in visible_gpus())
     yield f"Compilers and libraries{'' if here else ' on this machine; the one that judges may have other versions'}:"
     for language, line in compilers.command_lines(target, languages).items():
         yield f"- {language}: {line or 'not installed here'}"

@@ -28,7 +28,7 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     """
     closed = closed_trials(population)
     experiments = [trial for trial in reversed(population.trials) if trial.experiment and trial.id not in closed]
-    bases = {trial.id: found.id for trial in experiments if (found := base_of(trial, population.by_id))}
+    bases = {trial.id: base.id for trial in experiments if (base := base_of(trial, population.by_id))}
     here = choice.base.id
     on_base = [trial for trial in experiments if bases.get(trial.id) == here]
     elsewhere = [trial for trial in experiments if bases.get(trial.id) != here]
@@ -75,9 +75,9 @@ def closed_trials(population: Population) -> frozenset[str]:
     """Trials that findings stand for and that are no seed and were never the best."""
     if not population.pruned:
         return frozenset()
-    kept = {trial.id for trial in (*population.best_so_far, *population.ranked[:1]) if trial}
-    kept |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
-    return population.pruned - kept
+    notable = {trial.id for trial in (*population.best_so_far, *population.ranked[:1]) if trial}
+    notable |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
+    return population.pruned - notable
 
 
 def stand_in(count: int, what: str) -> list[str]:
@@ -138,10 +138,10 @@ def _folded(text: str, above: str) -> str:
 def _kind(trial: Trial, population: Population) -> str:
     if has_failed(trial):
         return "Failed"
-    found = _gain(trial, population)
-    if found is None or (trial.evaluation and trial.evaluation.unranked):
+    speed = _gain(trial, population)
+    if speed is None or (trial.evaluation and trial.evaluation.unranked):
         return _KINDS[-1]
-    return "Faster" if found.low > 1 else "Slower" if found.slower else "No difference beyond noise"
+    return "Faster" if speed.low > 1 else "Slower" if speed.slower else "No difference beyond noise"
 
 
 def _gain(trial: Trial, population: Population) -> Speedup | None:
@@ -162,19 +162,19 @@ def _line(trial: Trial, population: Population, length: int, what: str = "", fai
     what = sentences(what or _what(trial), length)
     if failed := _failure(trial):
         return f"- {trial.id}: {what} -> {'the same' if failed == failed_above else failed}"
-    found = _gain(trial, population)
-    came = [us(trial.score_us), percent(found.ratio) if found else "", _shapes(trial, population, found)]
+    speed = _gain(trial, population)
+    came = [us(trial.score_us), percent(speed.ratio) if speed else "", _shapes(trial, population, speed)]
     return f"- {trial.id}: {what} -> {', '.join(filter(None, came))}"
 
 
-def _shapes(trial: Trial, population: Population, found: Speedup | None) -> str:
+def _shapes(trial: Trial, population: Population, speed: Speedup | None) -> str:
     """The shapes whose gain differs most from that of the whole."""
     step = population.step(trial)
-    if found is None:
+    if speed is None:
         return ""
     gains = {case: step.before_us[case] / now for case, now in step.after_us.items() if step.before_us.get(case)}
-    far = {case: gain for case, gain in gains.items() if abs(gain / found.ratio - 1) > _DIFFERS}
-    most = sorted(far.items(), key=lambda pair: -abs(pair[1] / found.ratio - 1))[:_SHAPES]
+    far = {case: gain for case, gain in gains.items() if abs(gain / speed.ratio - 1) > _DIFFERS}
+    most = sorted(far.items(), key=lambda pair: -abs(pair[1] / speed.ratio - 1))[:_SHAPES]
     return f"[{', '.join(f'{case} {percent(gain)}' for case, gain in most)}]" if len(gains) > 1 and most else ""
 
 
@@ -182,14 +182,14 @@ def _left(population: Population, room: int) -> str:
     """Experiments, then avenues, that earlier rounds brought and did not take up, the newest first."""
     done = {trial.experiment.description for trial in population.trials if trial.experiment}
     plans = population.plans[::-1]
-    found: dict[str, str] = {}
+    offers: dict[str, str] = {}
     for planned in plans:
         for experiment in planned.left:
             if experiment.description not in done:
-                found.setdefault(experiment.description, _offer(experiment, planned.base))
+                offers.setdefault(experiment.description, _offer(experiment, planned.base))
     avenues = dict.fromkeys(f"- {sentences(text, _LENGTHS[-1])}" for planned in plans for text in planned.plan.avenues)
     lines: list[str] = []
-    for heading, rows in (("Designed earlier and not run:", found.values()), ("Avenues of earlier rounds:", avenues)):
+    for heading, rows in (("Designed earlier and not run:", offers.values()), ("Avenues of earlier rounds:", avenues)):
         room -= len(heading) + 1
         fit: list[str] = []
         for row in rows:

@@ -78,8 +78,8 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
         if left < 0:
             break
         lines.append(line)
-    if more := list(kinds.values())[len(lines) :]:
-        lines.append(f"({sum(map(len, more))} more failures, of {len(more)} other kinds)")
+    if rest := list(kinds.values())[len(lines) :]:
+        lines.append(f"({sum(map(len, rest))} more failures, of {len(rest)} other kinds)")
     return "\n".join([*lines, *dead]) or "(none)"
 
 
@@ -110,11 +110,11 @@ def _table(
     order = [trial for trial in _order(population, wins) if trial.id not in closed]
     below = stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
     room -= sum(len(line) + 1 for line in below)
-    titles, made = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
-    if _length(titles, made.values()) > room - _COUNT:
+    titles, rows = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
+    if _length(titles, rows.values()) > room - _COUNT:
         cases = []
         titles = [*_titles(cases), "fastest on"]
-        made = {}
+        rows = {}
     limits = _rooflines(order, cases)
     left = room - _COUNT - _length(titles, [limits])
     shown: list[Trial] = []
@@ -125,11 +125,11 @@ def _table(
         left -= _length(row)
         if left < 0 and shown:
             break
-        made[trial.id] = row
+        rows[trial.id] = row
         shown.append(trial)
     ids = {trial.id for trial in shown}
-    lines = [made[trial.id] for trial in population.ranked if trial.id in ids]
-    text = table(titles, [*lines, *([limits] if limits else [])]) + _more(population, ids | closed)
+    lines = [rows[trial.id] for trial in population.ranked if trial.id in ids]
+    text = table(titles, [*lines, *([limits] if limits else [])]) + _remainder(population, ids | closed)
     return shown, "\n".join([text, *below])
 
 
@@ -160,9 +160,9 @@ def _row(trial: Trial, cases: list[str]) -> list[str]:
 def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
     """The row of the least times at the hardware's rates; empty where none is known."""
     near = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.roofline)
-    found = {row.case: row.bound_us for row in near if row.bound_us}
-    figures = [figure(found[case]) if case in found else "-" for case in cases]
-    return ["roofline", "", "", *figures, "", "what the hardware's rates allow"] if found.keys() & set(cases) else []
+    bounds = {row.case: row.bound_us for row in near if row.bound_us}
+    figures = [figure(bounds[case]) if case in bounds else "-" for case in cases]
+    return ["roofline", "", "", *figures, "", "what the hardware's rates allow"] if bounds.keys() & set(cases) else []
 
 
 def _noise(trial: Trial) -> str:
@@ -177,14 +177,14 @@ def _noise(trial: Trial) -> str:
     return f"{shown} unranked" if trial.evaluation.unranked else shown
 
 
-def _length(row: list[str], *more: Iterable[list[str]]) -> int:
-    """Characters of a table's rows; of the titles and what is below them, if `more` is given."""
-    if not more:
+def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
+    """Characters of a table's rows; of the titles and what is below them, if `tables` are given."""
+    if not tables:
         return sum(map(len, row)) + 3 * len(row) + 2
-    return 2 * _length(row) + sum(map(_length, *more))
+    return 2 * _length(row) + sum(map(_length, *tables))
 
 
-def _more(population: Population, shown: set[str]) -> str:
+def _remainder(population: Population, shown: set[str]) -> str:
     best = population.best
     text = f"\nBest so far, beyond noise: {best.id}." if best else ""
     left = [trial.score_us or 0.0 for trial in population.ranked if trial.id not in shown]
