@@ -85,9 +85,9 @@ class Table:
     def __init__(self, problem: Problem, population: Population, around: Space) -> None:
         self._cases = {case.name: case for case in problem.benchmarks}
         sizes = {dim: [case.params.get(dim) for case in problem.benchmarks] for dim in problem.dims}
-        self._cuts = {dim: _cuts(found) for dim, found in sizes.items() if all(type(size) is int for size in found)}
+        self._cuts = {dim: _cuts(values) for dim, values in sizes.items() if all(type(size) is int for size in values)}
         order = [t.name for t in around.tunables]
-        found: dict[Key, dict[str, list[float]]] = {}
+        logs: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
         for member in family(population, around.text):
@@ -99,8 +99,8 @@ class Table:
             if times and len(times) == len(mix):
                 self._totals.append(sum(times.values()))
                 for name, time in times.items():
-                    found.setdefault(mix[name], {}).setdefault(name, []).append(time)
-        self._logs = {key: {name: median(seen) for name, seen in row.items()} for key, row in found.items()}
+                    logs.setdefault(mix[name], {}).setdefault(name, []).append(time)
+        self._logs = {key: {name: median(seen) for name, seen in row.items()} for key, row in logs.items()}
         self._memo: dict[tuple[frozenset[str], int], tuple[float, tuple[Leaf, ...]]] = {}
 
     @cached_property
@@ -110,8 +110,8 @@ class Table:
 
     def judged(self, leaves: Sequence[Leaf]) -> bool:
         """Whether a kernel ran every case with what the leaves give it."""
-        given = {name: leaf.key for leaf in leaves for name in leaf.cases}
-        return tuple(given[name] for name in self._cases) in self._mixes
+        keys = {name: leaf.key for leaf in leaves for name in leaf.cases}
+        return tuple(keys[name] for name in self._cases) in self._mixes
 
     def best(self) -> tuple[tuple[Leaf, ...], float, float]:
         """The leaves, and the log gain over the best kernel there is: as measured, and less what luck explains."""
@@ -141,9 +141,9 @@ class Table:
             if leaves > 1:
                 for left, right, low, high in self._splits(cases):
                     for share in range(1, leaves):
-                        one = self._tree(left, share, (*path, low))
-                        two = self._tree(right, leaves - share, (*path, high))
-                        options.append((one[0] + two[0], one[1] + two[1]))
+                        first = self._tree(left, share, (*path, low))
+                        second = self._tree(right, leaves - share, (*path, high))
+                        options.append((first[0] + second[0], first[1] + second[1]))
             self._memo[known] = min(options, key=lambda option: (round(option[0], 9), len(option[1])))
         return self._memo[known]
 
@@ -187,14 +187,14 @@ class ClassSpace(Space):
 
     def changes(self, config: Mapping[str, str]) -> Config:
         """What `config` assigns that the class does not have."""
-        made = super().changes(config)
+        changes = super().changes(config)
         if self.when:
-            return {f"{DISPATCH}{self.when}": _pairs({**self.lines[self.when], **made})}
-        kept = {}
+            return {f"{DISPATCH}{self.when}": _pairs({**self.lines[self.when], **changes})}
+        dispatched = {}
         for when, pairs in self.lines.items():
-            if left := {name: self.base[name] for name in made if name not in pairs}:
-                kept[f"{DISPATCH}{when}"] = _pairs({**pairs, **left})
-        return {**made, **kept}
+            if left := {name: self.base[name] for name in changes if name not in pairs}:
+                dispatched[f"{DISPATCH}{when}"] = _pairs({**pairs, **left})
+        return {**changes, **dispatched}
 
 
 def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
@@ -206,7 +206,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
     for case in problem.benchmarks:
         members.setdefault(_chosen(around.text, case.params), []).append(case)
     order = sorted(members, key=lambda when: -(rng.random() ** (1 / len(members[when]))))
-    found: list[Space] = []
+    spaces: list[Space] = []
     for when in order:  # every kernel of the family that has one configuration on all of the class's cases is a point
         cases, names = members[when], {case.name for case in members[when]}
         points: list[Point] = []
@@ -216,16 +216,16 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
             if any(other != config for other in others):
                 continue
             tried.add(tuple(config[t.name] for t in around.tunables))
-            made, judged = point(member.trial, config), member.trial.evaluation
+            sample, judged = point(member.trial, config), member.trial.evaluation
             times = [t.us for t in judged.timings if t.case in names] if judged else []
-            if made.failed or (made.score_us and len(times) == len(cases)):
-                points.append(replace(made, score_us=geomean(times) if made.score_us else None, artefact=""))
+            if sample.failed or (sample.score_us and len(times) == len(cases)):
+                points.append(replace(sample, score_us=geomean(times) if sample.score_us else None, artefact=""))
         right = {tuple(p.values.items()) for p in points if p.score_us}
-        kept = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
+        usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.text, cases[0].params)
-        own = (around.tunables, base, kept, frozenset(tried), around.text, around.lessons)
-        found.append(ClassSpace(*own, when, lines))
-    return found
+        own = (around.tunables, base, usable, frozenset(tried), around.text, around.lessons)
+        spaces.append(ClassSpace(*own, when, lines))
+    return spaces
 
 
 def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
@@ -247,8 +247,8 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:
     """All but the largest size, or some of them."""
-    found = sorted(set(sizes))[:-1]
-    return found if len(found) <= _CUTS else [found[len(found) * place // _CUTS] for place in range(_CUTS)]
+    smaller = sorted(set(sizes))[:-1]
+    return smaller if len(smaller) <= _CUTS else [smaller[len(smaller) * place // _CUTS] for place in range(_CUTS)]
 
 
 def _pairs(config: Mapping[str, str]) -> str:

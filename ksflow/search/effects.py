@@ -35,8 +35,8 @@ class Effect:
     @property
     def gain(self) -> float:
         """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
-        found = speedup(self.trials[1], self.trials[0])
-        return math.log(found.ratio) if found else 0.0
+        speed = speedup(self.trials[1], self.trials[0])
+        return math.log(speed.ratio) if speed else 0.0
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class DeadEnd:
 
 def judged_families(population: Population) -> list[Family]:
     """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
-    found = []
+    families = []
     for members in comparable(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
         if group:
             right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
             wrong = tuple((m.trial, m.values) for m in group if not m.trial.score_us)
-            found.append(Family(declared(group[0].text), right, wrong))
-    return found
+            families.append(Family(declared(group[0].text), right, wrong))
+    return families
 
 
 def effects(family: Family) -> list[Effect]:
     """Neighbours in each tunable, everything else being equal."""
-    found = []
+    effects = []
     for tunable in family.tunables:
         rank = {value: place for place, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
@@ -70,16 +70,16 @@ def effects(family: Family) -> list[Effect]:
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
             ordered = sorted(group, key=lambda value: rank.get(value, -1))
-            found += [Effect(tunable, pair, (group[pair[0]], group[pair[1]])) for pair in pairwise(ordered)]
-    return found
+            effects += [Effect(tunable, pair, (group[pair[0]], group[pair[1]])) for pair in pairwise(ordered)]
+    return effects
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
     failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
     trials = {trial.id: trial for trial, _ in family.failed}
-    found = [DeadEnd(cause.values, tuple(trials[id] for id in cause.trials)) for cause in failures.causes()]
-    return [end for end in found if len(end.trials) >= at_least]
+    ends = [DeadEnd(cause.values, tuple(trials[id] for id in cause.trials)) for cause in failures.causes()]
+    return [end for end in ends if len(end.trials) >= at_least]
 
 
 def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:

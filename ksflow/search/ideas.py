@@ -59,33 +59,33 @@ class Idea:
         return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
 
 
-def ideas(found: Iterable[Proposal], model: Forecasts) -> list[Idea]:
+def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     """The proposals with what the catalogue and the measurements together expect of them."""
-    listed = list(found)
-    made = []
+    listed = list(proposals)
+    ideas = []
     for proposal, forecast in zip(listed, model.of([p.config for p in listed]), strict=True):
         lowest, highest = (sum(math.log1p(move.gain_percent[i] / 100) for move in proposal.moves) for i in (0, 1))
         share = _TRUST * forecast.ignorance**2
         low = share * lowest + (1 - share) * (forecast.mean - forecast.deviation)
         high = share * highest + (1 - share) * (forecast.mean + forecast.deviation)
-        made.append(Idea(proposal, forecast, low, high))
-    return made
+        ideas.append(Idea(proposal, forecast, low, high))
+    return ideas
 
 
-def promising(found: Iterable[Idea], model: Forecasts) -> list[Idea]:
+def promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
     """Those that may well be right, and faster than the base by what the measurements leave open."""
     return [
         idea
-        for idea in found
+        for idea in ideas
         if idea.forecast.risk < HOPELESS
         and max(idea.high, idea.forecast.mean + 2 * math.hypot(idea.forecast.deviation, model.misfit)) > _LEAST
     ]
 
 
-def avenues(space: Space, found: Iterable[Idea]) -> tuple[str, ...]:
+def avenues(space: Space, ideas: Iterable[Idea]) -> tuple[str, ...]:
     """The ten most promising changes, each of other tunables."""
     best: dict[frozenset[str], Idea] = {}
-    for idea in sorted(found, key=lambda idea: idea.upside, reverse=True):
+    for idea in sorted(ideas, key=lambda idea: idea.upside, reverse=True):
         best.setdefault(frozenset(idea.proposal.changes), idea)
     lines = []
     for idea in best.values():
@@ -97,20 +97,20 @@ def avenues(space: Space, found: Iterable[Idea]) -> tuple[str, ...]:
 def experiment(idea: Idea, space: Space, base: str) -> Experiment:
     """The experiment that carries an idea out: the change, what the kernel says of it, and what was measured."""
     changes = dict(idea.proposal.changes)
-    told = [f"{_steps(space, idea)}."]
+    sentences = [f"{_steps(space, idea)}."]
     for name, value in changes.items():
         if gains := space.steps.get((name, space.base[name], value)):
             percent = 100 * math.expm1(sum(gains) / len(gains))
-            told.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
+            sentences.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
     if idea.forecast.ignorance < _KNOWN:
-        told.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
+        sentences.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
     if idea.forecast.risk > _RISKY:
         cause = space.failures.suspect(idea.proposal.config)
         why = f"{' with '.join(map('='.join, sorted(cause)))} failed before" if cause else "nobody tried such values"
-        told.append(f"Risk {idea.forecast.risk:.0%}: {why}.")
+        sentences.append(f"Risk {idea.forecast.risk:.0%}: {why}.")
     assigned = " ".join(f"{name}={value}" for name, value in changes.items())
     rubric = f"the source assigns {assigned}; right on every case; faster than {base}"
-    return Experiment(" ".join(told), rubric, idea.gain_percent, idea.innovation, changes)
+    return Experiment(" ".join(sentences), rubric, idea.gain_percent, idea.innovation, changes)
 
 
 def _steps(space: Space, idea: Idea) -> str:

@@ -43,8 +43,8 @@ class Claim(NamedTuple):
 
 def claims(note: Note) -> list[Claim]:
     """The claims in the text of a note of these, in their order."""
-    found = _CLAIM.finditer(note.text)
-    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in found]
+    matches = _CLAIM.finditer(note.text)
+    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in matches]
 
 
 def median_gain(effects: Sequence[Effect]) -> float:
@@ -54,14 +54,14 @@ def median_gain(effects: Sequence[Effect]) -> float:
 
 def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
     """The refuted note of one claim: what was said, and what all pairs of kernels say now."""
-    name, one, two = claim.change
+    name, before, after = claim.change
     middle = median_gain(effects)
     widest = max(effects, key=lambda effect: abs(effect.gain) if effect.gain * middle > 0 else -1.0)
     text = (
         f"{claim.words} at first. With later trials it {'gained' if middle > 0 else 'lost'} "
         f"{_percent(middle)} % (median of {len(effects)} pairs), such as {_effect(widest)}."
     )
-    fresh = _note(f"{ONCE}{name} {one}→{two} {claim.did}", text, widest.trials)
+    fresh = _note(f"{ONCE}{name} {before}→{after} {claim.did}", text, widest.trials)
     cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
     shown = dict.fromkeys((*claim.trials, *fresh.sources))
     return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
@@ -85,25 +85,25 @@ def dead_end_note(end: DeadEnd) -> Note:
     """That some values never worked; it stands for the trials that had them."""
     values = " with ".join(f"{name}={value}" for name, value in sorted(end.values))
     reasons = dict.fromkeys(t.evaluation.reason for t in end.trials if t.evaluation)
-    said = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
+    examples = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
     verdicts = Counter(trial.verdict for trial in end.trials).most_common()
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
     text = f"All {len(end.trials)} kernels with {values} failed: {counts}."
-    note = _note(f"{OWN}{values} never worked", f"{text} {said}".strip(), end.trials[-_SHOWN:])
+    note = _note(f"{OWN}{values} never worked", f"{text} {examples}".strip(), end.trials[-_SHOWN:])
     return replace(note, closes=tuple(trial.id for trial in end.trials))
 
 
 def lessons(notes: Iterable[Note], population: Population) -> tuple[frozenset[Item], ...]:
     """The values that never worked by notes of other runs; of this run's dead ends its trials tell more."""
-    found = []
+    dead = []
     for note in notes:
         title = _NEVER.fullmatch(note.title)
         if title and note.status is not Status.REFUTED and len(note.closes) >= ENOUGH:
             values = frozenset((m[1], m[2]) for m in re.finditer(r"(\w+)=(\S+)", title[1]))
             trials = (population.by_id.get(name) for name in note.closes)
             if not all(trial and values <= values_in(trial.kernel).items() for trial in trials):
-                found.append(values)
-    return tuple(found)
+                dead.append(values)
+    return tuple(dead)
 
 
 def best_note(family: Family) -> Note:
@@ -129,8 +129,8 @@ def experiment_note(gain: float, base: Trial, trial: Trial) -> Note:
 
 
 def _effect(effect: Effect) -> str:
-    one, two = effect.values
-    return f"{effect.tunable.name} {one}→{two} {_change(effect.gain, *effect.trials)}"
+    before, after = effect.values
+    return f"{effect.tunable.name} {before}→{after} {_change(effect.gain, *effect.trials)}"
 
 
 def _change(gain: float, before: Trial, after: Trial) -> str:

@@ -31,8 +31,8 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
     neighbourhood = _Neighbourhood(catalogue, space, values_there, model)
     singles = _distinct(space, neighbourhood.singles())
     strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
-    found = _distinct(space, [*singles, *neighbourhood.pairs(singles), *strange])
-    return [proposal for proposal in found if space.untried(proposal.config)]
+    distinct = _distinct(space, [*singles, *neighbourhood.pairs(singles), *strange])
+    return [proposal for proposal in distinct if space.untried(proposal.config)]
 
 
 class _Neighbourhood:
@@ -55,9 +55,9 @@ class _Neighbourhood:
         forecasts = self.model.of([single.config for single in singles])
         promise = {id(single): of.mean + of.deviation for single, of in zip(singles, forecasts, strict=True)}
         best = sorted(singles, key=lambda single: -promise[id(single)])
-        for one, two in combinations(best[:_PAIRED], 2):
-            if not one.changes.keys() & two.changes.keys():
-                yield Proposal((*one.moves, *two.moves), {**one.changes, **two.changes}, {**one.config, **two.changes})
+        for a, b in combinations(best[:_PAIRED], 2):
+            if not a.changes.keys() & b.changes.keys():
+                yield Proposal((*a.moves, *b.moves), {**a.changes, **b.changes}, {**a.config, **b.changes})
 
     def _applied(self, move: Move) -> Iterator[Config]:
         """What `move` can change here. Kinds that move along do what they can."""
@@ -88,9 +88,9 @@ class _Neighbourhood:
         if how == "favoured":  # the one that the measurements favour
             forecasts = self.model.of([{**self.space.base, tunable.name: option} for option in options])
             best = max(range(len(forecasts)), key=lambda i: forecasts[i].mean)
-            found = options[best : best + 1]
+            targets = options[best : best + 1]
         else:
-            found = {
+            targets = {
                 "next": options[here + 1 : here + 2],
                 "previous": options[max(here - 1, 0) : here],
                 "last": options[-1:],
@@ -98,12 +98,12 @@ class _Neighbourhood:
                 "other": options,
                 "reference": tuple(o for o in options if o == self.reference.get(tunable.name)),
             }[how]
-        return [value for value in found if value != self.space.base[tunable.name]]
+        return [value for value in targets if value != self.space.base[tunable.name]]
 
 
-def _distinct(space: Space, found: Iterable[Proposal]) -> list[Proposal]:
+def _distinct(space: Space, proposals: Iterable[Proposal]) -> list[Proposal]:
     seen: dict[tuple[str, ...], Proposal] = {}
-    for proposal in found:
+    for proposal in proposals:
         if proposal.changes:
             seen.setdefault(space.key(proposal.config), proposal)
     return list(seen.values())

@@ -14,7 +14,7 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
     """Distinct untried configurations, by chance fewer of those that probably fail. Chance fills up what TPE leaves."""
     import optuna  # here: a designer that is a model starts without it
 
-    found: dict[tuple[str, ...], Config] = {}
+    configs: dict[tuple[str, ...], Config] = {}
     slowest = max((math.log(point.score_us) for point in points if point.score_us), default=0.0)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
@@ -37,13 +37,13 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
             trial = study.ask(choices)
             config = {name: str(value) for name, value in trial.params.items()}
             if space.untried(config) and rng.random() >= space.failures.risk(config):
-                found.setdefault(space.key(config), config)
+                configs.setdefault(space.key(config), config)
             elif space.ruled_out(config) or space.failures.bars(config):
                 trial.set_constraint("fails", 1.0)
                 study.tell(trial, slowest)
-            if len(found) == count:
+            if len(configs) == count:
                 break
     for stranger in space.sample_untried(rng, count):
-        if len(found) < count:
-            found.setdefault(space.key(stranger), stranger)
-    return list(found.values())
+        if len(configs) < count:
+            configs.setdefault(space.key(stranger), stranger)
+    return list(configs.values())
