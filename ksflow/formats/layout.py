@@ -95,7 +95,7 @@ class CallLayout:
             if caught:  # whatever it says of such contents, it read them
                 return True
             again = [*answers, *(contents[place] for place in among)]
-            if any(not same_bits(one, other) for one, other in zip(results, again, strict=True)):
+            if any(not same_bits(before, after) for before, after in zip(results, again, strict=True)):
                 return True
         return False
 

@@ -63,11 +63,11 @@ def classify_calls(order: Json) -> list[Json]:
     return rows
 
 
-def _slow(order: Json, made_s: float, ran_s: float, patience: float = 1.0) -> str:
+def _slow(order: Json, before_s: float, ran_s: float, patience: float = 1.0) -> str:
     if order["device"] != "cpu":
         return ""
-    if made_s > order["generate_s"]:
-        return f"the calls before it take {made_s:.1f} s here"
+    if before_s > order["generate_s"]:
+        return f"the calls before it take {before_s:.1f} s here"
     return f"it takes {ran_s:.1f} s here" if ran_s > patience * order["run_s"] else ""
 
 
