@@ -56,14 +56,14 @@ class Region:
         """Put the kernel in the place of a module's forward, which stays at hand."""
         known = inspect.signature(module.forward).parameters
         names = list(known)
-        usual = {name: one.default for name, one in known.items()}
+        usual = {name: parameter.default for name, parameter in known.items()}
         usual |= {name: _plain(value) for name, value in self._constants.items() if name in usual}
 
         def forward(self_: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            given = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
-            tensors = [given.pop(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
+            bound = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
+            tensors = [bound.pop(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
             why, case = "arguments", 0
-            if len(args) <= len(names) and all(name in usual and _same(given[name], usual[name]) for name in given):
+            if len(args) <= len(names) and all(name in usual and _same(bound[name], usual[name]) for name in bound):
                 why, case = self._case(self_, tensors)
             if why:
                 if not torch.compiler.is_compiling():
@@ -81,21 +81,21 @@ class Region:
         """Why the kernel is not for this call, or nothing; and which of the judged cases it is."""
         if module.training:
             return "training", 0
-        if not all(isinstance(one, torch.Tensor) and one.layout == torch.strided for one in tensors):
+        if not all(isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided for tensor in tensors):
             return "arguments", 0
-        if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             return "grad", 0
         if torch.is_autocast_enabled(self._device):
             return "autocast", 0
-        if not all(one.device.type == self._device and one.device == tensors[0].device for one in tensors):
+        if not all(tensor.device.type == self._device and tensor.device == tensors[0].device for tensor in tensors):
             return "device", 0
         reason = "shape"
-        for number, (given, _) in enumerate(self._cases):
-            pairs = list(zip(tensors, given, strict=True))
-            if all(one.shape == size for one, (size, _, _) in pairs):
-                if not all(one.dtype == kind for one, (_, _, kind) in pairs):
+        for number, (inputs, _) in enumerate(self._cases):
+            pairs = list(zip(tensors, inputs, strict=True))
+            if all(tensor.shape == size for tensor, (size, _, _) in pairs):
+                if not all(tensor.dtype == kind for tensor, (_, _, kind) in pairs):
                     reason = "dtype"
-                elif all(_lies(one, steps) for one, (_, steps, _) in pairs):
+                elif all(_lies(tensor, steps) for tensor, (_, steps, _) in pairs):
                     return "", number
                 else:
                     reason = "layout"
@@ -105,34 +105,34 @@ class Region:
         """The operator, whose fake kernel makes outputs without contents."""
 
         def outputs(tensors: list[torch.Tensor], case: int) -> list[torch.Tensor]:
-            made = self._cases[case][1]
+            rows = self._cases[case][1]
             return [
-                torch.empty_strided(size, steps, dtype=kind, device=tensors[0].device) for size, steps, kind in made
+                torch.empty_strided(size, steps, dtype=kind, device=tensors[0].device) for size, steps, kind in rows
             ]
 
-        def run(*given: Any) -> Any:
-            *tensors, case = given
+        def run(*args: Any) -> Any:
+            *tensors, case = args
             self.hits += 1
-            data = [one if one.data_ptr() % _ALIGNED == 0 else one.clone() for one in tensors]
-            made = outputs(tensors, case)
-            found = self._kernel()((*data, *made))
-            found = found if isinstance(found, list | tuple) else (found,)
-            kept = {one.untyped_storage().data_ptr() for one in data}
+            data = [tensor if tensor.data_ptr() % _ALIGNED == 0 else tensor.clone() for tensor in tensors]
+            buffers = outputs(tensors, case)
+            results = self._kernel()((*data, *buffers))
+            results = results if isinstance(results, list | tuple) else (results,)
+            ptrs = {tensor.untyped_storage().data_ptr() for tensor in data}
             pairs = [
-                one if one.stride() == own.stride() and one.untyped_storage().data_ptr() not in kept else own.copy_(one)
-                for own, one in zip(made, found, strict=True)
+                out if out.stride() == own.stride() and out.untyped_storage().data_ptr() not in ptrs else own.copy_(out)
+                for own, out in zip(buffers, results, strict=True)
             ]  # a compiled model relies on what `fake` says of strides, and on outputs that are no views of inputs
             return pairs[0] if len(pairs) == 1 else tuple(pairs)
 
-        def fake(*given: Any) -> Any:
-            *tensors, case = given
-            made = outputs(tensors, case)
-            return made[0] if len(made) == 1 else tuple(made)
+        def fake(*args: Any) -> Any:
+            *tensors, case = args
+            buffers = outputs(tensors, case)
+            return buffers[0] if len(buffers) == 1 else tuple(buffers)
 
         arguments = [f"Tensor {name}" for name in self._inputs]
         arguments += ["Tensor p_" + re.sub(r"\W", "_", name) for name in self._parameters]
-        made = ", ".join(["Tensor"] * len(self._cases[0][1]))
-        answer = f"({made})" if "," in made else made
+        types = ", ".join(["Tensor"] * len(self._cases[0][1]))
+        answer = f"({types})" if "," in types else types
         schema = f"{self.name}({', '.join(arguments)}, int ksflow_case) -> {answer}"
         self._library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
         self._library.define(schema)  # type: ignore[no-untyped-call]
@@ -184,15 +184,15 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _same(one: Any, other: Any) -> bool:
-    return one is other or (
-        type(_plain(one)) is type(other) and not isinstance(one, torch.Tensor) and _plain(one) == other
+def _same(value: Any, other: Any) -> bool:
+    return value is other or (
+        type(_plain(value)) is type(other) and not isinstance(value, torch.Tensor) and _plain(value) == other
     )
 
 
 def _lies(tensor: torch.Tensor, steps: tuple[int, ...]) -> bool:
     """Whether a tensor has these strides, wherever it has more than one element."""
-    return all(size == 1 or one == step for size, one, step in zip(tensor.shape, tensor.stride(), steps, strict=True))
+    return all(size == 1 or own == step for size, own, step in zip(tensor.shape, tensor.stride(), steps, strict=True))
 
 
 _HERE = json.loads(Path(__file__).with_name("regions.json").read_text(encoding="utf-8"))

@@ -48,15 +48,15 @@ class Candidate:
 def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Ratio]]:
     """A run's winner, and how it did beside the region as it was. ConfigError where nothing is to be put in place."""
     baselines = known_baselines(known, problem.seeds)
-    found = headline(known, baselines)
-    if found is None:
+    claimed = headline(known, baselines)
+    if claimed is None:
         raise ConfigError(f"{problem.name} has no accepted kernel yet: go on with its run first")
-    if found.over is found.best:
-        raise ConfigError(f"{problem.name}: {found}; there is nothing to put in place, so leave it out or search on")
+    if claimed.over is claimed.best:
+        raise ConfigError(f"{problem.name}: {claimed}; there is nothing to put in place, so leave it out or search on")
     names = {"PyTorch": "eager", "the reference": "eager", "torch.compile": "compiled"}
-    rows = {names[called(one)]: beside(found.best, one) for one in baselines if called(one) in names}
-    rows = {"eager": found.row, **{name: row for name, row in rows.items() if row}}
-    return found.best, {name: row for name, row in rows.items() if row}
+    rows = {names[called(trial)]: beside(claimed.best, trial) for trial in baselines if called(trial) in names}
+    rows = {"eager": claimed.row, **{name: row for name, row in rows.items() if row}}
+    return claimed.best, {name: row for name, row in rows.items() if row}
 
 
 def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evaluator, exact: bool) -> list[str]:
@@ -70,28 +70,28 @@ def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evalu
         raise ConfigError(f"{folder.name!r} cannot be imported: name another by out=FOLDER, of letters, digits and _")
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    regions, said = [], []
-    for one in candidates:
-        done = hand_over(draft / one.name, one.problem, one.target, one.trial, evaluate)
+    regions, lines = [], []
+    for part in candidates:
+        done = hand_over(draft / part.name, part.problem, part.target, part.trial, evaluate)
         wrong = not done.files or (done.error is not None and not isfinite(done.error))
         inexact = exact and done.error != 0
         if wrong or inexact:
-            shutil.rmtree(draft / one.name, ignore_errors=True)
+            shutil.rmtree(draft / part.name, ignore_errors=True)
             off = "was not compared with the reference's" if done.error is None else f"is off by {done.error:.3g}"
-            said.append(f"{one.name}: left out: {done.said[0] if wrong else f'its answer {off}, and exact=true'}")
+            lines.append(f"{part.name}: left out: {done.said[0] if wrong else f'its answer {off}, and exact=true'}")
             continue
-        regions.append(_region(one, done.error))
-        said += [f"{one.name}: {line}" for line in done.said]
+        regions.append(_region(part, done.error))
+        lines += [f"{part.name}: {line}" for line in done.said]
     if not regions:
         shutil.rmtree(draft, ignore_errors=True)
-        raise ConfigError(f"nothing is left to put in place: {'; '.join(said)}")
-    told = {"model": regions[0].pop("model"), "regions": regions}
-    home.write(draft / REGIONS, json.dumps(told, indent=1) + "\n")
+        raise ConfigError(f"nothing is left to put in place: {'; '.join(lines)}")
+    content = {"model": regions[0].pop("model"), "regions": regions}
+    home.write(draft / REGIONS, json.dumps(content, indent=1) + "\n")
     home.write(draft / "__init__.py", Path(__file__).with_name("installed.py").read_text(encoding="utf-8"))
     home.write(draft / "README.md", _readme(folder.name, regions))
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
-    return said
+    return lines
 
 
 def region_of(problem: Problem) -> Json:
@@ -99,40 +99,40 @@ def region_of(problem: Problem) -> Json:
     file = Path(problem.root, "region.json")
     if not file.is_file():
         raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
-    found: Json = json.loads(file.read_text(encoding="utf-8"))
-    return found | {"model": str((file.parent / found["model"]).resolve())}
+    region: Json = json.loads(file.read_text(encoding="utf-8"))
+    return region | {"model": str((file.parent / region["model"]).resolve())}
 
 
-def _region(one: Candidate, error: float | None) -> Json:
+def _region(candidate: Candidate, error: float | None) -> Json:
     """What the package knows of a region."""
-    assert one.trial.kernel
-    region = region_of(one.problem)
+    assert candidate.trial.kernel
+    region = region_of(candidate.problem)
     count = len(region["inputs"]) + len(region["parameters"])
     cases = []
-    for given, (_, outputs, _), *_ in case_facts(one.problem, one.target, one.trial.kernel).rows:
-        case = {"given": given[:count], "outputs": [outputs[place] for place in sorted(outputs, key=int)]}
+    for inputs, (_, outputs, _), *_ in case_facts(candidate.problem, candidate.target, candidate.trial.kernel).rows:
+        case = {"given": inputs[:count], "outputs": [outputs[place] for place in sorted(outputs, key=int)]}
         cases += [case] if case not in cases else []
     shares = {name: region.get(name) for name in ("share", "compiled_share")}
     return {
         "model": region["model"],
-        "name": one.name,
+        "name": candidate.name,
         "class": region["class"],
         "modules": region["modules"],
-        "inputs": [given["name"] for given in region["inputs"]],
+        "inputs": [row["name"] for row in region["inputs"]],
         "constants": region["constants"],
         "parameters": region["parameters"],
         "device": region["device"],
         "cases": cases,
-        "namespace": f"ksflow_{one.trial.kernel.digest[:8]}",
+        "namespace": f"ksflow_{candidate.trial.kernel.digest[:8]}",
         "record": {
-            "lineage": str(one.lineage),
-            "problem": one.problem.name,
-            "run": one.run,
-            "trial": one.trial.id,
-            "commit": one.commit,
-            "language": one.trial.kernel.language,
+            "lineage": str(candidate.lineage),
+            "problem": candidate.problem.name,
+            "run": candidate.run,
+            "trial": candidate.trial.id,
+            "commit": candidate.commit,
+            "language": candidate.trial.kernel.language,
             "error": error,
-            "ratios": {name: [row.speedup, row.low, row.high] for name, row in one.ratios.items()},
+            "ratios": {name: [row.speedup, row.low, row.high] for name, row in candidate.ratios.items()},
             **shares,
         },
     }

@@ -120,7 +120,7 @@ class _Case:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(one.shape for one in self.every)
+        return tuple(tensor.shape for tensor in self.every)
 
 
 def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
@@ -137,8 +137,8 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
         folder = _Folder(user, region, cases, body)
         folder.expect_same()
     if caught:
-        said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
-        raise ConfigError(f"{region.modules[0]} is no problem: {said}") from caught[0]
+        message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+        raise ConfigError(f"{region.modules[0]} is no problem: {message}") from caught[0]
     return folder.write(out, profile)
 
 
@@ -146,22 +146,22 @@ def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
     """A call with those of the module's parameters and buffers that are used."""
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     held = {name: state[name].detach() for name in used}
-    given = {one.name: call.given[one.name] for one in call.inputs}
+    arguments = {tensor.name: call.given[tensor.name] for tensor in call.inputs}
     return _Case(
-        call, (*call.inputs, *(meta(name, one) for name, one in held.items())), (*given.values(), *held.values())
+        call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
     )
 
 
 def _exported(module: torch.nn.Module, calls: Sequence[Call]) -> tuple[str, list[str]]:
     """A function's body as Python, over names of inputs and state, and the state that it uses. ValueError."""
-    largest = max(calls, key=lambda call: sum(one.nbytes for one in call.inputs))
+    largest = max(calls, key=lambda call: sum(tensor.nbytes for tensor in call.inputs))
     dynamic: dict[str, Any] = dict.fromkeys(largest.given)
-    for place, one in enumerate(largest.inputs):
+    for place, tensor in enumerate(largest.inputs):
         sizes = zip(*(call.inputs[place].shape for call in calls), strict=True)
-        dynamic[one.name] = {axis: Dim.AUTO for axis, found in enumerate(sizes) if len(set(found)) > 1}
+        dynamic[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
     program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)
     signature = program.graph_signature
-    if any(one.kind is not OutputKind.USER_OUTPUT for one in signature.output_specs):
+    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
         raise ValueError("writes into its inputs or its buffers")
     names: dict[str, str] = {}
     lines, used, inputs = [], [], iter(largest.inputs)
@@ -171,20 +171,20 @@ def _exported(module: torch.nn.Module, calls: Sequence[Call]) -> tuple[str, list
         if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
             names[node] = _word(next(inputs).name)
         elif spec.kind is InputKind.CONSTANT_TENSOR:
-            kept = program.constants[target]
-            if kept.numel() > _INLINE:
+            constant = program.constants[target]
+            if constant.numel() > _INLINE:
                 raise ValueError(f"has a tensor {target} that is neither a parameter nor a buffer")
             names[node] = node
-            lines.append(f"{node} = torch.tensor({kept.tolist()}, dtype={kept.dtype}, device=device)")
+            lines.append(f"{node} = torch.tensor({constant.tolist()}, dtype={constant.dtype}, device=device)")
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             names[node] = _word(target, largest)
             used += [target] if nodes[node].users else []
     for node in program.graph.nodes:
-        checked = node.users and all("_assert_" in str(one.target) for one in node.users)
+        checked = node.users and all("_assert_" in str(user.target) for user in node.users)
         if node.op == "call_function" and not checked and "_assert_" not in str(node.target):
             lines += _line(node, names)
         elif node.op == "output":
-            lines.append(f"return {', '.join(_text(one, names) for one in node.args[0])}")
+            lines.append(f"return {', '.join(_text(output, names) for output in node.args[0])}")
     return "\n".join(f"    {line}" for line in lines), used
 
 
@@ -194,12 +194,12 @@ def _line(node: torch.fx.Node, names: dict[str, str]) -> list[str]:
         names[node.name] = f"{_text(node.args[0], names)}[{node.args[1]}]"
         return []
     if sign := _SIGNS.get(node.target):
-        names[node.name] = f"({f' {sign} '.join(_text(one, names) for one in node.args)})"
+        names[node.name] = f"({f' {sign} '.join(_text(arg, names) for arg in node.args)})"
         return []
     if not isinstance(node.target, torch._ops.OpOverload):
         raise ValueError(f"calls {node.target}, which is no operation on tensors")
-    words = [_text(one, names) for one in node.args]
-    words += [f"{key}={_text(one, names)}" for key, one in node.kwargs.items()]
+    words = [_text(arg, names) for arg in node.args]
+    words += [f"{key}={_text(value, names)}" for key, value in node.kwargs.items()]
     names[node.name] = f"{node.name}_" if node.name in names.values() else node.name
     return [f"{names[node.name]} = torch.ops.{node.target}({', '.join(words)})"]
 
@@ -210,7 +210,7 @@ def _text(value: Any, names: dict[str, str]) -> str:
         case torch.fx.Node():
             return names[value.name]
         case list() | tuple():
-            return f"[{', '.join(_text(one, names) for one in value)}]"
+            return f"[{', '.join(_text(item, names) for item in value)}]"
         case torch.device():
             return "device"
         case float() if not math.isfinite(value):
@@ -225,11 +225,11 @@ class _Folder:
         self._user, self._region, self._calls = user, region, cases
         self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
         first = self._cases[0]
-        words = [_word(one.name, first.call if one not in first.call.inputs else None) for one in first.tensors]
+        words = [_word(t.name, first.call if t not in first.call.inputs else None) for t in first.tensors]
         outputs = [f"y{place}" if len(first.call.outputs) > 1 else "y" for place in range(len(first.call.outputs))]
         self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
         self._count = len(words)
-        self._kinds = [one.dtype for one in first.every]
+        self._kinds = [tensor.dtype for tensor in first.every]
         self._dims: dict[tuple[int, ...], str] = {}
         """The sizes that a dimension has in each case -> what it is called, after the first tensor that has it."""
         self._shapes: list[list[str]] = []
@@ -246,12 +246,12 @@ class _Folder:
         self._forward = f"def forward({', '.join(words)}):\n{device}{body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
-        lying = [[contents.lies(one.stride, one.shape) for one in case.every] for case in cases]
-        if any(one != lying[0] for one in lying):
+        lying = [[contents.lies(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
+        if any(row != lying[0] for row in lying):
             raise ValueError("is called with tensors that lie differently in memory")
-        told = [contents.about([case.data[place] for case in cases]) for place in range(self._count)]
-        told += [{"dtype": kind} for kind in self._kinds[self._count :]]
-        self._met = [about | how for about, how in zip(told, lying[0], strict=True)]
+        rows = [contents.about([case.data[place] for case in cases]) for place in range(self._count)]
+        rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
+        self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
 
     def expect_same(self) -> None:
         """Try the function on each call. ValueError where it does not compute what the module does."""
@@ -260,7 +260,7 @@ class _Folder:
         for case in self._calls:
             module = self._user.model.get_submodule(case.call.module)
             pairs = zip(_several(names["forward"](*case.data)), _several(module(**case.call.given)), strict=True)
-            if not all(torch.allclose(one, other, rtol=1e-2, atol=1e-3, equal_nan=True) for one, other in pairs):
+            if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
                 raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
 
     def write(self, out: Path, profile: Json) -> Path:
@@ -282,43 +282,43 @@ class _Folder:
         compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
         seeds = {"00_eager.py": ("", ""), "01_compile.py": (", as torch.compile makes it", compiled)}
         (folder / "seeds").mkdir(parents=True, exist_ok=True)
-        kept = self._kept()
-        spec = yaml.safe_dump(self._spec(kept), sort_keys=False, default_flow_style=None, width=110)
+        saved = self._contents()
+        spec = yaml.safe_dump(self._spec(saved), sort_keys=False, default_flow_style=None, width=110)
         home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
         home.write(folder / "reference.py", reference)
         home.write(folder / "statement.md", self._statement())
-        for name, (how, more) in seeds.items():
-            text = _SEED.format(how=how, forward=self._forward, compiled=more, count=self._count)
+        for name, (how, suffix) in seeds.items():
+            text = _SEED.format(how=how, forward=self._forward, compiled=suffix, count=self._count)
             home.write(folder / "seeds" / name, text)
-        home.write(folder / "region.json", json.dumps(self._told(folder) | {"profile": profile}, indent=1) + "\n")
-        torch.save(kept, folder / contents.KEPT)
+        home.write(folder / "region.json", json.dumps(self._facts(folder) | {"profile": profile}, indent=1) + "\n")
+        torch.save(saved, folder / contents.KEPT)
         return folder
 
-    def _kept(self) -> dict[str, list[list[torch.Tensor]]]:
+    def _contents(self) -> dict[str, list[list[torch.Tensor]]]:
         """Contents of calls of each case that is shown, as many as are few bytes."""
-        kept: dict[str, list[list[torch.Tensor]]] = {}
+        saved: dict[str, list[list[torch.Tensor]]] = {}
         for case in (case for case in self._calls if self._shown(case)):
-            there = kept.setdefault(contents.name(case.shapes), [])
-            if sum(one.nbytes for one in case.data) * (len(there) + 1) <= _KEPT_BYTES:
-                there.append([one.cpu().clone() for one in case.data])
-        return {name: calls for name, calls in kept.items() if calls}
+            there = saved.setdefault(contents.name(case.shapes), [])
+            if sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
+                there.append([tensor.cpu().clone() for tensor in case.data])
+        return {name: calls for name, calls in saved.items() if calls}
 
     def _shown(self, case: _Case) -> bool:
         return case.call.number < len(self._user.inputs)
 
-    def _spec(self, kept: Json) -> Json:
+    def _spec(self, saved: Json) -> Json:
         """problem.yaml."""
-        told = {
+        sizes = {
             case.shapes: dict(zip(self._dims.values(), key, strict=True))
             for case, key in zip(self._cases, zip(*self._dims, strict=True), strict=True)
         }
-        shown = [told[case.shapes] for case in self._cases if self._shown(case)]
-        held = [told[case.shapes] for case in self._cases if not self._shown(case)]
-        real = [{**one, "real": 1, "seed": 1} for shapes, one in told.items() if contents.name(shapes) in kept]
+        shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
+        held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
+        real = [{**dims, "real": 1, "seed": 1} for shapes, dims in sizes.items() if contents.name(shapes) in saved]
         cases = {
-            "tests": [*({**one, "seed": number} for number, one in enumerate(shown, 1)), *real],
-            "leaderboard": [{**one, "seed": number} for number, one in enumerate(shown, 101)],
-            "heldout": [{**one, "seed": number} for number, one in enumerate(held, 201)],
+            "tests": [*({**dims, "seed": number} for number, dims in enumerate(shown, 1)), *real],
+            "leaderboard": [{**dims, "seed": number} for number, dims in enumerate(shown, 101)],
+            "heldout": [{**dims, "seed": number} for number, dims in enumerate(held, 201)],
         }
         args = [
             {
@@ -358,7 +358,7 @@ class _Folder:
     def _statement(self) -> str:
         modules = self._region.modules
         names = ", ".join(modules[:3]) + (" ..." if len(modules) > 3 else "")
-        constants = {name: one for name, one in self._cases[0].call.constants.items() if one is not None}
+        constants = {name: value for name, value in self._cases[0].call.constants.items() if value is not None}
         with foreign() as caught:
             source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
         return _STATEMENT.format(
@@ -371,17 +371,17 @@ class _Folder:
             source="# its source is not at hand" if caught else textwrap.dedent(source).rstrip(),
         )
 
-    def _told(self, folder: Path) -> Json:
+    def _facts(self, folder: Path) -> Json:
         """region.json."""
         region, call = self._region, self._cases[0].call
         return {
             "model": os.path.relpath(self._user.file, folder),
             "class": region.kind,
             "modules": region.modules,
-            "inputs": [one._asdict() for one in call.inputs],
+            "inputs": [tensor._asdict() for tensor in call.inputs],
             "constants": call.constants,
-            "parameters": [one.name for one in self._cases[0].tensors[len(call.inputs) :]],
-            "outputs": [{"shape": one.shape, "dtype": one.dtype} for one in call.outputs],
+            "parameters": [tensor.name for tensor in self._cases[0].tensors[len(call.inputs) :]],
+            "outputs": [{"shape": tensor.shape, "dtype": tensor.dtype} for tensor in call.outputs],
             "share": region.share,
             "compiled_share": region.compiled_share,
             "device": "cuda" if self._user.gpu else "cpu",
@@ -392,9 +392,9 @@ def _word(name: str, call: Call | None = None) -> str:
     """A tensor's name as one of C and of Python; a parameter's is none of the call's inputs'."""
     word = re.sub(r"\W", "_", name)
     taken = keyword.iskeyword(word) or word in ("device", "torch", "strides", "seed", "real")
-    taken = taken or (call is not None and word in {_word(one.name) for one in call.inputs})
+    taken = taken or (call is not None and word in {_word(tensor.name) for tensor in call.inputs})
     return f"{word}_" if taken else word
 
 
-def _several(made: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(made) if isinstance(made, tuple | list) else (made,)
+def _several(result: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)

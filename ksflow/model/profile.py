@@ -96,7 +96,7 @@ class Region:
     @property
     def unfit(self) -> str:
         """Why no kernel can take its place; empty where one can."""
-        return next((one.unfit for one in self.calls if one.unfit), "")
+        return next((call.unfit for call in self.calls if call.unfit), "")
 
     def gain(self, left: float) -> float:
         """How many times as fast the model is where this takes only `left` of its time (Amdahl's law)."""
@@ -104,9 +104,9 @@ class Region:
 
     def traffic(self, sets: int) -> int:
         """Bytes that its calls for the first sets of inputs read and write at least."""
-        tensors = (one for call in self.calls if call.number < sets for one in (*call.inputs, *call.outputs))
-        held = sum(one.nbytes for one in self.parameters) * sum(call.number < sets for call in self.calls)
-        return sum(one.nbytes for one in tensors) + held
+        tensors = (tensor for call in self.calls if call.number < sets for tensor in (*call.inputs, *call.outputs))
+        held = sum(tensor.nbytes for tensor in self.parameters) * sum(call.number < sets for call in self.calls)
+        return sum(tensor.nbytes for tensor in tensors) + held
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class Profile:
             took += f", {us(self.compiled_us)} µs compiled (mode {mode}), x{self.eager_us / self.compiled_us:.3g}"
         threads = f"{self.threads} threads" if self.threads > 1 else "1 thread"
         rows = [["", "modules", "µs", "share", "compiled", "of its roofline", "if half", "if nothing"]]
-        for number, one in enumerate(self.regions, 1):
-            many = f" x{len(one.modules)}" if len(one.modules) > 1 else ""
-            about = [f"{one.title}{many}: {one.modules[0]}", *map(str, one.calls[0].inputs)]
-            about += [f"no problem: {one.unfit}"] if one.unfit else []
-            near = f"{100 * one.roofline_us / one.us:.3g} %" if one.roofline_us and one.us else ""
-            share = "" if one.compiled_share is None else f"{100 * one.compiled_share:.3g} %"
-            gains = [f"x{one.gain(left):.3g}" for left in (0.5, 0.0)]
-            rows.append([str(number), "\n".join(about), us(one.us), f"{100 * one.share:.3g} %", share, near, *gains])
+        for at, region in enumerate(self.regions, 1):
+            many = f" x{len(region.modules)}" if len(region.modules) > 1 else ""
+            about = [f"{region.title}{many}: {region.modules[0]}", *map(str, region.calls[0].inputs)]
+            about += [f"no problem: {region.unfit}"] if region.unfit else []
+            near = f"{100 * region.roofline_us / region.us:.3g} %" if region.roofline_us and region.us else ""
+            share = "" if region.compiled_share is None else f"{100 * region.compiled_share:.3g} %"
+            gains = [f"x{region.gain(left):.3g}" for left in (0.5, 0.0)]
+            rows.append([str(at), "\n".join(about), us(region.us), f"{100 * region.share:.3g} %", share, near, *gains])
         remarks = [f"torch.compile fails: {self.failed}"] if self.failed else []
         return {"title": f"{name} on {self.chip}, {threads}: {took}", "remarks": remarks, "rows": rows}
 
@@ -143,9 +143,9 @@ class Profile:
         """The region with a number, of a class, or with a module of that name. ConfigError where there is none."""
         if word.isdecimal() and 0 < int(word) <= len(self.regions):
             return self.regions[int(word) - 1]
-        known = {name: one for one in reversed(self.regions) for name in (*one.modules, one.kind, one.title)}
+        known = {name: part for part in reversed(self.regions) for name in (*part.modules, part.kind, part.title)}
         if word not in known:
-            titles = suggest(word, {one.title for one in self.regions})
+            titles = suggest(word, {region.title for region in self.regions})
             raise ConfigError(f"regions={word}: there are regions 1 to {len(self.regions)}; {titles}")
         return known[word]
 
@@ -162,8 +162,8 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
         with foreign() as caught:
             calls = met(user.model, user.inputs)
         if caught:
-            said = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
-            raise ConfigError(f"{user.file}: {said}{place(caught[0])}") from caught[0]
+            message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+            raise ConfigError(f"{user.file}: {message}{place(caught[0])}") from caught[0]
         counted = FlopCounterMode(display=False)
         with foreign() as uncounted, counted:  # it does not know every operation, such as attention of grouped queries
             for args, named in user.inputs:
@@ -171,27 +171,27 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
         flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
         held = met(user.model, user.heldout, first=count)
         step("eager")
-        eager_us = sum(timed(user, user.model, *one) for one in user.inputs) / count
+        eager_us = sum(timed(user, user.model, *arguments) for arguments in user.inputs) / count
         step("eager, with torch.profiler")
         spans = _spans(user, max(3, min(int(_SECONDS * 1e6 / eager_us / count), 50)))
-        found = []
+        regions = []
         for region in _grouped(user.model, [*calls, *held]):
             region.share = min(sum(spans[name] for name in region.modules) / max(spans[""], 1e-9), 1.0)
             region.us = region.share * eager_us
             region.flops = sum(flops.get(name, 0) for name in region.modules)
             many = sum(call.number < count for call in region.calls)
-            kind = next((PRECISIONS[one.dtype] for one in region.calls[0].inputs if one.dtype in PRECISIONS), "")
+            kind = next((PRECISIONS[t.dtype] for t in region.calls[0].inputs if t.dtype in PRECISIONS), "")
             work = Work(region.flops / many, region.traffic(count) / many) if many and not uncounted else None
             limit = work and roofline.bound(work, kind, chip)
             region.roofline_us = limit[0] * many / count if limit else None
-            found += [region] if region.share >= _LEAST else []
-        found.sort(key=lambda region: -region.share)
+            regions += [region] if region.share >= _LEAST else []
+        regions.sort(key=lambda region: -region.share)
         compiled_us, failed = None, ""
         if mode != "none":
             with foreign() as caught:
-                compiled_us = _compiled(user, mode, [one for one in found if one.share >= _COMPILED], step)
+                compiled_us = _compiled(user, mode, [region for region in regions if region.share >= _COMPILED], step)
             failed = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) if caught else ""
-    return Profile(found, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
+    return Profile(regions, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
 
 
 def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0) -> list[Call]:
@@ -200,25 +200,25 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
     number = first
 
     def noted(name: str, takes: inspect.Signature) -> Callable[..., None]:
-        def hook(_: Any, args: Any, named: Any, made: Any) -> None:
-            given = dict(takes.bind(*args, **named).arguments)
-            tensors = {key: one for key, one in given.items() if isinstance(one, torch.Tensor)}
-            outputs = made if isinstance(made, tuple | list) else (made,)
-            constants = {key: one for key, one in given.items() if key not in tensors}
-            why = next((f"takes a {type(one).__name__}" for one in constants.values() if not _plain(one)), "")
-            if not tensors or not all(isinstance(one, torch.Tensor) for one in outputs):
-                why = why or f"returns a {type(made).__name__}" if tensors else "takes no tensor"
-            if any(size > 1 and not step for one in tensors.values() for size, step in zip(one.shape, one.stride())):  # noqa: B905
+        def hook(_: Any, args: Any, named: Any, output: Any) -> None:
+            bound = dict(takes.bind(*args, **named).arguments)
+            tensors = {key: value for key, value in bound.items() if isinstance(value, torch.Tensor)}
+            outputs = output if isinstance(output, tuple | list) else (output,)
+            constants = {key: value for key, value in bound.items() if key not in tensors}
+            why = next((f"takes a {type(value).__name__}" for value in constants.values() if not _plain(value)), "")
+            if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in outputs):
+                why = why or f"returns a {type(output).__name__}" if tensors else "takes no tensor"
+            if any(size > 1 and not step for t in tensors.values() for size, step in zip(t.shape, t.stride())):  # noqa: B905
                 why = why or "an input is expanded"
             calls.append(
                 Call(
                     name,
                     number,
-                    tuple(meta(key, one) for key, one in tensors.items()),
+                    tuple(meta(key, tensor) for key, tensor in tensors.items()),
                     constants if not why else {},
-                    tuple(meta("", torch.empty_like(one)) for one in outputs if isinstance(one, torch.Tensor)),
+                    tuple(meta("", torch.empty_like(t)) for t in outputs if isinstance(t, torch.Tensor)),
                     why,
-                    {key: one.clone() if key in tensors else one for key, one in given.items()} if name in keep else {},
+                    {key: arg.clone() if key in tensors else arg for key, arg in bound.items()} if name in keep else {},
                 )
             )
 
@@ -242,31 +242,31 @@ def timed(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), n
     """The median time of a call, in µs."""
     named = named or {}
     call(*args, **named)
-    found: list[float] = []
+    times: list[float] = []
     until = time.perf_counter() + _SECONDS
-    while len(found) < 5 or (time.perf_counter() < until and len(found) < 200):
+    while len(times) < 5 or (time.perf_counter() < until and len(times) < 200):
         wait(user.gpu)
         began = time.perf_counter()
         call(*args, **named)
         wait(user.gpu)
-        found.append((time.perf_counter() - began) * 1e6)
-    return sorted(found)[len(found) // 2]
+        times.append((time.perf_counter() - began) * 1e6)
+    return sorted(times)[len(times) // 2]
 
 
 def _grouped(model: torch.nn.Module, calls: Iterable[Call]) -> list[Region]:
     """Regions, in the order in which they are called."""
-    found: dict[str, Region] = {}
+    regions: dict[str, Region] = {}
     for call in calls:
         module = model.get_submodule(call.module)
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        held = tuple(meta(name, one) for name, one in state.items())
+        held = tuple(meta(name, tensor) for name, tensor in state.items())
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
-        takes = [(one.name, one.dtype, len(one.shape)) for one in call.inputs]
-        key = repr((kind, held, takes, call.constants, call.unfit, [len(one.shape) for one in call.outputs]))
-        region = found.setdefault(key, Region(kind, [], [], held))
+        takes = [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in call.inputs]
+        key = repr((kind, held, takes, call.constants, call.unfit, [len(tensor.shape) for tensor in call.outputs]))
+        region = regions.setdefault(key, Region(kind, [], [], held))
         region.calls.append(call)
         region.modules += [call.module] if call.module not in region.modules else []
-    return list(found.values())
+    return list(regions.values())
 
 
 def _spans(user: UserModel, times: int) -> Counter[str]:
@@ -309,11 +309,11 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
     """The compiled model's time; each region's share of it, where it can be compiled by itself."""
     step(f"torch.compile, mode {mode}")
     fast = torch.compile(user.model, mode=mode, dynamic=False)
-    whole = sum(timed(user, fast, *one) for one in user.inputs)
-    one = next(iter(user.model.parameters()), torch.zeros(1)).detach().flatten()[:1]
+    whole = sum(timed(user, fast, *arguments) for arguments in user.inputs)
+    element = next(iter(user.model.parameters()), torch.zeros(1)).detach().flatten()[:1]
     least = torch.compile(torch.neg, dynamic=False)
-    overhead = timed(user, least, (one,))
-    kept = met(user.model, user.inputs, keep={region.modules[0] for region in regions})
+    overhead = timed(user, least, (element,))
+    calls = met(user.model, user.inputs, keep={region.modules[0] for region in regions})
     for region in regions:
         step(f"torch.compile, {region.title} by itself")
         name, took = region.modules[0], 0.0
@@ -321,16 +321,16 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
         counts = Counter(call.inputs for call in region.calls if call.number < len(user.inputs))
         with foreign() as caught:
             for inputs, count in counts.items():
-                given = next(call.given for call in kept if call.module == name and call.inputs == inputs)
-                took += count * max(timed(user, alone, (), given) - overhead, 0.0)
+                arguments = next(call.given for call in calls if call.module == name and call.inputs == inputs)
+                took += count * max(timed(user, alone, (), arguments) - overhead, 0.0)
         region.compiled_share = None if caught else min(took / whole, 1.0)
     torch.compiler.reset()
     return whole / len(user.inputs)
 
 
-def meta(name: str, one: torch.Tensor) -> Meta:
+def meta(name: str, tensor: torch.Tensor) -> Meta:
     """A tensor without its contents."""
-    return Meta(name, tuple(one.shape), str(one.dtype).removeprefix("torch."), tuple(one.stride()))
+    return Meta(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tuple(tensor.stride()))
 
 
 def _plain(value: Any) -> bool:

@@ -28,50 +28,50 @@ def prove(folder: Path, replicates: int, mode: str, begin: Callable[[str], None]
     mode: of torch.compile. begin: told of each replicate before it begins.
     """
     try:
-        told: Json = json.loads((folder / REGIONS).read_text(encoding="utf-8"))
+        content: Json = json.loads((folder / REGIONS).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{folder} is no package that `model apply` wrote: {error.strerror}") from error
-    order = {"model": told["model"], "package": str(folder.resolve()), "mode": mode}
-    found: list[Json] = []
+    order = {"model": content["model"], "package": str(folder.resolve()), "mode": mode}
+    runs: list[Json] = []
     for number in range(replicates):
         begin(f"replicate {number + 1}")
         try:
-            found.append(run_isolated("ksflow.model.replicate", order | {"seed": number}, _TIMEOUT_S))
+            runs.append(run_isolated("ksflow.model.replicate", order | {"seed": number}, _TIMEOUT_S))
         except (IsolatedFailure, subprocess.TimeoutExpired) as error:
-            raise ConfigError(f"{told['model']} with {folder.name}: {error}") from error
-    kernels = [_engaged(region, found) for region in told["regions"]]
-    ways, remarks = [], [f"compiled: not timed: {one['failed']}" for one in found if one["failed"]][:1]
-    for name in found[0]["timed"]:
+            raise ConfigError(f"{content['model']} with {folder.name}: {error}") from error
+    kernels = [_engaged(region, runs) for region in content["regions"]]
+    ways, remarks = [], [f"compiled: not timed: {run['failed']}" for run in runs if run["failed"]][:1]
+    for name in runs[0]["timed"]:
         if not any(kernel.hits[name] for kernel in kernels):
             why = Counter[str]()
             for kernel in kernels:
                 why.update(kernel.fallbacks)
-            told_why = ", ".join(f"{reason} {count}" for reason, count in why.items())
-            remarks.append(f"{name}: no result: no kernel ran in the timed calls (fallbacks: {told_why or 'none'})")
+            reasons = ", ".join(f"{reason} {count}" for reason, count in why.items())
+            remarks.append(f"{name}: no result: no kernel ran in the timed calls (fallbacks: {reasons or 'none'})")
             continue
-        ways.append(way := _way(name, found, kernels))
+        ways.append(way := _way(name, runs, kernels))
         remarks += _explained(way, kernels)
     proof = Proof(
-        model=Path(told["model"]).name,
-        machine=found[0]["machine"] or cpu.read().chip,
-        threads=found[0]["threads"],
-        torch=found[0]["torch"],
+        model=Path(content["model"]).name,
+        machine=runs[0]["machine"] or cpu.read().chip,
+        threads=runs[0]["threads"],
+        torch=runs[0]["torch"],
         mode=mode,
         ways=tuple(ways),
         kernels=tuple(kernels),
         remarks=tuple(remarks),
     )
-    return proof, [region["record"] for region in told["regions"]]
+    return proof, [region["record"] for region in content["regions"]]
 
 
-def _way(name: str, found: Sequence[Json], kernels: Sequence[Engaged]) -> Way:
+def _way(name: str, runs: Sequence[Json], kernels: Sequence[Engaged]) -> Way:
     """The model called in one way: sets of inputs are what cases are to the judge."""
-    sets = range(len(found[0]["timed"][name][0]))
-    cases = [CaseResults({"name": f"inputs {number}"}, [_cell(one, name, number) for one in found]) for number in sets]
+    sets = range(len(runs[0]["timed"][name][0]))
+    cases = [CaseResults({"name": f"inputs {number}"}, [_cell(run, name, number) for run in runs]) for number in sets]
     row = Outcome(cases).ratio("with", "without")
     assert row
     lows = {place: geomean(s.low() for case in cases for s in case.samples(place)) for place in ("without", "with")}
-    parts = [(one.shares.get(name), one.ratios.get(name)) for one in kernels]
+    parts = [(kernel.shares.get(name), kernel.ratios.get(name)) for kernel in kernels]
     known = [(share, ratio) for share, ratio in parts if share is not None and ratio is not None]
     predicted = tuple(amdahl((share, ratio[place]) for share, ratio in known) for place in range(3))
     return Way(
@@ -79,29 +79,29 @@ def _way(name: str, found: Sequence[Json], kernels: Sequence[Engaged]) -> Way:
         without_us=lows["without"],
         with_us=lows["with"],
         ratio=parse(Ratio, row),
-        difference=max(one["difference"][name] for one in found),
-        bound=max(one["bound"] for one in found),
+        difference=max(run["difference"][name] for run in runs),
+        bound=max(run["bound"] for run in runs),
         predicted=(predicted[0], predicted[1], predicted[2]) if len(known) == len(parts) else None,
     )
 
 
-def _cell(one: Json, name: str, number: int) -> CaseResult:
+def _cell(run: Json, name: str, number: int) -> CaseResult:
     samples = {}
-    for place, rows in zip(("without", "with"), one["timed"][name], strict=True):
+    for place, rows in zip(("without", "with"), run["timed"][name], strict=True):
         walls, cpus = rows[number]
-        samples[place] = Samples(us=walls, wall=walls, cpu=[] if one["machine"] else cpus)
+        samples[place] = Samples(us=walls, wall=walls, cpu=[] if run["machine"] else cpus)
     return CaseResult(samples, frozenset(samples), len(walls), 1, 0.0, [], 0)
 
 
-def _engaged(region: Json, found: Sequence[Json]) -> Engaged:
+def _engaged(region: Json, runs: Sequence[Json]) -> Engaged:
     name, record = region["name"], region["record"]
-    calls = sum(one["calls"] for one in found)
-    counts = {way: Counter[str]() for way in found[0]["timed"]}  # by the reason of a fallback, "" for hits
-    for one in found:
+    calls = sum(run["calls"] for run in runs)
+    counts = {way: Counter[str]() for way in runs[0]["timed"]}  # by the reason of a fallback, "" for hits
+    for run in runs:
         for way, count in counts.items():
-            count.update({why: many for where, why, many in one["hits"][way] if where == name})
+            count.update({why: many for where, why, many in run["hits"][way] if where == name})
     whole, plain, fast = (
-        geomean(one["here"][place].get(key, 0.0) or 1e-3 for one in found)
+        geomean(run["here"][place].get(key, 0.0) or 1e-3 for run in runs)
         for place, key in ((0, ""), (0, name), (1, name))
     )
     shares = {"eager": record["share"] or plain / whole, "compiled": record["compiled_share"]}
@@ -121,14 +121,14 @@ def _engaged(region: Json, found: Sequence[Json]) -> Engaged:
 def _explained(way: Way, kernels: Sequence[Engaged]) -> list[str]:
     """Why the model does not gain what Amdahl's law predicts, where it does not."""
     much = f"{way.name}: outputs differ by {way.difference:.2g}, which is more than {way.bound:.2g}"
-    said = [] if way.alike else [much]
+    remarks = [] if way.alike else [much]
     ratio, predicted = way.ratio, way.predicted
     if not predicted or (ratio.low <= predicted[2] and predicted[1] <= ratio.high) or way.name != "eager":
-        return said
-    here = [(one.share_here, one.ratio_here) for one in kernels]
+        return remarks
+    here = [(kernel.share_here, kernel.ratio_here) for kernel in kernels]
     rows = "; ".join(
-        f"{one.region} takes {100 * share:.3g} % (profile: {100 * one.shares['eager']:.3g} %), "
-        f"its kernel is x{times:.3g} (judge: x{one.ratios['eager'][0]:.3g})"
-        for one, (share, times) in zip(kernels, here, strict=True)
+        f"{kernel.region} takes {100 * share:.3g} % (profile: {100 * kernel.shares['eager']:.3g} %), "
+        f"its kernel is x{times:.3g} (judge: x{kernel.ratios['eager'][0]:.3g})"
+        for kernel, (share, times) in zip(kernels, here, strict=True)
     )
-    return [*said, f"{way.name}: in this model {rows}: by Amdahl's law x{amdahl(here):.3g}"]
+    return [*remarks, f"{way.name}: in this model {rows}: by Amdahl's law x{amdahl(here):.3g}"]

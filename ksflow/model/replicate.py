@@ -37,23 +37,23 @@ def replicate(order: Json) -> Json:
     model, sets = user.model, user.inputs
     sys.path.insert(0, str(Path(order["package"]).parent))
     package = importlib.import_module(Path(order["package"]).name)
-    weights = {id(one): one for one in (*model.parameters(), *model.buffers())}
+    weights = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     fast = package.install(copy.deepcopy(model, dict(weights)))  # a copy that has the same weights
     ways: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {"eager": (model, fast)}
     failed = ""
     with torch.no_grad():
         outputs = {"eager": [[way(*args, **named) for args, named in sets] for way in ways["eager"]]}
         with foreign() as caught:
-            both = [torch.compile(one, mode=order["mode"], dynamic=False) for one in (model, fast)]
+            both = [torch.compile(variant, mode=order["mode"], dynamic=False) for variant in (model, fast)]
             warm = [[[way(*args, **named) for args, named in sets] for _ in range(2)][-1] for way in both]
             ways["compiled"], outputs["compiled"] = (both[0], both[1]), warm
         if caught:
             failed = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
         timed, hits, last = _timed(ways, sets, package, user.gpu, int(order["seed"]))
-        here = [_modules_us(one, package, sets, user.gpu) for one in (model, fast)]
+        here = [_modules_us(variant, package, sets, user.gpu) for variant in (model, fast)]
     own = outputs["eager"][0]
     usual = difference(outputs["compiled"][0], own) if not failed else 0.0
-    least = max(torch.finfo(one.dtype).eps for one in tree_leaves(own) if _floats(one))
+    least = max(torch.finfo(tensor.dtype).eps for tensor in tree_leaves(own) if _floats(tensor))
     return {
         "timed": timed,
         "hits": hits,
@@ -93,16 +93,16 @@ def _timed(ways: Any, sets: Any, package: ModuleType, gpu: bool, seed: int) -> t
                 cpus.append((time.process_time() - cpu) * 1e6)
                 if place:
                     hits[name].update(_counters(package) - before)
-    return timed, {name: [(*key, count) for key, count in found.items()] for name, found in hits.items()}, last
+    return timed, {name: [(*key, count) for key, count in counts.items()] for name, counts in hits.items()}, last
 
 
 def _counters(package: ModuleType) -> Counter[tuple[str, str]]:
     """(region, why it fell back, or nothing for its hits) -> how often."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for region, row in package.report().items():
-        found[region, ""] = row["hits"]
-        found.update({(region, why): count for why, count in row["fallbacks"].items()})
-    return found
+        counts[region, ""] = row["hits"]
+        counts.update({(region, why): count for why, count in row["fallbacks"].items()})
+    return counts
 
 
 def _modules_us(model: torch.nn.Module, package: ModuleType, sets: Any, gpu: bool) -> Json:
@@ -113,12 +113,12 @@ def _modules_us(model: torch.nn.Module, package: ModuleType, sets: Any, gpu: boo
     for region in package.REGIONS:
         for module in (modules[name] for name in region.modules):
             handles += [
-                module.register_forward_pre_hook(lambda *given: open_.update({given[0]: _stamp(gpu)})),
+                module.register_forward_pre_hook(lambda *args: open_.update({args[0]: _stamp(gpu)})),
                 module.register_forward_hook(
-                    lambda *given, name=region.name: spans.append((name, open_[given[0]], _stamp(gpu)))
+                    lambda *args, name=region.name: spans.append((name, open_[args[0]], _stamp(gpu)))
                 ),
             ]
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for _ in range(_HOOKED):
         for args, named in sets:
             spans.clear()
@@ -131,10 +131,10 @@ def _modules_us(model: torch.nn.Module, package: ModuleType, sets: Any, gpu: boo
             for name, first, second in spans:
                 once[name] += first.elapsed_time(second) * 1e3 if gpu else (second - first) * 1e6
             for name, us in once.items():
-                found.setdefault(name, []).append(us)
+                times.setdefault(name, []).append(us)
     for handle in handles:
         handle.remove()
-    return {name: sorted(row)[len(row) // 2] for name, row in found.items()}
+    return {name: sorted(row)[len(row) // 2] for name, row in times.items()}
 
 
 def _stamp(gpu: bool) -> Any:
@@ -150,18 +150,18 @@ def difference(ours: Any, theirs: Any) -> float:
     number, or not finite, is not the same."""
     most = 0.0
     pairs = list(zip(tree_leaves(ours), tree_leaves(theirs), strict=True))
-    for one, other in ((a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
-        if not _floats(one):
-            most = max(most, 0.0 if torch.equal(one, other) else math.inf)
+    for own, other in ((a, b) for a, b in pairs if isinstance(a, torch.Tensor)):
+        if not _floats(own):
+            most = max(most, 0.0 if torch.equal(own, other) else math.inf)
             continue
-        apart, size = (one.double() - other.double()).norm().item(), other.double().norm().item()
-        same = torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+        apart, size = (own.double() - other.double()).norm().item(), other.double().norm().item()
+        same = torch.allclose(own, other, rtol=0, atol=0, equal_nan=True)
         most = max(most, 0.0 if same else apart / size if size and math.isfinite(apart) else math.inf)
     return most
 
 
-def _floats(one: Any) -> bool:
-    return isinstance(one, torch.Tensor) and one.is_floating_point()
+def _floats(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 if __name__ == "__main__":

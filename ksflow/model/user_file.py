@@ -30,7 +30,7 @@ class UserModel:
     @cached_property
     def gpu(self) -> bool:
         """Whether it lies on one."""
-        return any(one.is_cuda for one in (*self.model.parameters(), *self.model.buffers()))
+        return any(tensor.is_cuda for tensor in (*self.model.parameters(), *self.model.buffers()))
 
 
 def wait(gpu: bool) -> None:
@@ -55,22 +55,22 @@ def load(file: Path) -> UserModel:
         spec.loader.exec_module(module)
         lacking = [name for name in ("model", "inputs") if not callable(getattr(module, name, None))]
         if not lacking:
-            made, given = module.model(), module.inputs()
+            model, inputs = module.model(), module.inputs()
             held = module.heldout() if hasattr(module, "heldout") else []
     if caught:
         error = caught[0]
         raise ConfigError(f"{file}: {one_line(f'{type(error).__name__}: {error}', 300)}{place(error)}") from error
     if lacking:
         raise ConfigError(f"{file} offers no {lacking[0]}(): it needs model() and inputs()")
-    if made.training:
+    if model.training:
         raise ConfigError(
             f"{file}: model() is in training mode, in which no kernel is put in place: return it in eval()"
         )
-    return UserModel(file.resolve(), made, _sets(given), _sets(held))
+    return UserModel(file.resolve(), model, _sets(inputs), _sets(held))
 
 
-def _sets(given: Any) -> tuple[Arguments, ...]:
+def _sets(value: Any) -> tuple[Arguments, ...]:
     return tuple(
-        ((), one) if isinstance(one, dict) else (one if isinstance(one, tuple) else (one,), {})
-        for one in (given if isinstance(given, list) else [given])
+        ((), item) if isinstance(item, dict) else (item if isinstance(item, tuple) else (item,), {})
+        for item in (value if isinstance(value, list) else [value])
     )
