@@ -101,8 +101,8 @@ def _run(
     if member and (summary := member.finished()):
         if not _going_on.is_set():
             _going_on.set()
-            told = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
-            report.say(report.console(stderr=True), told)
+            message = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
+            report.say(report.console(stderr=True), message)
         return float(summary["score_us"])
     if _interrupted.is_set():
         return math.inf
@@ -125,8 +125,8 @@ def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
         return None
     if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
         raise failures[-1]  # it may be another process: the other jobs go on, and Hydra raises it at their end
-    said = " ".join(str(failures[-1]).split())
-    report.say(report.console(stderr=True), f"failed: {said}", style="red")
+    message = " ".join(str(failures[-1]).split())
+    report.say(report.console(stderr=True), f"failed: {message}", style="red")
     return math.inf
 
 
@@ -178,9 +178,9 @@ def build(node: DictConfig) -> Any:
 
 def problem(cfg: DictConfig) -> Problem:
     """What is to be made fast, by kernels of one language where `language` says so. ConfigError."""
-    found: Problem = build(cfg.problem)
+    task: Problem = build(cfg.problem)
     try:
-        return found.keeping_to(cfg.language) if cfg.language else found
+        return task.keeping_to(cfg.language) if cfg.language else task
     except ValueError as error:
         raise ConfigError(f"language={cfg.language}: {error}") from error
 
@@ -192,11 +192,11 @@ def evaluator(cfg: DictConfig) -> Evaluator:
 
 def typed_problem(problem: Problem) -> str:
     """What a user types to name the problem of this run, in a shell: the words that it was named with."""
-    words = [item for item in _given() if item.partition("=")[0].partition(".")[0] == "problem"]
+    words = [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
     return shlex.join(words) or f"problem={problem.name}"
 
 
-def _given() -> list[str]:
+def _words() -> list[str]:
     """The words that this job was composed of."""
     return [item.lstrip("+") for item in HydraConfig.get().overrides.task]
 
@@ -209,7 +209,7 @@ def plain(words: str) -> str:
 def run_name(cfg: DictConfig) -> str:
     """The run's name: as given, or in a sweep what sets this variant apart."""
     sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
-    if not sweeps or any(item.startswith("run=") for item in _given()):
+    if not sweeps or any(item.startswith("run=") for item in _words()):
         return str(cfg.run)
     return plain(",".join(item for item in _swept() if not item.startswith("problem="))) or str(cfg.run)
 
@@ -217,14 +217,14 @@ def run_name(cfg: DictConfig) -> str:
 def _swept() -> list[str]:
     """The words of this variant of a sweep that are not on the command line as they are."""
     same = [_free_key(word).lstrip("+") for word in os.environ[sweep.ARGUMENTS].split("\n")]
-    return [item for item in _given() if item not in same]
+    return [item for item in _words() if item not in same]
 
 
 def models(cfg: DictConfig) -> list[Any]:
     """The models that the stages take in, each once."""
     nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in MODEL_STAGES and "lm" in node]
-    told = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
-    return [build(node) for node in told.values()]
+    distinct = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
+    return [build(node) for node in distinct.values()]
 
 
 def settings(cfg: DictConfig, place: str = "") -> str:
@@ -232,9 +232,9 @@ def settings(cfg: DictConfig, place: str = "") -> str:
 
     place: the problem's folder or file, see `startup.place`.
     """
-    given = os.environ.get(sweep.ARGUMENTS, "").split("\n")
+    arguments = os.environ.get(sweep.ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
-    words = [word for word in given if word]
+    words = [word for word in arguments if word]
     return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
 
 
@@ -244,20 +244,20 @@ def parameters(cfg: DictConfig) -> dict[str, str]:
     A value that another key or the environment gives is the reference to it.
     """
     chosen = HydraConfig.get().runtime.choices
-    found = {
+    flat = {
         name.replace("@", "."): str(option)
         for name, option in chosen.items()
         if "hydra" not in name and option is not None
     }
-    found |= dict(_flat(OmegaConf.to_container(cfg, resolve=False), ""))
-    return {name: text for name, text in found.items() if text and not _SECRET_NAME.search(name)}
+    flat |= dict(_flat(OmegaConf.to_container(cfg, resolve=False), ""))
+    return {name: text for name, text in flat.items() if text and not _SECRET_NAME.search(name)}
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
-        for key, one in value.items():
+        for key, item in value.items():
             if not (str(key).startswith("_") and str(key).endswith("_")):
-                yield from _flat(one, f"{name}.{key}" if name else str(key))
+                yield from _flat(item, f"{name}.{key}" if name else str(key))
     elif value is not None:
         yield name, str(value)
 
@@ -286,12 +286,12 @@ class SweepTable(Callback):
 
 def _share_model(cfg: DictConfig, settings: Any) -> None:
     """Let `model.key=value` reach every stage that took the model in, unless the stage's own key is given too."""
-    given = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
+    typed = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
     choices = settings.runtime.choices
     users = [group[6:] for group in choices if group.startswith("model@") and choices[group] == choices.model]
-    for key in sorted(key for key in given if key.startswith("model.")):
+    for key in sorted(key for key in typed if key.startswith("model.")):
         for path in (f"{user}.{key.removeprefix('model.')}" for user in users):
-            if path not in given:
+            if path not in typed:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
 
 
@@ -367,26 +367,26 @@ def _check_flags(arguments: list[str]) -> None:
 def _explain(error: BaseException) -> ConfigError:
     """Hydra's and OmegaConf's many-line messages as one line that names what is valid."""
     text = str(error)
-    if found := re.search(r"Could not override '([^']+)'", text):
-        word = found[1].rpartition("/")[2].partition(".")[0]
+    if match := re.search(r"Could not override '([^']+)'", text):
+        word = match[1].rpartition("/")[2].partition(".")[0]
         if word == "verifier":
             return ConfigError("verifier= goes with a writer that asks one: writer=verified")
         if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
         return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
-    if found := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
-        return ConfigError(f"{found[1]!r} is not key=value; a command's words come first, before keys and --options")
-    if found := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
-        shapes = f"keys with values are written {found[2]}.KEY=VALUE, a list {found[2]}=[A,B]"
-        return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
-    if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
-        if found[1] in ("hydra/sweeper", "hydra/launcher"):
-            extra = _EXTRAS.get(found[2].partition("_")[0] if "launcher" in found[1] else found[2])
-            remedy = f"pip install -e '.[{extra}]' brings {found[2]}" if extra else "it is a plugin of Hydra's"
-            return ConfigError(f"{found[1]}={found[2]} is not installed: {remedy}")
-        group = found[1]
+    if match := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
+        return ConfigError(f"{match[1]!r} is not key=value; a command's words come first, before keys and --options")
+    if match := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
+        shapes = f"keys with values are written {match[2]}.KEY=VALUE, a list {match[2]}=[A,B]"
+        return ConfigError(f"{match[1]} is of another shape than what it would replace: {shapes}")
+    if match := re.search(r"Could not find '([^']+)/([^']+)'", text):
+        if match[1] in ("hydra/sweeper", "hydra/launcher"):
+            extra = _EXTRAS.get(match[2].partition("_")[0] if "launcher" in match[1] else match[2])
+            remedy = f"pip install -e '.[{extra}]' brings {match[2]}" if extra else "it is a plugin of Hydra's"
+            return ConfigError(f"{match[1]}={match[2]} is not installed: {remedy}")
+        group = match[1]
         options = set(keys.options(group))
         options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))
-        return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
+        return ConfigError(f"no option {group}={match[2]}; {suggest(match[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + place(error))

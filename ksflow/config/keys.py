@@ -38,25 +38,25 @@ _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 
 
-def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
+def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
     """Every key of every part must be a parameter of what it makes, and numbers be numbers. ConfigError.
 
-    given: the command line's words; none may be for a part that this configuration does not have.
+    words: the command line's words; none may be for a part that this configuration does not have.
     """
-    _check_removed(given)
+    _check_removed(words)
     _check_roots(cfg)
     if isinstance(cfg.get("recorded"), str):
         name = cfg.recorded
         raise ConfigError(f"recorded={name}: a run's name goes into recorded.run={name}, with llm=replay")
-    made = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
-    for word in (word[2:].partition("=")[0] for word in given if word.startswith("++")):
+    names = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
+    for word in (word[2:].partition("=")[0] for word in words if word.startswith("++")):
         root = word.partition(".")[0]
-        if root not in (*made, "model"):
-            raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, made)}")
+        if root not in (*names, "model"):
+            raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, names)}")
     for path, node in parts(cfg, ""):
         target = node["_target_"] = _moved(str(node["_target_"]))
         valid, free = _parameters(target, path)
-        needed = [name for name, one in valid.items() if one.default is one.empty and one.kind not in _FREE]
+        needed = [name for name, p in valid.items() if p.default is p.empty and p.kind not in _FREE]
         if lacking := [] if node.get("_partial_") else [name for name in needed if name not in node]:
             raise ConfigError(f"{path} lacks {', '.join(lacking)}, which {target} needs; valid: {', '.join(valid)}")
         for key in node:
@@ -69,14 +69,14 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
 
 def renamed(words: Sequence[str]) -> list[str]:
     """The words of a command line with today's names of keys. A notice on stderr tells of each old one."""
-    found = []
+    current = []
     for word in words:
         prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
         now = _RENAMED.get(old, old) if rest.startswith("=") else old
         if now != old:
             _tell_renamed(f"{old}=", f"{now}=")
-        found.append(f"{prefix}{now}{rest}")
-    return found
+        current.append(f"{prefix}{now}{rest}")
+    return current
 
 
 def _moved(target: str) -> str:
@@ -93,8 +93,8 @@ def _tell_renamed(old: str, now: str) -> None:
     sys.stderr.write(f"ksflow: {old} is called {now} now\n")
 
 
-def _check_removed(given: Sequence[str]) -> None:
-    for word in (word for word in given if word.startswith("~")):
+def _check_removed(words: Sequence[str]) -> None:
+    for word in (word for word in words if word.startswith("~")):
         name = word[1:].partition("=")[0]
         if name in roots():
             valid = f" of {', '.join(options(name))}" if name in groups() else ""
@@ -152,14 +152,14 @@ def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
 
 def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
     try:
-        made = get_object(target)
+        part = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
         at = place(error)  # Hydra asks whether a module is installed, also where it is and fails
-        said = f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
-        raise ConfigError(f"{path}._target_={target} cannot be imported: {said}") from error
-    if not callable(made):
+        reason = f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
+        raise ConfigError(f"{path}._target_={target} cannot be imported: {reason}") from error
+    if not callable(part):
         raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
-    parameters = inspect.signature(made).parameters
+    parameters = inspect.signature(part).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     return parameters, free
 

@@ -85,15 +85,15 @@ def members(plan: Suite, words: Sequence[str]) -> list[Member]:
     for word in (*plan.words, *words):
         key, several = _read(word)
         values[key] = several or [word]
-    swept = [key for key, found in values.items() if len(found) > 1]
-    made = []
+    swept = [key for key, choices in values.items() if len(choices) > 1]
+    combined = []
     for chosen in itertools.product(*values.values()):
         apart = {key: word for key, word in zip(values, chosen, strict=True) if key in swept}
         variant = ",".join(word for key, word in apart.items() if key not in _CHOOSING)
         alike = [word for key, word in apart.items() if key in _PLACES and _alike(word, values[key])]
         run = ",".join(filter(None, (variant, *alike)))
-        made.append(Member(",".join(apart.values()), variant, _with_run(plan.name, run, chosen)))
-    return made
+        combined.append(Member(",".join(apart.values()), variant, _with_run(plan.name, run, chosen)))
+    return combined
 
 
 def _alike(word: str, others: Sequence[str]) -> bool:
@@ -115,9 +115,9 @@ def of_multirun(arguments: Sequence[str]) -> list[str] | None:
         return None
     whole = [word.replace("loop.", "suite.", 1) for word in words if _WHOLE.fullmatch(word)]
     whole = [word for word in whole if not any(other.startswith(word.partition("=")[0] + "=") for other in words)]
-    kept = [word for word in words if not _WHOLE.fullmatch(word) or word.replace("loop.", "suite.", 1) not in whole]
+    rest = [word for word in words if not _WHOLE.fullmatch(word) or word.replace("loop.", "suite.", 1) not in whole]
     name = [] if recipe or any(word.startswith("suite.name=") for word in words) else [_named(words)]
-    return [*([f"--config-dir={directory}"] if directory else []), *kept, *whole, *name]
+    return [*([f"--config-dir={directory}"] if directory else []), *rest, *whole, *name]
 
 
 def _over_problems(word: str) -> bool:
@@ -149,8 +149,8 @@ def _read(word: str) -> tuple[str, list[str]]:
 
 def _with_run(name: str, variant: str, words: tuple[str, ...]) -> tuple[str, ...]:
     """With a run for each variant: no two members may share one."""
-    given = next((word.removeprefix("run=") for word in words if word.startswith("run=")), "")
-    if given and (not variant or f"run={given}" in variant.split(",")):
+    typed = next((word.removeprefix("run=") for word in words if word.startswith("run=")), "")
+    if typed and (not variant or f"run={typed}" in variant.split(",")):
         return words
-    run = compose.plain(",".join(filter(None, (given or name, variant))))
+    run = compose.plain(",".join(filter(None, (typed or name, variant))))
     return (*(word for word in words if not word.startswith("run=")), f"run={run}")

@@ -50,8 +50,8 @@ class SweepMember:
 def member() -> SweepMember | None:
     """The member that this job is; None outside a sweep, and where a sweeper chooses values from what came before."""
     config = HydraConfig.get()
-    given = config.mode is RunMode.MULTIRUN and config.runtime.choices["hydra/sweeper"] == "basic"
-    return SweepMember() if given else None
+    basic = config.mode is RunMode.MULTIRUN and config.runtime.choices["hydra/sweeper"] == "basic"
+    return SweepMember() if basic else None
 
 
 def forget_if_finished() -> None:

@@ -58,8 +58,8 @@ def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
     steps = [  # 0 where there is one element: any would do there
         [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)] for tensor in data
     ]
-    given = [[list(data[place].shape), steps[place], types[place]] for place in places]
-    return [given, [places, outputs, returned], [int(case["params"][name]) for name in order["dims"]]]
+    inputs = [[list(data[place].shape), steps[place], types[place]] for place in places]
+    return [inputs, [places, outputs, returned], [int(case["params"][name]) for name in order["dims"]]]
 
 
 if __name__ == "__main__":

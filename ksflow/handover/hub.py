@@ -60,18 +60,18 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     assert kernel is not None
     assert evaluation is not None
     shutil.rmtree(folder, ignore_errors=True)  # of the winner before
-    said, text = "", ""
+    fault, text = "", ""
     for module in modules:
         text = module.read_text(encoding="utf-8")
         sized = "_ROWS = {" in text  # it takes the judged sizes alone
-        found = evaluate.measure(
+        outcome = evaluate.measure(
             checked(problem, () if sized else problem.heldout), Kernel("python", {"kernel.py": text}, "")
         )
-        said = "" if found is None or found.verdict in (Verdict.UNTIMED, Verdict.HARNESS) else found.reason
-        if not said:
+        fault = "" if outcome is None or outcome.verdict in (Verdict.UNTIMED, Verdict.HARNESS) else outcome.reason
+        if not fault:
             break
-    if said or not text:
-        return f"no repository for Hugging Face's kernels: {said or 'there is no module'}"
+    if fault or not text:
+        return f"no repository for Hugging Face's kernels: {fault or 'there is no module'}"
     backend = "cpu" if target.kind == "cpu" else "rocm" if target.march.startswith("gfx") else "cuda"
     name = re.sub(r"[^a-z0-9]+", "-", f"{problem.name} {problem.variant}".lower()).strip("-")
     name = name if re.fullmatch(r"[a-z].*[a-z0-9]", name) else f"kernel-{name}"
@@ -118,6 +118,6 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
 
 def _archs(language: str, target: Target) -> dict[str, list[str]]:
     """The chips that compiled device code runs on; all of the backend's where there is none."""
-    if language == "cuda" and (found := re.fullmatch(r"sm_(\d+)(\d)([af]?)", target.march)):
-        return {"archs": [f"{found[1]}.{found[2]}{found[3]}"]}
+    if language == "cuda" and (match := re.fullmatch(r"sm_(\d+)(\d)([af]?)", target.march)):
+        return {"archs": [f"{match[1]}.{match[2]}{match[3]}"]}
     return {"archs": [target.march]} if language == "hip" else {}

@@ -98,8 +98,8 @@ def compile_command(
     virtual = march.replace("sm_", "compute_", 1)
     architecture = {"cuda": [f"-gencode=arch={virtual},code={march}"], "hip": [f"--offload-arch={march}"]}
     form = _FORMS.get((language, device_only), ["-shared", "-fPIC"])
-    made = _BINARIES[language] if device_only else "kernel.so"
-    return ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form, "-o", made, *sources]
+    binary = _BINARIES[language] if device_only else "kernel.so"
+    return ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form, "-o", binary, *sources]
 
 
 def _pdl(facts: Facts) -> bool:
@@ -176,21 +176,21 @@ def _variants(kernel: Kernel, facts: Facts) -> list[str]:
 
 def indistinguishable(dims: Sequence[str], facts: Facts) -> dict[str, int]:
     """Names of numbers in which cases differ whose tensors do not -> what such cases are called with."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for rows in _by_tensors(facts).values():
         for place, name in enumerate(dims):
             if len({row[2][place] for row in rows}) > 1:
-                found[name] = max(rows, key=lambda row: row[2])[2][place]
-    return found
+                values[name] = max(rows, key=lambda row: row[2])[2][place]
+    return values
 
 
 def _by_tensors(facts: Facts) -> dict[str, list[Any]]:
     """What a call can tell its case by -> the rows of such cases."""
-    found: dict[str, list[Any]] = {}
+    groups: dict[str, list[Any]] = {}
     for row in facts.rows:
         key = repr(tuple((tuple(sizes), tuple(steps), kind) for sizes, steps, kind in row[0]))
-        found.setdefault(key, []).append(row)
-    return found
+        groups.setdefault(key, []).append(row)
+    return groups
 
 
 def _rows(facts: Facts, rest: Callable[[Any], tuple[Any, ...]]) -> str:
@@ -204,21 +204,21 @@ def _rows(facts: Facts, rest: Callable[[Any], tuple[Any, ...]]) -> str:
         if any(other[1] != row[1] for other in rows) or any(rest(other) != rest(row) for other in alike):
             raise ValueError("two cases have tensors of the same sizes, and other outputs or launches")
         places, outputs, returned = row[1]
-        made = {int(place): (tuple(sizes), tuple(steps), kind) for place, (sizes, steps, kind) in outputs.items()}
-        lines.append(f"    {key}: {(tuple(places), made, tuple(returned), rest(row))!r},")
+        tensors = {int(place): (tuple(sizes), tuple(steps), kind) for place, (sizes, steps, kind) in outputs.items()}
+        lines.append(f"    {key}: {(tuple(places), tensors, tuple(returned), rest(row))!r},")
     return "\n".join(lines)
 
 
 def _planned(plan: Json, launch: Callable[[Json], tuple[Any, ...]]) -> tuple[Any, ...]:
-    workspaces = tuple((one["dtype"], one["elements"]) for one in plan["workspaces"])
+    workspaces = tuple((row["dtype"], row["elements"]) for row in plan["workspaces"])
     return plan["variant"], workspaces, tuple(map(launch, plan["launches"]))
 
 
-def _described(one: Json) -> tuple[Any, ...]:
+def _described(tensor_map: Json) -> tuple[Any, ...]:
     """A tensor map: where its array is, and what cuTensorMapEncodeTiled takes, enumerations by their numbers."""
-    kind, swizzle, promotion = tensor_map_numbers(one)
-    sizes = (tuple(one[key]) for key in ("extents", "strides", "box"))
-    return tuple(one["place"]), kind, *sizes, swizzle, promotion
+    kind, swizzle, promotion = tensor_map_numbers(tensor_map)
+    sizes = (tuple(tensor_map[key]) for key in ("extents", "strides", "box"))
+    return tuple(tensor_map["place"]), kind, *sizes, swizzle, promotion
 
 
 def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str) -> str:

@@ -80,9 +80,9 @@ def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> 
     lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
     strong = any(line.startswith("launch:") for line in lines)
     if strong:
-        more = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
-        more += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
-        how = _STRONG.format(lines="\n    ".join(lines), more=more)
+        notes = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
+        notes += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
+        how = _STRONG.format(lines="\n    ".join(lines), more=notes)
     elif LANGUAGES[kernel.language].python:
         how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
     else:

@@ -82,18 +82,18 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     score += f", {claim}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
-    said, errors, most = _judged(problem, evaluate, file, text)
+    info, errors, most = _judged(problem, evaluate, file, text)
     lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
     if kind in WORDLESS and lines:
-        said.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
+        info.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
     cap = problem.origin.get("cap")
     if facts and cap is not None:
-        said.append(f"{file.name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)")
+        info.append(f"{file.name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)")
     if rows := indistinguishable(problem.dims, facts) if facts else {}:
-        given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
-        said.append(f"{file.name}: calls the kernel with {given} where cases differ in nothing that tensors show")
+        sizes = ", ".join(f"{dim}={value}" for dim, value in rows.items())
+        info.append(f"{file.name}: calls the kernel with {sizes} where cases differ in nothing that tensors show")
     files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
-    return HandedOver(files, tuple(said), most)
+    return HandedOver(files, tuple(info), most)
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -109,8 +109,8 @@ def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
         beside |= {name: text for name, text in problem.files.items() if name not in beside}
     text, beside = mark_modules(kernel.files[main], beside, kernel.digest[:_MARK])
     lines = list(io.StringIO(text))
-    imports = [one for one in ast.parse(text).body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    first = {number for one in imports for number in range(one.lineno - 1, one.end_lineno or one.lineno)}
+    imports = [n for n in ast.parse(text).body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    first = {number for n in imports for number in range(n.lineno - 1, n.end_lineno or n.lineno)}
     future = "".join(lines[at] for at in sorted(first))
     body = "".join(line for at, line in enumerate(lines) if at not in first)
     return future + (TEXTS["BESIDE"].format(files=beside) if beside else "") + body
@@ -149,9 +149,9 @@ def _importing(text: str, names: Mapping[str, str]) -> str:
     return b"".join(lines).decode()
 
 
-def checked(problem: Problem, more: Iterable[Case] = ()) -> Problem:
-    """The problem whose tests a module is tried on: the benchmarks first, then the other tests, then `more`."""
-    others = (case for case in (*problem.tests, *more) if case not in problem.benchmarks)
+def checked(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
+    """The problem whose tests a module is tried on: the benchmarks first, then the other tests, then `extra`."""
+    others = (case for case in (*problem.tests, *extra) if case not in problem.benchmarks)
     return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
 
 
@@ -159,19 +159,19 @@ def _judged(
     problem: Problem, evaluate: Evaluator | None, file: Path, text: str
 ) -> tuple[list[str], list[Json], float | None]:
     """What the judge says of the file: (in words, of each benchmark the errors, `HandedOver.error`)."""
-    found = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
-    if found is None:
+    evaluation = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
+    if evaluation is None:
         return [f"{file.name}: not tried: this evaluator runs no file here"], [], None
-    if found.verdict is Verdict.HARNESS:
-        return [f"{file.name}: not tried: {found.reason}"], [], None
-    if found.verdict is not Verdict.UNTIMED:
-        return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], [], math.inf
+    if evaluation.verdict is Verdict.HARNESS:
+        return [f"{file.name}: not tried: {evaluation.reason}"], [], None
+    if evaluation.verdict is not Verdict.UNTIMED:
+        return [f"{file.name} does not do what the kernel did: {evaluation.verdict}: {evaluation.reason}"], [], math.inf
     names = ("max_absolute_error", "max_relative_error")
     errors: list[Json] = [
         {name: max(float(error[place]) for error in row.errors) for place, name in enumerate(names)} | {"extra": None}
-        for row in found.evidence.checked[: len(problem.benchmarks)]
+        for row in evaluation.evidence.checked[: len(problem.benchmarks)]
     ]
-    most = max((float(error[0]) for row in found.evidence.checked for error in row.errors), default=None)
+    most = max((float(error[0]) for row in evaluation.evidence.checked for error in row.errors), default=None)
     return [f"{file.name}: the judge finds that it answers as the reference does"], errors, most
 
 
@@ -187,20 +187,20 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "cases": [{**asdict(case), "params": dict(case.params)} for case in (*problem.tests, *problem.benchmarks)],
     }
     identity = json.dumps([_VERSION, problem.digest, {**order, "root": ""}])
-    kept = home.cache("facts", f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json")
-    if problem.digest and kept.exists():
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        return Facts(found["rows"], found["sources"])
+    cached = home.cache("facts", f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json")
+    if problem.digest and cached.exists():
+        content = json.loads(cached.read_text(encoding="utf-8"))
+        return Facts(content["rows"], content["sources"])
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            found = run_isolated("ksflow.handover.facts", order, _TIMEOUT_S, home=folder)
+            content = run_isolated("ksflow.handover.facts", order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
         except IsolatedFailure as error:
             raise ValueError(str(error)[:300]) from error
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    home.write(kept, json.dumps(found))
-    return Facts(found["rows"], found["sources"])
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    home.write(cached, json.dumps(content))
+    return Facts(content["rows"], content["sources"])
 
 
 def _flashinfer(
@@ -212,9 +212,9 @@ def _flashinfer(
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    made = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
+    content = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
     file = run.with_name(_SOLUTION)
-    home.write(file, json.dumps(made, indent=1) + "\n")
+    home.write(file, json.dumps(content, indent=1) + "\n")
     before = baseline.evaluation if baseline else None
     workloads = problem.origin["workloads"]
     whole = [dict(case.params) for case in problem.benchmarks] == [*map(params, workloads)]

@@ -49,7 +49,7 @@ class Source:
                 lambda history, shown: metrics.designer(snapshot, self._attempt(history)),
             )
         elif choice and self.name == "verifier":
-            for trial in (history.final.by_id.get(one.id, one) for one in snapshot.trials):
+            for trial in (history.final.by_id.get(trial.id, trial) for trial in snapshot.trials):
                 if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
                     question = partial(ask, problem, choice, trial.experiment, notes, trial.kernel)
                     by_verdict = metrics.verifier(trial.evaluation)
@@ -92,7 +92,7 @@ def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: i
         history: RunHistory, snapshot: RoundSnapshot, make: Callable[[RunHistory, str], Grader], shown: str
     ) -> Grader:
         grader = cache(lambda: make(splits[0].visible(history, snapshot), shown))
-        return lambda made, refused: grader()(made, refused)
+        return lambda answer, refused: grader()(answer, refused)
 
     for history in histories:
         for snapshot in history.rounds:
@@ -108,12 +108,12 @@ def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: i
 
 
 def _parts(split: HeldOutSplit, cases: Mapping[str, Sequence[int]], most: int, seed: int) -> Parts:
-    found = []
+    parts = []
     for name, share in PARTS.items():
         mine = sorted(case for snapshot in split.parts[name] for case in cases[snapshot])
         random.Random(f"{seed} {name}").shuffle(mine)
-        found.append(tuple(mine[: max(2, round(most * share))]))
-    train, validation, held_out = found
+        parts.append(tuple(mine[: max(2, round(most * share))]))
+    train, validation, held_out = parts
     first, second, third = (len(split.parts[name]) for name in PARTS)
     round_of = {case: name for name, mine in cases.items() for case in mine}
     rounds = tuple(round_of[case] for case in held_out)

@@ -63,7 +63,7 @@ def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> He
         )
     rest, held, last = _set_apart(ordered, PARTS["held out"] * total, 2 * _LEAST, seed)
     train, checked, middle = _set_apart(rest, PARTS["validation"] * total, _LEAST, seed)
-    names = [frozenset(one.name for one in part) for part in (train, checked, held)]
+    names = [frozenset(snapshot.name for snapshot in part) for part in (train, checked, held)]
     return HeldOutSplit(dict(zip(PARTS, names, strict=True)), f"held out {last}; validation {middle}")
 
 
@@ -77,8 +77,8 @@ def _set_apart(
             random.Random(f"{seed} {unit}").shuffle(names)
         sizes = Counter(map(of, snapshots))
         if chosen := _nearest_groups([(name, sizes[name]) for name in names], wanted, left):
-            apart = [one for one in snapshots if of(one) in chosen]
-            rest = [one for one in snapshots if of(one) not in chosen]
+            apart = [snapshot for snapshot in snapshots if of(snapshot) in chosen]
+            rest = [snapshot for snapshot in snapshots if of(snapshot) not in chosen]
             return rest, apart, f"by {unit} ({', '.join(sorted(chosen))})"
     count = min(max(_LEAST, round(wanted)), len(snapshots) - left)
     rest, apart = list(snapshots[:-count]), list(snapshots[-count:])

@@ -56,15 +56,15 @@ UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], **dict.fromkeys(NO_T
 """Rewards by verdicts that training leaves out: one may be the machine's fault, others lack a time."""
 
 
-def graded(found: Evaluation, gain_percent: float | None) -> float:
+def graded(evaluation: Evaluation, gain_percent: float | None) -> float:
     """What a kernel is worth, of at most 1; one that is right without a gain that is known as much as a slow one.
 
     StageError where the judge failed.
     """
-    if found.verdict is Verdict.HARNESS:
-        raise StageError("evaluator", found.reason)
-    if not found.accepted:
-        return {**reward.REJECTED, **UNRATED}[found.verdict] / reward.BEST
+    if evaluation.verdict is Verdict.HARNESS:
+        raise StageError("evaluator", evaluation.reason)
+    if not evaluation.accepted:
+        return {**reward.REJECTED, **UNRATED}[evaluation.verdict] / reward.BEST
     known = UNRATED[Verdict.UNTIMED] if gain_percent is None else reward.of_speedup(1 + gain_percent / 100)
     return known / reward.BEST
 
@@ -83,27 +83,27 @@ class Judge:
         """Its verdict: as it was given before, or now. BudgetError, StageError."""
         name = (problem.name, kernel.digest)
         if name not in self._known:
-            kept = self.cache.find(kernel, judging.key(problem, self.evaluate)) if self.cache else None
-            self._known[name] = kept.evaluation if kept else self._ask(problem, kernel)
+            entry = self.cache.find(kernel, judging.key(problem, self.evaluate)) if self.cache else None
+            self._known[name] = entry.evaluation if entry else self._ask(problem, kernel)
         return self._known[name]
 
     def _ask(self, problem: Problem, kernel: Kernel) -> Evaluation:
         if self.asked >= self.most:
             raise BudgetError(f"optimize.evaluations={self.most} used up")
         self.asked += 1
-        found = judging.verdict(problem, self.evaluate, kernel, ())
+        evaluation = judging.verdict(problem, self.evaluate, kernel, ())
         if self.cache:
-            self.cache.keep(kernel, problem.name, "optimize", found)
-        return found
+            self.cache.keep(kernel, problem.name, "optimize", evaluation)
+        return evaluation
 
-    def gain_percent(self, problem: Problem, base: Trial, found: Evaluation) -> float | None:
+    def gain_percent(self, problem: Problem, base: Trial, evaluation: Evaluation) -> float | None:
         """Of an accepted kernel over its base, judged under the same key; None where one of them has no time."""
-        if found.score_us is None or base.kernel is None:
+        if evaluation.score_us is None or base.kernel is None:
             return None
         before = base.evaluation
         if before is None or judging.key(problem, self.evaluate).changed(before) or before.score_us is None:
             before = self(problem, base.kernel)
-        measured = between(found, "", before, "")
+        measured = between(evaluation, "", before, "")
         return measured.gain_percent if measured else None
 
 
@@ -163,11 +163,11 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
         if plan is None or snapshot.choice is None:
             return 0.0, f"The answer was refused: {refused}"
         tried = [plan.experiments[index] for index in plan.picked]
-        found = [(one, attempt(snapshot, snapshot.choice, one)) for one in tried]
-        best = max((of.worth for _, of in found if of), default=0.0)
-        right = statistics.fmean([_calibrated(*pair) for pair in found])
-        said = f"Of 1: the best outcome {best:.2f}, predictions {right:.2f}."
-        return 0.7 * best + 0.3 * right, "\n".join([said, *itertools.starmap(_compared, found)])
+        outcomes = [(experiment, attempt(snapshot, snapshot.choice, experiment)) for experiment in tried]
+        best = max((of.worth for _, of in outcomes if of), default=0.0)
+        right = statistics.fmean([_calibrated(*pair) for pair in outcomes])
+        summary = f"Of 1: the best outcome {best:.2f}, predictions {right:.2f}."
+        return 0.7 * best + 0.3 * right, "\n".join([summary, *itertools.starmap(_compared, outcomes)])
 
     return grade
 
@@ -181,8 +181,8 @@ def recorded(history: RunHistory) -> Attempt:
         worth = reward.worth(trial, choice.base) if trial and share >= _ALIKE else None
         if trial is None or worth is None:
             return None
-        found = speedup(trial, choice.base)
-        gain = found.gain_percent if found else None
+        ratio = speedup(trial, choice.base)
+        gain = ratio.gain_percent if ratio else None
         return Measured(f"as recorded in {trial.id}, {trial.verdict}", gain, worth.reward / reward.BEST)
 
     return attempt
@@ -196,19 +196,19 @@ def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
             kernel = write(problem, choice, experiment, snapshot.notes)
         except StageError as error:
             return Measured(f"it could not be written: {error.reason[:300]}", None, 0.0)
-        found = judge(problem, kernel)
-        gain = judge.gain_percent(problem, choice.base, found)
-        return Measured(_verdict(found), gain, graded(found, gain))
+        evaluation = judge(problem, kernel)
+        gain = judge.gain_percent(problem, choice.base, evaluation)
+        return Measured(_verdict(evaluation), gain, graded(evaluation, gain))
 
     return attempt
 
 
-def _near(one: Experiment, other: Experiment | None) -> float:
+def _near(experiment: Experiment, other: Experiment | None) -> float:
     if other is None:
         return 0.0
-    if one.changes or other.changes:
-        return float(dict(one.changes) == dict(other.changes))
-    mine, theirs = (set(re.findall(r"[a-z0-9_]+", each.description.lower())) for each in (one, other))
+    if experiment.changes or other.changes:
+        return float(dict(experiment.changes) == dict(other.changes))
+    mine, theirs = (set(re.findall(r"[a-z0-9_]+", each.description.lower())) for each in (experiment, other))
     return len(mine & theirs) / len(mine | theirs) if mine | theirs else 0.0
 
 
@@ -239,11 +239,11 @@ def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
     def grade(kernel: Kernel | None, refused: str) -> Grade:
         if kernel is None:
             return 0.0, f"The answer was refused: {refused}"
-        found = judge(problem, kernel)
-        gain = judge.gain_percent(problem, choice.base, found)
-        score = graded(found, gain)
-        if not found.accepted:
-            return score, f"The judge says {_verdict(found)}"
+        evaluation = judge(problem, kernel)
+        gain = judge.gain_percent(problem, choice.base, evaluation)
+        score = graded(evaluation, gain)
+        if not evaluation.accepted:
+            return score, f"The judge says {_verdict(evaluation)}"
         if gain is None:
             return score, "The kernel is right; what it gains is unknown, as its base has no time here."
         return score, f"The kernel is right and gains {gain:+.1f} % over its base."
@@ -251,22 +251,22 @@ def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
     return grade
 
 
-def _verdict(found: Evaluation) -> str:
-    return f"{found.verdict.value}{f': {found.reason[:600]}' if found.reason else ''}"
+def _verdict(evaluation: Evaluation) -> str:
+    return f"{evaluation.verdict.value}{f': {evaluation.reason[:600]}' if evaluation.reason else ''}"
 
 
 # -- verifier ------------------------------------------------------------------------------------
 
 
-def verifier(found: Evaluation) -> Grader:
+def verifier(evaluation: Evaluation) -> Grader:
     """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
-    refused_by_judge = not found.accepted and found.verdict not in NO_TIME
+    refused_by_judge = not evaluation.accepted and evaluation.verdict not in NO_TIME
 
     def grade(review: Review | None, refused: str) -> Grade:
         if review is None:
             return 0.0, f"The answer was refused: {refused}"
-        said = f"risk_percent was {review.risk_percent:g}, and the judge said {_verdict(found)}"
-        return 1 - (review.risk_percent / 100 - refused_by_judge) ** 2, said
+        remark = f"risk_percent was {review.risk_percent:g}, and the judge said {_verdict(evaluation)}"
+        return 1 - (review.risk_percent / 100 - refused_by_judge) ** 2, remark
 
     return grade
 
@@ -277,19 +277,19 @@ def verifier(found: Evaluation) -> Grader:
 def digester(read: str) -> Grader:
     """`read` is all that it was shown: figures and quotes of its notes, given by title, must be in there."""
 
-    def grade(made: Mapping[str, Note] | None, refused: str) -> Grade:
-        if made is None:
+    def grade(notes: Mapping[str, Note] | None, refused: str) -> Grade:
+        if notes is None:
             return 0.0, f"The answer was refused: {refused}"
-        if not made:
+        if not notes:
             return 0.0, "There are no notes, though outcomes were given."
-        claims = [claim for note in made.values() for claim in _claims(note)]
+        claims = [claim for note in notes.values() for claim in _claims(note)]
         lost = [claim for claim in claims if not _stands_in(claim, read)]
         traced = 1 - len(lost) / len(claims) if claims else 0.0
-        lengths = [len(note.text.split()) for note in made.values()]
+        lengths = [len(note.text.split()) for note in notes.values()]
         brief = statistics.fmean([min(1.0, max(0.0, (_LONG - words) / (_LONG - _BRIEF))) for words in lengths])
-        said = f"{len(claims) - len(lost)} of {len(claims)} figures and quotes are in what was read; "
+        summary = f"{len(claims) - len(lost)} of {len(claims)} figures and quotes are in what was read; "
         missing = f" Not found there: {', '.join(repr(claim[:60]) for claim in lost[:5])}." if lost else ""
-        return traced * (0.8 + 0.2 * brief), f"{said}brevity {brief:.2f}.{missing}"
+        return traced * (0.8 + 0.2 * brief), f"{summary}brevity {brief:.2f}.{missing}"
 
     return grade
 

@@ -25,7 +25,7 @@ class Optimizer:
 
     def __call__(self, course: OptimizerInputs) -> CandidateProgram:
         """The student. Raises what a model call or a grade raises."""
-        given = {
+        options = {
             "metric": course.metric,
             "max_metric_calls": course.rollouts,
             "metric_threshold": max(course.start, math.ulp(1.0)),
@@ -36,13 +36,13 @@ class Optimizer:
             "bsize": min(_BATCH, len(course.train)),
             **({} if course.demos is None else {"max_bootstrapped_demos": course.demos, "max_demos": course.demos}),
         }
-        optimiser = self.make(**_taken(self.make, given))
+        optimiser = self.make(**_taken(self.make, options))
         parts = {"trainset": course.train[: course.rollouts], "valset": course.validation, "seed": course.seed}
         asked = {**_taken(optimiser.compile, parts), **self.compile}
-        made: CandidateProgram = optimiser.compile(CandidateProgram(course.school), **asked)
-        return made
+        program: CandidateProgram = optimiser.compile(CandidateProgram(course.school), **asked)
+        return program
 
 
-def _taken(called: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _taken(called: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """What of it there are parameters for."""
-    return {name: given[name] for name in inspect.signature(called).parameters if name in given}
+    return {name: options[name] for name in inspect.signature(called).parameters if name in options}

@@ -83,11 +83,11 @@ class Task:
     def lineage(self) -> Iterator[Lineage]:
         """Where its calls are recorded: the run `optimize-<stage>` of the problem."""
         name = self.histories[0].problem.name
-        made: Lineage = compose.build(self.cfg.lineage)(problem=name, run=f"optimize-{self.cfg.stage}", create=False)
+        lineage: Lineage = compose.build(self.cfg.lineage)(problem=name, run=f"optimize-{self.cfg.stage}", create=False)
         try:
-            yield made
+            yield lineage
         finally:
-            made.close()
+            lineage.close()
 
 
 def prepare(words: Sequence[str]) -> Task:
@@ -107,17 +107,17 @@ def prepare(words: Sequence[str]) -> Task:
     settings: Settings = compose.build(cfg.optimize)
     source, school = _school(cfg, settings)
     rest = [word for word in overrides if not word.startswith("problem=")]
-    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _listed(settings.problems)]
-    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
-    problems = {problem.name: problem for problem in made}.values()
-    found = [
-        one for each in problems for one in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
+    others = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _listed(settings.problems)]
+    all_problems: list[Problem] = [compose.build(each.problem) for each in (cfg, *others)]
+    problems = {problem.name: problem for problem in all_problems}.values()
+    histories = [
+        h for each in problems for h in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
     ]
-    parts = gather(source, school, found, settings.examples, settings.seed)
+    parts = gather(source, school, histories, settings.examples, settings.seed)
     caps = dict(compose.build(cfg.loop).caps)
     if settings.calls is not None:
         caps["calls"] = settings.calls
-    return Task(cfg, settings, source, school, found, parts, caps)
+    return Task(cfg, settings, source, school, histories, parts, caps)
 
 
 @contextmanager
@@ -135,9 +135,9 @@ def course(*words: str) -> Iterator[Any]:
         meter = Meter(transcript, task.caps)
         with (
             calling(record=transcript.keep, meter=meter.reserve),
-            task.school.course(*task.parts[:3], seed=task.settings.seed) as made,
+            task.school.course(*task.parts[:3], seed=task.settings.seed) as inputs,
         ):
-            yield made
+            yield inputs
 
 
 def _listed(names: Sequence[str] | None) -> tuple[str, ...]:

@@ -81,19 +81,19 @@ class CandidateProgram(Program):
         """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
         prompt = self._school.remember(self.predict)
         try:
-            found = super().forward(**inputs)
+            prediction = super().forward(**inputs)
         except (AdapterParseError, Filtered) as error:
             return self._refused(inputs, error, prompt)
-        return dspy.Prediction(**found.toDict(), refused="", prompt=prompt)
+        return dspy.Prediction(**prediction.toDict(), refused="", prompt=prompt)
 
     def _refused(self, inputs: Mapping[str, str], error: AdapterParseError | Filtered, prompt: str) -> dspy.Prediction:
         names = list(self.predict.signature.output_fields)
-        said = "" if isinstance(error, Filtered) else str(error.lm_response)[:_LONGEST]
+        answer = "" if isinstance(error, Filtered) else str(error.lm_response)[:_LONGEST]
         reason = error.reason if isinstance(error, Filtered) else why(error)
         if dspy.settings.trace is not None:
-            seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: said})
+            seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: answer})
             dspy.settings.trace.append((self.predict, dict(inputs), seen))
-        return dspy.Prediction(**{names[-1]: said} if said else {}, refused=reason, prompt=prompt)
+        return dspy.Prediction(**{names[-1]: answer} if answer else {}, refused=reason, prompt=prompt)
 
 
 def prompt_hash(predict: dspy.Predict) -> str:
@@ -193,7 +193,7 @@ class PromptCompiler:
         return self.program.model.cache and (self.teacher or self.program.model).cache
 
     @property
-    def told(self) -> dict[str, str]:
+    def versions(self) -> dict[str, str]:
         """For a card: the models and versions."""
         return {
             "model": self.program.model.model,
@@ -214,9 +214,9 @@ class PromptCompiler:
             for prompt, scores in self.scores.items()
             if scores.keys() >= set(cases)
         }
-        made = CandidateProgram(self)
-        made.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
-        return made
+        student = CandidateProgram(self)
+        student.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
+        return student
 
     def mean(self, student: CandidateProgram, cases: Sequence[int]) -> float:
         """The mean score of a student whose every case was graded."""
@@ -243,11 +243,11 @@ class PromptCompiler:
         with self.course(train, validation, **settings) as course, boundary("optimizer"):
             course.most = course.rollouts + len(train) + len(validation)
             try:
-                made, remark = optimizer(course), "it came to its end"
+                student, remark = optimizer(course), "it came to its end"
             except AdapterParseError:
-                made, remark = CandidateProgram(self), "it ended where an answer of the teacher could not be read"
-        made.predict.lm = None
-        return made, remark
+                student, remark = CandidateProgram(self), "it ended where an answer of the teacher could not be read"
+        student.predict.lm = None
+        return student, remark
 
     @contextmanager
     def course(
@@ -255,9 +255,9 @@ class PromptCompiler:
     ) -> Iterator[OptimizerInputs]:
         """What an optimiser works with; meanwhile DSPy asks the stage's model. Raises what a model call raises."""
         teacher = OptimizerLM(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
-        learnt, chosen, kept = ([*map(self.example, part)] for part in (train, validation, held_out))
+        learnt, chosen, reserved = ([*map(self.example, part)] for part in (train, validation, held_out))
         with self._open():
-            yield OptimizerInputs(self, teacher, learnt, chosen, kept, **settings)
+            yield OptimizerInputs(self, teacher, learnt, chosen, reserved, **settings)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -301,14 +301,14 @@ class PromptCompiler:
         return self._grades[key]
 
     def _judged(self, case: int, fields: dict[str, Any], refused: str) -> Grade:
-        made = None
+        answer = None
         if not refused:
             try:
-                made = self._inquiries[case].accept(fields)
+                answer = self._inquiries[case].accept(fields)
             except ValueError as error:
                 refused = str(error) or "the answer was refused"
         try:
-            score, feedback = self._graders[case](made, refused)
+            score, feedback = self._graders[case](answer, refused)
         except (StageError, BudgetError, ConfigError) as error:
             raise Halt(error) from error
         return score, redact(feedback)

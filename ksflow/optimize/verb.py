@@ -76,26 +76,26 @@ class _Optimization:
     def run(self) -> None:
         """Say what comes of it. Raises BudgetError where the result could not be measured."""
         school, parts, stage = self.school, self.parts, self.task.cfg.stage
-        kept = "answers are kept, the same command goes on"
+        assurance = "answers are kept, the same command goes on"
         if not school.keeps:
-            kept = "with model.cache=false answers are asked and paid for again where it is interrupted"
+            assurance = "with model.cache=false answers are asked and paid for again where it is interrupted"
         self._say(
             f"{stage}: {counted(len(parts.train), 'example')} to learn from, {len(parts.validation)} to choose "
-            f"by, {len(parts.held_out)} held out; {kept}"
+            f"by, {len(parts.held_out)} held out; {assurance}"
         )
         school.watch = self._progress
         with self._metered():
             base = school.student()
             self.start = statistics.fmean(school.examine(base, parts.validation))
             before = school.examine(base, parts.held_out)
-        made, remark = self._compile()
+        student, remark = self._compile()
         with self._metered():
-            after = school.examine(made, parts.held_out)
+            after = school.examine(student, parts.held_out)
         compared = Comparison(tuple(before), tuple(after), self.settings.seed, parts.held_out_rounds)
-        instructions = (one.predict.signature.instructions for one in (base, made))
-        text = card(f"{stage}.prompt={self.path.stem}", self._rows(made, remark), compared, *instructions)
+        instructions = (program.predict.signature.instructions for program in (base, student))
+        text = card(f"{stage}.prompt={self.path.stem}", self._rows(student, remark), compared, *instructions)
         home.write(self.path.with_suffix(".md"), redact(text))
-        made.save(self.path)
+        student.save(self.path)
         self._say(f"held out: {compared}")
         self._say(
             f"written to {self.path}, with a card beside it; use it with {stage}.prompt={self.path.stem}; "
@@ -121,24 +121,24 @@ class _Optimization:
         log = io.StringIO()  # bars and whole prompts
         try:
             with self._metered(_KEPT), redirect_stdout(log), redirect_stderr(log):
-                made, remark = school.compile(optimizer, parts.train, parts.validation, start=self.start, **options)
-                school.examine(made, parts.validation)
+                student, remark = school.compile(optimizer, parts.train, parts.validation, start=self.start, **options)
+                school.examine(student, parts.validation)
         except BudgetError as error:
             remark = f"stopped early, {error}; the best prompt until then"
         finally:
             home.write(self.path.with_suffix(".log"), redact(log.getvalue()))
         return school.best(parts.validation), remark
 
-    def _metered(self, kept: float = 0.0) -> AbstractContextManager[None]:
+    def _metered(self, share: float = 0.0) -> AbstractContextManager[None]:
         """Models may cost and take what is left of the caps, less a share."""
         caps = self.task.caps
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (caps.get("minutes") or 1)}
-        left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in caps.items()}
+        left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - share) for name, most in caps.items()}
         return calling(record=self.transcript.keep, meter=Meter(self.transcript, left, limits=caps).reserve)
 
-    def _rows(self, made: Any, remark: str) -> dict[str, str]:
+    def _rows(self, student: Any, remark: str) -> dict[str, str]:
         """What the card says of how the prompt came about."""
-        task, parts, settings, told = self.task, self.parts, self.settings, self.school.told
+        task, parts, settings, versions = self.task, self.parts, self.settings, self.school.versions
         sizes = zip(("train", "validation", "held out"), parts[:3], parts.rounds, strict=True)
         return {
             "data": "; ".join(f"{h.problem.name}/{h.run} (problem {h.problem.digest[:12]})" for h in task.histories),
@@ -147,10 +147,10 @@ class _Optimization:
             "metric": f"version {metrics.VERSION}, measure={settings.measure}",
             "optimizer": f"{task.cfg.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}",
             "questions to the teacher": str(self.school.asked),
-            "validation": f"{self.start:.3f} -> {self.school.mean(made, parts.validation):.3f}",
-            "worked examples": str(len(made.predict.demos)),
-            "models": f"{told['model']}, teacher {told['teacher']}",
+            "validation": f"{self.start:.3f} -> {self.school.mean(student, parts.validation):.3f}",
+            "worked examples": str(len(student.predict.demos)),
+            "models": f"{versions['model']}, teacher {versions['teacher']}",
             "cost of the last call of the command": spent(self.transcript.total),
             "kernels judged by it": str(task.source.judge.asked if task.source.judge else 0),
-            "dspy, date": f"{told['dspy']}, {datetime.now(UTC).date().isoformat()}",
+            "dspy, date": f"{versions['dspy']}, {datetime.now(UTC).date().isoformat()}",
         }
