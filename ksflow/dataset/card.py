@@ -45,7 +45,7 @@ class Files:
         self.folder = folder
         self.rows: Counter[tuple[str, str]] = Counter()
         """(configuration, split) -> rows."""
-        self.told: dict[str, Counter[str]] = {name: Counter() for name in ("problem", "model", "judge", "licence")}
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in ("problem", "model", "judge", "licence")}
         self.splits: dict[str, str] = {}
         """Problem -> the split that its rows are in."""
         self._open: dict[tuple[str, str], IO[str]] = {}
@@ -67,41 +67,41 @@ class Files:
         self._open[place].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         self.rows[place] += 1
         self.splits[row["problem"]] = split
-        for name, counter in self.told.items():
+        for name, counter in self.counts.items():
             counter[row[name]] += 1
         if "rejected_model" in row:
-            self.told["model"][row["rejected_model"]] += 1
+            self.counts["model"][row["rejected_model"]] += 1
 
     def card(self, arguments: str) -> None:
         """Write the card. Its licence is the rows' where they all have the same one."""
-        licence = on_the_hub(self.told["licence"])
-        made = [name for name in COLUMNS if any(self.rows[name, split] for split in SPLITS)]
+        licence = on_the_hub(self.counts["licence"])
+        names = [name for name in COLUMNS if any(self.rows[name, split] for split in SPLITS)]
         files = {
             name: [{"split": split, "path": f"{name}/{split}.jsonl"} for split in SPLITS if self.rows[name, split]]
-            for name in made
+            for name in names
         }
         front = {
             **({"license": licence} if licence else {"license": "other", "license_name": "see-card"}),
             "pretty_name": "Kernels and the questions that led to them",
             "task_categories": ["text-generation"],
             "tags": ["code", MARK],
-            "configs": [{"config_name": name, "data_files": files[name]} for name in made],
-            "dataset_info": [{"config_name": name, "features": features(name)} for name in made],
+            "configs": [{"config_name": name, "data_files": files[name]} for name in names],
+            "dataset_info": [{"config_name": name, "features": features(name)} for name in names],
         }
         head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-        home.write(self.folder / "README.md", f"---\n{head}---\n\n{self._body(made, arguments)}")
+        home.write(self.folder / "README.md", f"---\n{head}---\n\n{self._body(names, arguments)}")
 
-    def _body(self, made: list[str], arguments: str) -> str:
-        problems = self.told["problem"]
+    def _body(self, names: list[str], arguments: str) -> str:
+        problems = self.counts["problem"]
         return _TEMPLATE.read_text(encoding="utf-8").format(
-            rows=_table(("configuration", *SPLITS), ((n, *(self.rows[n, s] for s in SPLITS)) for n in made)),
+            rows=_table(("configuration", *SPLITS), ((n, *(self.rows[n, s] for s in SPLITS)) for n in names)),
             problems=_table(("problem", "split", "rows"), ((n, self.splits[n], problems[n]) for n in sorted(problems))),
-            models=_counted("model", self.told["model"]),
-            judges=_counted("judge", self.told["judge"]),
-            licences=_counted("licence", self.told["licence"]),
-            unsaid=_UNNAMED if any(SEE_CARD in name for name in self.told["licence"]) else "",
-            columns="\n".join(f"| {name} | {_TRAINERS[name]} | {', '.join(COLUMNS[name])} |" for name in made),
-            first=made[0],
+            models=_counted("model", self.counts["model"]),
+            judges=_counted("judge", self.counts["judge"]),
+            licences=_counted("licence", self.counts["licence"]),
+            unsaid=_UNNAMED if any(SEE_CARD in name for name in self.counts["licence"]) else "",
+            columns="\n".join(f"| {name} | {_TRAINERS[name]} | {', '.join(COLUMNS[name])} |" for name in names),
+            first=names[0],
             arguments=arguments,
         )
 

@@ -59,29 +59,29 @@ def _answers(source: Source) -> Iterator[Row]:
         if call.used:
             groups[call.stage, call.prompt].append(call)
     for calls in groups.values():
-        for one, other in _pairs(calls, lambda a, b: _prefers(source, a, b)):
-            yield from _pair(source, "answers", one, other)
+        for winner, other in _pairs(calls, lambda a, b: _prefers(source, a, b)):
+            yield from _pair(source, "answers", winner, other)
 
 
-def _prefers(source: Source, one: RecordedCall, other: RecordedCall) -> bool:
-    (ours, first), (theirs, second) = source.rated(one), source.rated(other)
+def _prefers(source: Source, call: RecordedCall, other: RecordedCall) -> bool:
+    (ours, first), (theirs, second) = source.rated(call), source.rated(other)
     if not (ours and theirs and first and second):
         return False
-    if one.stage == "writer":
+    if call.stage == "writer":
         return better(first, second)
     return ours.good and not theirs.good and comparable(first, second)
 
 
-def _pair(source: Source, kind: str, one: RecordedCall, other: RecordedCall) -> Iterator[Row]:
-    (rated, first), (less, second) = source.rated(one), source.rated(other)
-    names: list[Hashable] = [(kind, one.answer, other.answer)]  # by what a pair is known again
-    if one.stage == "writer" and first and second and first.form and second.form:
-        names.append((kind, one.prompt, first.form, second.form))
+def _pair(source: Source, kind: str, winner: RecordedCall, other: RecordedCall) -> Iterator[Row]:
+    (rated, first), (less, second) = source.rated(winner), source.rated(other)
+    names: list[Hashable] = [(kind, winner.answer, other.answer)]  # by what a pair is known again
+    if winner.stage == "writer" and first and second and first.form and second.form:
+        names.append((kind, winner.prompt, first.form, second.form))
     if rated and less and rated.reward > less.reward and source.seen.add(*names):
         prompt, rejected = source.prompt_and_answer(other.commit)
-        chosen = source.prompt_and_answer(one.commit)[1]
-        more = {"kind": kind, "licence": source.licence_of(first, second)}
-        yield _row(prompt, chosen, rejected, source.shared_columns(one) | more, source.shared_columns(other))
+        chosen = source.prompt_and_answer(winner.commit)[1]
+        extra = {"kind": kind, "licence": source.licence_of(first, second)}
+        yield _row(prompt, chosen, rejected, source.shared_columns(winner) | extra, source.shared_columns(other))
 
 
 def _kernels(source: Source) -> Iterator[Row]:
@@ -94,20 +94,20 @@ def _kernels(source: Source) -> Iterator[Row]:
             children[base.id].setdefault(result.trial.form or result.trial.id, result.trial)
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
-        for one, other in _pairs(list(trials.values()), better):
-            if source.seen.add(("kernels", prompt, one.form, other.form)):
-                yield _of_kernels(source, source.run.results[name].trial, one, other, models)
+        for winner, other in _pairs(list(trials.values()), better):
+            if source.seen.add(("kernels", prompt, winner.form, other.form)):
+                yield _of_kernels(source, source.run.results[name].trial, winner, other, models)
 
 
-def _of_kernels(source: Source, base: Trial, one: Trial, other: Trial, models: dict[str, str]) -> Row:
+def _of_kernels(source: Source, base: Trial, winner: Trial, other: Trial, models: dict[str, str]) -> Row:
     ours, theirs = (
         source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
-        for trial in (one, other)
+        for trial in (winner, other)
     )
     prompt = [{"role": "user", "content": _question(source, base)}]
-    chosen, rejected = ([{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (one, other))
-    more = {"kind": "kernels", "licence": source.licence_of(one, other)}
-    return _row(prompt, chosen, rejected, ours | more, theirs)
+    chosen, rejected = ([{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other))
+    extra = {"kind": "kernels", "licence": source.licence_of(winner, other)}
+    return _row(prompt, chosen, rejected, ours | extra, theirs)
 
 
 def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], ours: Row, theirs: Row) -> Row:

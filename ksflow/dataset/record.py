@@ -87,19 +87,19 @@ class RunIndex:
         """Trial -> the licences of its kernel and of all that it was made from, the reference that its writer read
         included. `licences.UNKNOWN` stands for a kernel that comes from nowhere and names none.
         """
-        found: dict[str, frozenset[str]] = {}
+        licences: dict[str, frozenset[str]] = {}
         for name in sorted(self.results):
             own, parents = self.results[name].licence, self.results[name].trial.parents
-            inherited = frozenset[str]().union(*(found[parent] for parent in parents if parent in found))
-            found[name] = inherited | {own} if own or not inherited else inherited
-        return found
+            inherited = frozenset[str]().union(*(licences[parent] for parent in parents if parent in licences))
+            licences[name] = inherited | {own} if own or not inherited else inherited
+        return licences
 
     def outcomes(self, about: str) -> tuple[Trial, ...]:
         """The trials that a call led to: its own, or a round's experiments and their repairs."""
         if not about.startswith("round "):
             return (self.results[about].trial,) if about in self.results else ()
-        found = self.rounds.get(about.removeprefix("round "))
-        names = [trial.id for trial in found.trials] if found else []
+        snapshot = self.rounds.get(about.removeprefix("round "))
+        names = [trial.id for trial in snapshot.trials] if snapshot else []
         for name in names:  # grows on the way: repairs may be repaired
             names += self.repairs.get(name, [])
         return tuple(self.results[name].trial for name in names if name in self.results)
@@ -107,11 +107,11 @@ class RunIndex:
     @cached_property
     def repairs(self) -> dict[str, list[str]]:
         """Failed attempt -> its repairs."""
-        found: dict[str, list[str]] = defaultdict(list)
+        repairs: dict[str, list[str]] = defaultdict(list)
         for trial in (result.trial for result in self.results.values()):
             if trial.origin is Origin.REPAIR and trial.parents and trial.parents[0] < trial.id:
-                found[trial.parents[0]].append(trial.id)
-        return found
+                repairs[trial.parents[0]].append(trial.id)
+        return repairs
 
 
 class IndexReader:
@@ -132,14 +132,14 @@ class IndexReader:
 
     def index(self, step: Callable[[], None]) -> RunIndex:
         """Read all of it once; `step` is told of each call. Raises LineageError."""
-        made = RunIndex(self.problem, self.run)
+        index = RunIndex(self.problem, self.run)
         key = self._reader.read().key
         for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
             report, licence = self._reports[trial.id]
-            made.results[trial.id] = TrialResult(trial, self._reader.heads[trial.id], report, licence)
-        made.rounds = self._reader.rounds
-        made.calls = self._recorded_calls(made, step)
-        return made
+            index.results[trial.id] = TrialResult(trial, self._reader.heads[trial.id], report, licence)
+        index.rounds = self._reader.rounds
+        index.calls = self._recorded_calls(index, step)
+        return index
 
     def call(self, commit: str) -> Call:
         """A model call with its texts, cleaned. Raises LineageError."""
@@ -154,15 +154,15 @@ class IndexReader:
 
     def _slim(self, trial: Trial) -> Trial:
         """A trial without its texts, which `_reports` takes what is needed of; its verdict without all but ratios."""
-        kernel, said = trial.kernel, trial.evaluation
+        kernel, evaluation = trial.kernel, trial.evaluation
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
         self._reports[trial.id] = report, joined(filter(None, map(named, kernel.files.values()))) if kernel else ""
-        if said:
-            timings = tuple(Timing(timing.case, timing.us) for timing in said.timings)
-            found = said.evidence
-            evidence = Evidence(against=found.against, claim=found.claim, repeat=found.repeat)
-            said = replace(said, timings=timings, evidence=evidence)
-        return replace(trial, kernel=None, experiment=None, evaluation=said)
+        if evaluation:
+            timings = tuple(Timing(timing.case, timing.us) for timing in evaluation.timings)
+            full = evaluation.evidence
+            evidence = Evidence(against=full.against, claim=full.claim, repeat=full.repeat)
+            evaluation = replace(evaluation, timings=timings, evidence=evidence)
+        return replace(trial, kernel=None, experiment=None, evaluation=evaluation)
 
     def _recorded_calls(self, run: RunIndex, step: Callable[[], None]) -> list[RecordedCall]:
         """The calls in their order."""
@@ -203,12 +203,12 @@ class IndexReader:
             return bool(result and result.report and _says(call.answer, result.report))
         if stage == "verifier":  # of several answers the last one
             return call.about in run.results and run.results[call.about].trial.review is not None
-        found = run.rounds.get(call.about.removeprefix("round "))
+        snapshot = run.rounds.get(call.about.removeprefix("round "))
         if stage == "digester":
             after = next((c.name for c in learnt if c.order[0] == order[0] and c.order > order), "")
             notes = schema.load("notes", self.store.read(f"{after}:notes.json"), tuple) if after else ()
             return any(_says(call.answer, note.title) for note in notes)
-        return bool(found and (found.selected if stage == "selector" else found.trials))
+        return bool(snapshot and (snapshot.selected if stage == "selector" else snapshot.trials))
 
 
 def _says(answer: str, text: str) -> bool:

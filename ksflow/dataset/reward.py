@@ -35,9 +35,9 @@ class Worth(NamedTuple):
     """Whether it is faster beyond noise."""
 
 
-def comparable(one: Trial, other: Trial) -> bool:
+def comparable(trial: Trial, other: Trial) -> bool:
     """Whether both verdicts hold, speak of the kernels, and were given under the same key."""
-    return holds(one) and holds(other) and key(one) == key(other)
+    return holds(trial) and holds(other) and key(trial) == key(other)
 
 
 def key(trial: Trial) -> tuple[str, str, str]:
@@ -48,21 +48,21 @@ def key(trial: Trial) -> tuple[str, str, str]:
 
 def holds(trial: Trial) -> bool:
     """Whether the verdict counts: current, the kernel's own, and about the kernel."""
-    said = trial.evaluation
-    if said is None or trial.stale or trial.repeats or not said.lasting:
+    evaluation = trial.evaluation
+    if evaluation is None or trial.stale or trial.repeats or not evaluation.lasting:
         return False
-    return said.accepted or said.verdict in REJECTED
+    return evaluation.accepted or evaluation.verdict in REJECTED
 
 
-def ratio(one: Trial, other: Trial) -> Speedup | None:
-    """How many times as fast `one` is; None unless both were accepted and can be compared."""
-    return speedup(one, other) if comparable(one, other) else None
+def ratio(trial: Trial, other: Trial) -> Speedup | None:
+    """How many times as fast `trial` is; None unless both were accepted and can be compared."""
+    return speedup(trial, other) if comparable(trial, other) else None
 
 
 def worth(trial: Trial, beside: Trial | None) -> Worth | None:
     """Of a kernel, measured against another; None where the record cannot tell."""
-    found = ratio(trial, beside) if beside else None
-    return _rated(trial, Worth(of_speedup(found.ratio), _beats(trial, beside, found)) if found and beside else None)
+    gain = ratio(trial, beside) if beside else None
+    return _rated(trial, Worth(of_speedup(gain.ratio), _beats(trial, beside, gain)) if gain and beside else None)
 
 
 def beside_incumbent(trial: Trial) -> Worth | None:
@@ -81,12 +81,12 @@ def bet(trial: Trial) -> Worth | None:
     return Worth(round(1 - (risk - refused) ** 2, 4), refused == bool(trial.review.findings) == (risk > 0.5))
 
 
-def better(one: Trial, other: Trial) -> bool:
-    """Whether the judge prefers `one`: right to what is not, and of two that are right the faster beyond noise."""
-    if not comparable(one, other) or one.score_us is None:
+def better(trial: Trial, other: Trial) -> bool:
+    """Whether the judge prefers `trial`: right to what is not, and of two that are right the faster beyond noise."""
+    if not comparable(trial, other) or trial.score_us is None:
         return False
-    found = ratio(one, other)
-    return other.score_us is None or bool(found and found.paired and _beats(one, other, found))
+    gain = ratio(trial, other)
+    return other.score_us is None or bool(gain and gain.paired and _beats(trial, other, gain))
 
 
 def of_speedup(speedup: float) -> float:
@@ -99,12 +99,12 @@ def of_speedup(speedup: float) -> float:
 
 def _rated(trial: Trial, right: Worth | None) -> Worth | None:
     """`right` for a kernel that is, what its verdict is worth for another; None where the verdict does not count."""
-    said = trial.evaluation
-    if said is None or not holds(trial):
+    evaluation = trial.evaluation
+    if evaluation is None or not holds(trial):
         return None
-    return right if said.accepted else Worth(REJECTED[said.verdict], False)
+    return right if evaluation.accepted else Worth(REJECTED[evaluation.verdict], False)
 
 
-def _beats(one: Trial, other: Trial, found: Speedup) -> bool:
-    claim = one.evaluation.claim if one.evaluation else None
-    return found.low > 1 and not (claim and claim.id == other.id and not claim.faster)
+def _beats(trial: Trial, other: Trial, gain: Speedup) -> bool:
+    claim = trial.evaluation.claim if trial.evaluation else None
+    return gain.low > 1 and not (claim and claim.id == other.id and not claim.faster)

@@ -89,8 +89,8 @@ class Source:
         own = {"selector": beside_incumbent, "digester": beside_incumbent, "verifier": bet}
         rate = own.get(call.stage, self.rate)
         trials = self.run.outcomes(call.about) if call.used else ()
-        found = [(worth, trial) for trial in trials if (worth := rate(trial))]
-        return max(found, key=lambda pair: pair[0], default=(None, None))
+        candidates = [(worth, trial) for trial in trials if (worth := rate(trial))]
+        return max(candidates, key=lambda pair: pair[0], default=(None, None))
 
     def rate(self, trial: Trial) -> Worth | None:
         """Of a kernel, measured against the one it was made from."""
@@ -104,7 +104,7 @@ class Source:
 
     def columns_of(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
         """The same by what they say."""
-        said = trial.evaluation if trial else None
+        evaluation = trial.evaluation if trial else None
         return {
             "stage": stage,
             "kind": "answers",
@@ -112,9 +112,9 @@ class Source:
             "problem": self.run.problem,
             "run": self.run.name,
             "about": about,
-            "target": said.target if said else "",
-            "judge": said.judge if said else "",
-            "verdict": said.verdict.value if said else "",
+            "target": evaluation.target if evaluation else "",
+            "judge": evaluation.judge if evaluation else "",
+            "verdict": evaluation.verdict.value if evaluation else "",
             "reward": rated.reward if rated else 0.0,
             "licence": self.licence_of(trial),
         }
@@ -146,8 +146,8 @@ def chat(source: Source) -> Iterator[Row]:
     """Good answers: what gained beyond noise, and notes that were kept."""
     for call in source.calls():
         rated, _ = source.rated(call)
-        kept = call.stage == "digester" and call.used and not call.malformed
-        if (kept or (rated and rated.good)) and source.new("chat", call):
+        learnt = call.stage == "digester" and call.used and not call.malformed
+        if (learnt or (rated and rated.good)) and source.new("chat", call):
             prompt, answer = source.prompt_and_answer(call.commit)
             yield {"messages": prompt + answer, **source.shared_columns(call)}
 
@@ -183,8 +183,8 @@ def prompts(source: Source) -> Iterator[Row]:
 
 def _baselines(run: RunIndex) -> dict[tuple[str, str, str], float]:
     """The fastest seed's time under each key."""
-    found: dict[tuple[str, str, str], float] = {}
+    times: dict[tuple[str, str, str], float] = {}
     for trial in (result.trial for result in run.results.values()):
         if trial.origin is Origin.SEED and holds(trial) and trial.score_us:
-            found[key(trial)] = min(trial.score_us, found.get(key(trial), trial.score_us))
-    return found
+            times[key(trial)] = min(trial.score_us, times.get(key(trial), trial.score_us))
+    return times

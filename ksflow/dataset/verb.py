@@ -52,30 +52,30 @@ _REST = r"""(?:/[^\s"'`<>|:;,)\]}]*)?(?!\w)"""
 
 def dataset(words: list[str], overrides: list[str]) -> int:
     """`dataset`: the rows of one format or all, of one problem or all, of one run or all. ConfigError, LineageError."""
-    given, rest = _options(words, overrides)
-    kinds = [kind for kind in FORMATS if given["format"] in ("all", kind)]
-    stages = _listed("stages", given["stages"], STAGES)
+    own, rest = _options(words, overrides)
+    kinds = [kind for kind in FORMATS if own["format"] in ("all", kind)]
+    stages = _listed("stages", own["stages"], STAGES)
     cfg = compose.compose(rest)
     chosen = any(override.startswith(("problem=", "problem.path=")) for override in rest)
     problem: Problem | None = compose.build(cfg.problem) if chosen else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name if problem else "any", run="any", create=False)
     try:
         everything = lineage.store.runs()
-        found = [(p, r) for p, r in everything if (not problem or problem.name == p) and given["run"] in ("", r)]
-        if not found:
+        runs = [(p, r) for p, r in everything if (not problem or problem.name == p) and own["run"] in ("", r)]
+        if not runs:
             known = ", ".join("/".join(place) for place in everything) or "none"
             raise ConfigError(f"no such run in {lineage.store.path}; its runs: {known}")
-        splits = _splits({name for name, _ in found}, given["test_problems"])
+        splits = _splits({name for name, _ in runs}, own["test_problems"])
         clean = _cleaner(lineage.store.path)
         console = report.console(stderr=True)
-        with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
-            reader = _RunReader(lineage.store, clean, stages, given["licence"], problem, console)
-            for name, run in found:
+        with _replacing(Path(own["out"]).expanduser()) as folder, Files(folder) as files:
+            reader = _RunReader(lineage.store, clean, stages, own["licence"], problem, console)
+            for name, run in runs:
                 for configuration, row in reader.rows(name, run, kinds):
                     files.write(configuration, splits[row["problem"]], row)
             if not files.rows:
                 raise ConfigError(
-                    f"format={given['format']} stages={given['stages']} makes no row of {counted(len(found), 'run')}: "
+                    f"format={own['format']} stages={own['stages']} makes no row of {counted(len(runs), 'run')}: "
                     "no answer of a model, and no two kernels from one base, whose worth the record tells"
                 )
             public = ("format", "stages", "test_problems", "licence")
@@ -84,9 +84,9 @@ def dataset(words: list[str], overrides: list[str]) -> int:
         lineage.close()
     console = report.console()
     for (configuration, split), count in sorted(files.rows.items()):
-        file = f"{given['out']}/{configuration}/{split}.jsonl"
+        file = f"{own['out']}/{configuration}/{split}.jsonl"
         report.say(console, f"{file}  {counted(count, 'row')}")
-    card = f"{given['out']}/README.md  the card: licences and providers' terms are yours to settle"
+    card = f"{own['out']}/README.md  the card: licences and providers' terms are yours to settle"
     report.say(console, card)
     return 0
 
@@ -96,12 +96,12 @@ def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], li
     if words:
         raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
     mine, rest = keys.own_options(overrides, *_OPTIONS)
-    given = _OPTIONS | mine
-    if given["format"] != "all" and given["format"] not in FORMATS:
-        raise ConfigError(f"format={given['format']}; valid: {', '.join(FORMATS)}, all")
-    if given["licence"] and not _LICENCE.fullmatch(given["licence"]):
-        raise ConfigError(f"licence={given['licence']} is not an SPDX name such as Apache-2.0")
-    return given, rest
+    options = _OPTIONS | mine
+    if options["format"] != "all" and options["format"] not in FORMATS:
+        raise ConfigError(f"format={options['format']}; valid: {', '.join(FORMATS)}, all")
+    if options["licence"] and not _LICENCE.fullmatch(options["licence"]):
+        raise ConfigError(f"licence={options['licence']} is not an SPDX name such as Apache-2.0")
+    return options, rest
 
 
 def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ class _RunReader:
     clean: Callable[[str], str]
     stages: tuple[str, ...]
     licence: str
-    given: Problem | None
+    problem: Problem | None
     console: Console
     seen: Seen = field(default_factory=Seen)
 
@@ -145,7 +145,7 @@ class _RunReader:
             reference = of_problem(problem) if problem else UNKNOWN
             source = Source(index, reader, self.stages, self.seen, self.licence or SEE_CARD, problem, reference)
             writing = progress.add_task(f"writing {name}/{run}", total=None)
-            for configuration in dict.fromkeys(made for kind in kinds for made in FORMATS[kind]):
+            for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
                 for row in _MAKERS[configuration](source):
                     yield configuration, row
                     progress.advance(writing)
@@ -154,11 +154,11 @@ class _RunReader:
 
     def _problem(self, name: str) -> Problem | None:
         """The problem where it is at hand: the one that was named, or one that ships."""
-        if self.given and self.given.name == name:
-            return self.given
+        if self.problem and self.problem.name == name:
+            return self.problem
         with suppress(ConfigError):
-            made: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
-            return made
+            problem: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
+            return problem
         return None
 
 
@@ -180,8 +180,8 @@ def _replacing(out: Path) -> Iterator[Path]:
         raise ConfigError(f"out={out} exists and is no data set; name another folder")
     with writing(f"out={out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    new, old = made / "new", made / "old"
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    new, old = draft / "new", draft / "old"
     try:
         new.mkdir()
         yield new
@@ -194,7 +194,7 @@ def _replacing(out: Path) -> Iterator[Path]:
     finally:
         if old.exists() and not out.exists():
             os.rename(old, out)
-        shutil.rmtree(made)
+        shutil.rmtree(draft)
 
 
 def _ours(out: Path) -> bool:
