@@ -113,8 +113,8 @@ class LlmDesigner:
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         inquiry = self.question(problem, population, choice, notes)
-        made: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
-        return made
+        plan: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
+        return plan
 
     def _base(self, problem: Problem, choice: Choice, room: int) -> str:
         """The base; of a long one the device functions that most of the time goes to, and what was last changed."""

@@ -39,19 +39,19 @@ class Rules:
         around = space(STAGE, population, choice.base, notes)
         moves = catalogue(self.catalogue)
         model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
-        found = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
-        if not found:
+        candidates = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
+        if not candidates:
             raise exhausted_error(STAGE, choice.base)
-        hopes = ideas(found, model)
+        hopes = ideas(candidates, model)
         if not promising(hopes, model):
             raise StageError(STAGE, _nothing_promises(choice.base, hopes))
         ways = avenues(around, hopes)
-        chosen = self._chosen(found, model, moves, around)
+        chosen = self._chosen(candidates, model, moves, around)
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
         risks = [idea.forecast.risk for idea in chosen]
         return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 
-    def _chosen(self, found: list[Proposal], model: Forecasts, moves: Catalogue, around: Space) -> list[Idea]:
+    def _chosen(self, candidates: list[Proposal], model: Forecasts, moves: Catalogue, around: Space) -> list[Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already, and no two
         that would fail of the same suspected cause.
 
@@ -60,10 +60,10 @@ class Rules:
         """
         chosen: list[Idea] = []
         unseen = _unseen_forms(moves, around)
-        for turn in range(min(self.experiments, len(found))):
+        for turn in range(min(self.experiments, len(candidates))):
             suspects = {around.failures.suspect(c.proposal.config) for c in chosen} - {frozenset()}
-            unlike = [proposal for proposal in found if around.failures.suspect(proposal.config) not in suspects]
-            left = ideas([p for p in unlike or found if p not in [c.proposal for c in chosen]], model)
+            unlike = [proposal for proposal in candidates if around.failures.suspect(proposal.config) not in suspects]
+            left = ideas([p for p in unlike or candidates if p not in [c.proposal for c in chosen]], model)
             left = promising(left, model) or left
             forms = [i for i in left if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
             wanted = _WANTED[turn % len(_WANTED)]

@@ -176,13 +176,13 @@ class LlmDigester:
         bare = self._size(self._inputs(work, (), newest) | {"current": ""})
         inputs = {"task": render.summary(work.problem), "target": self._machine()}
 
-        def told(why: str) -> None:
+        def warn(why: str) -> None:
             self.watch(Unread((), why))
 
         def asking(asked: dict[str, str], refused: str) -> None:
             self._count(work, self._size(asked, self.places), refused)
 
-        choose = chooser(self.places, inputs, told, asking)
+        choose = chooser(self.places, inputs, warn, asking)
         room = replace(self.room, fixed=bare + self.findings)
         return plan_reading(shown, question(work.problem, self.target), room, choose)
 
@@ -214,30 +214,30 @@ class LlmDigester:
             work.tokens += self._size(inputs)
             return replace(report, skipped=True)
         try:
-            found = self._read(work, piece, inputs)
+            notes = self._read(work, piece, inputs)
         except StageError as error:
             if which[1] == 1:
                 raise
             work.failed += 1
             return replace(report, failed=error.reason)
         work.failed = 0
-        work.notes |= found
-        work.mine |= {title for title, note in found.items() if fits(note, work.problem, self.target)}
-        return replace(report, found=tuple(found.values()))
+        work.notes |= notes
+        work.mine |= {title for title, note in notes.items() if fits(note, work.problem, self.target)}
+        return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
         """The notes of an answer that holds; of one that never does, those that hold. StageError where none do."""
         accept, held = self._reader(work, piece)
         size = self._size(inputs)
         try:
-            made: dict[str, Note] = self.program.ask(
+            notes: dict[str, Note] = self.program.ask(
                 Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused)
             )
         except StageError:
             if best := max(held, key=len):
                 return best
             raise
-        return made
+        return notes
 
     def _reader(
         self, work: _Work, piece: tuple[ShownPassage, ...]
@@ -250,12 +250,12 @@ class LlmDigester:
         held: list[dict[str, Note]] = [{}]
 
         def accept(answer: dict[str, Any]) -> dict[str, Note]:
-            kept, wrong = validated_notes(answer["notes"][:_MOST], ground)
-            held.append(kept)
+            valid, wrong = validated_notes(answer["notes"][:_MOST], ground)
+            held.append(valid)
             if not wrong:
-                return kept
-            more = [f"and {len(wrong) - _TOLD} more"] if len(wrong) > _TOLD else []
-            raise ValueError("; ".join([*wrong[:_TOLD], *more]))
+                return valid
+            rest = [f"and {len(wrong) - _TOLD} more"] if len(wrong) > _TOLD else []
+            raise ValueError("; ".join([*wrong[:_TOLD], *rest]))
 
         return accept, held
 
@@ -263,10 +263,10 @@ class LlmDigester:
         # by title: read back from disk in another order, the same notes make the same prompt
         current = sorted((note for note in work.notes.values() if note.title in work.mine), key=lambda note: note.title)
         fastest = ", ".join(trial.id for trial in work.population.ranked[:3])
-        told = f"\nThe fastest, which are never closed: {fastest}" if trials and fastest else ""
+        remark = f"\nThe fastest, which are never closed: {fastest}" if trials and fastest else ""
 
         def outcomes(room: int) -> str:
-            return reports(trials, work.population, work.problem, room - estimate(told))
+            return reports(trials, work.population, work.problem, room - estimate(remark))
 
         return self.program.brief(
             [
@@ -274,7 +274,7 @@ class LlmDigester:
                 Section("target", STABLE, self._machine()),
                 Section("current", STABLE, lambda room: written(current, room), self.findings, priority=1),
                 Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip() or "(none)"),
-                Section("outcomes", VOLATILE, lambda room: outcomes(room) + told, self.outcomes, priority=1),
+                Section("outcomes", VOLATILE, lambda room: outcomes(room) + remark, self.outcomes, priority=1),
             ]
         )
 

@@ -31,10 +31,10 @@ class Places(dspy.Signature):  # type: ignore[misc]
 def chooser(
     program: Program,
     inputs: dict[str, str],
-    told: Callable[[str], None],
+    warn: Callable[[str], None],
     asking: Callable[[dict[str, str], str], None] = lambda inputs, refused: None,
 ) -> Choose:
-    """Asks the model for places; where it gives none, `told` is told why, and none are named.
+    """Asks the model for places; where it gives none, `warn` is told why, and none are named.
 
     `asking` is told of each attempt: what is asked, and why the answer before was refused. Its StageError ends it.
     """
@@ -43,19 +43,19 @@ def chooser(
         last = text.count("\n") + 1
 
         def accept(answer: dict[str, Any]) -> tuple[int, ...]:
-            found: tuple[int, ...] = answer["places"]
-            if not found:
+            places: tuple[int, ...] = answer["places"]
+            if not places:
                 raise ValueError("places: name at least one")
-            if wrong := [number for number in found if not 1 <= number <= last]:
+            if wrong := [number for number in places if not 1 <= number <= last]:
                 raise ValueError(f"places: there is no place {wrong[0]}; they are numbered 1 to {last}")
-            return found
+            return places
 
         asked = {**inputs, "outline": text, "room": room}
         try:
-            made: tuple[int, ...] = program.ask(Inquiry(asked, accept), before=lambda refused: asking(asked, refused))
-            return made
+            places: tuple[int, ...] = program.ask(Inquiry(asked, accept), before=lambda refused: asking(asked, refused))
+            return places
         except StageError as error:
-            told(f"no places named, so passages are chosen by their words: {error}")
+            warn(f"no places named, so passages are chosen by their words: {error}")
             return ()
 
     return choose

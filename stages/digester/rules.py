@@ -38,16 +38,16 @@ class Rules:
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
         others = tuple(note for note in material.notes if not note.title.startswith((OWN, ONCE)))
-        found = judged_families(material.population)
+        judged = judged_families(material.population)
         bests = [
-            best_note(family) for family in found if family.accepted and len(family.accepted) + len(family.failed) > 1
+            best_note(family) for family in judged if family.accepted and len(family.accepted) + len(family.failed) > 1
         ]
-        ends = [dead_end_note(end) for family in found for end in dead_ends(family, _FAILURES)]
-        moves = [note for family in found for note in _moves(family)]
+        ends = [dead_end_note(end) for family in judged for end in dead_ends(family, _FAILURES)]
+        moves = [note for family in judged for note in _moves(family)]
         written = _written(material.population)
         room = max(self.most - len(bests) - self.most // _REFUTED, 0)
         now = [*bests[: self.most], *moves[: room // 2], *ends[: room // 4], *written[: room // 4]]
-        refuted = _refuted(material.notes, now, [effect for family in found for effect in effects(family)])
+        refuted = _refuted(material.notes, now, [effect for family in judged for effect in effects(family)])
         left = min(self.most // _REFUTED, self.most - len(now))
         own = (*now, *refuted[max(len(refuted) - left, 0) :])
         return (*others, *(replace(note, problems=(problem.name,)) for note in own))
@@ -64,13 +64,13 @@ def _moves(family: Family) -> list[Note]:
 
 def _written(population: Population) -> list[Note]:
     """Experiments that assign no tunables, judged against their base."""
-    found = []
+    gains = []
     for trial in population.trials:
         base = base_of(trial, population.by_id)
         measured = speedup(trial, base) if base else None
         if base and measured and trial.experiment and not trial.experiment.changes:
-            found.append((math.log(measured.ratio), base, trial))
-    ranked = sorted((row for row in found if abs(row[0]) > _NOISE), key=lambda row: -abs(row[0]))
+            gains.append((math.log(measured.ratio), base, trial))
+    ranked = sorted((row for row in gains if abs(row[0]) > _NOISE), key=lambda row: -abs(row[0]))
     return [experiment_note(*row) for row in ranked]
 
 
@@ -79,15 +79,15 @@ def _refuted(old: Sequence[Note], now: Sequence[Note], known: Sequence[Effect]) 
     later: dict[tuple[str, ...], list[Effect]] = defaultdict(list)
     for effect in known:
         later[effect.tunable.name, *effect.values].append(effect)
-    kept: dict[str, Note] = {}
+    refuted: dict[str, Note] = {}
     for note in (note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.REFUTED):
         claim = next(iter(claims(note)), None)
         if claim is None or claim.sign(later[claim.change], _NOISE) < 1:
             title = ONCE + note.title.removeprefix(OWN).removeprefix(ONCE)
-            kept[title] = replace(note, title=title)
-    told = [note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.MEASURED]
-    newest = max((trial_of(source) for note in told for source in note.sources), default="")
-    for note in told:
+            refuted[title] = replace(note, title=title)
+    measured = [note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.MEASURED]
+    newest = max((trial_of(source) for note in measured for source in note.sources), default="")
+    for note in measured:
         for claim in claims(note):
             pairs = later[claim.change]
             own = [effect for effect in pairs if tuple(trial.id for trial in effect.trials) == claim.trials]
@@ -95,6 +95,6 @@ def _refuted(old: Sequence[Note], now: Sequence[Note], known: Sequence[Effect]) 
             known_before = claim.sign(own, _NOISE) > 0 > claim.sign(then, _NOISE)
             if claim.sign(pairs, _NOISE) < 0 and not known_before:
                 fresh = contradicted(note, claim, pairs)
-                kept.setdefault(fresh.title, fresh)
+                refuted.setdefault(fresh.title, fresh)
     again = {ONCE + note.title.removeprefix(OWN) for note in now}
-    return [note for title, note in kept.items() if title not in again]
+    return [note for title, note in refuted.items() if title not in again]

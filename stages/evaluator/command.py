@@ -72,8 +72,8 @@ class CommandEvaluator(Evaluator):
             ):
                 ran = self._run(problem, folder, order[step], limit)
                 if not ran.ok:
-                    told = Verdict.TIMEOUT if ran.timed_out else verdict
-                    return self._verdict(told, f"{step}: {_reason(ran.log)}", {**evidence, "log": ran.log[-_LOG:]})
+                    outcome = Verdict.TIMEOUT if ran.timed_out else verdict
+                    return self._verdict(outcome, f"{step}: {_reason(ran.log)}", {**evidence, "log": ran.log[-_LOG:]})
             folders = {"": folder}
             for trial in against:  # one that does not build is left out
                 if trial.kernel is not None:
@@ -85,11 +85,11 @@ class CommandEvaluator(Evaluator):
     def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
         """Whether the file as it is passes, and an empty one does not: (name, ok, detail)."""
         seed = problem.seeds[0]
-        found = self(problem, seed.kernel, ())
-        took = f"{found.score_us:.4g} us" if found.score_us else f"{found.verdict}: {found.reason}"
+        whole = self(problem, seed.kernel, ())
+        took = f"{whole.score_us:.4g} us" if whole.score_us else f"{whole.verdict}: {whole.reason}"
         empty = self(problem, Kernel(seed.kernel.language, dict.fromkeys(seed.kernel.files, "")), ())
-        said = "build and test take an empty file: they do not look at it" if empty.accepted else empty.reason
-        return (f"seed {seed.name}", found.accepted, took), ("rejects an empty file", not empty.accepted, said)
+        detail = "build and test take an empty file: they do not look at it" if empty.accepted else empty.reason
+        return (f"seed {seed.name}", whole.accepted, took), ("rejects an empty file", not empty.accepted, detail)
 
     def _timed(self, problem: Problem, folders: dict[str, Path], evidence: Json) -> Evaluation:
         """In turns, so that whatever the machine does meanwhile meets all of them."""
@@ -97,33 +97,33 @@ class CommandEvaluator(Evaluator):
         for _ in range(self.repeats):
             for name, folder in folders.items():
                 ran = self._run(problem, folder, problem.origin["bench"], problem.limits.time_s)
-                found = _figure(problem, ran.log) if ran.ok else None
-                if found is None and not name:
+                figure = _figure(problem, ran.log) if ran.ok else None
+                if figure is None and not name:
                     why = _reason(ran.log) if not ran.ok else f"prints nothing like {problem.origin['metric']}"
                     verdict = Verdict.TIMEOUT if ran.timed_out else Verdict.CRASH
                     return self._verdict(verdict, f"bench: {why}", {**evidence, "log": ran.log[-_LOG:]})
-                if found is not None:
-                    samples[name].append(found)
+                if figure is not None:
+                    samples[name].append(figure)
         mine = samples.pop("")
         score = statistics.median(mine)
         rows = tuple(_row(name, mine, theirs) for name, theirs in samples.items() if len(theirs) == len(mine))
         claim = _claim(rows[0], mine) if rows else None
-        told = Evidence(against=rows, claim=claim, more={**evidence, "said": _said(problem, score)})
-        return self._verdict(Verdict.ACCEPT, "", told, (Timing("bench", score, tuple(mine)),))
+        record = Evidence(against=rows, claim=claim, more={**evidence, "said": _in_words(problem, score)})
+        return self._verdict(Verdict.ACCEPT, "", record, (Timing("bench", score, tuple(mine)),))
 
     def _verdict(
-        self, verdict: Verdict, reason: str, found: Evidence | Json, timings: tuple[Timing, ...] = ()
+        self, verdict: Verdict, reason: str, content: Evidence | Json, timings: tuple[Timing, ...] = ()
     ) -> Evaluation:
-        evidence = found if isinstance(found, Evidence) else parse(Evidence, found)
+        evidence = content if isinstance(content, Evidence) else parse(Evidence, content)
         score = round(timings[0].us, 6) if timings else None
         return Evaluation(verdict, reason, score, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _figure(problem: Problem, log: str) -> float | None:
     """The number that the benchmark printed, in µs; of a rate its inverse."""
-    found = re.findall(problem.origin["metric"], log)
+    numbers = re.findall(problem.origin["metric"], log)
     try:
-        value = float(found[-1]) if found else 0.0
+        value = float(numbers[-1]) if numbers else 0.0
     except ValueError:
         return None
     if not 0 < value < float("inf"):
@@ -131,7 +131,7 @@ def _figure(problem: Problem, log: str) -> float | None:
     return _RATE / value if problem.origin["better"] == "higher" else value * _UNITS[problem.origin["unit"]]
 
 
-def _said(problem: Problem, score: float) -> str:
+def _in_words(problem: Problem, score: float) -> str:
     if problem.origin["better"] == "higher":
         return f"a rate of {_RATE / score:.6g}, higher is better; the score is 1,000,000 over it"
     return f"{score:.6g} us, lower is better"
@@ -147,8 +147,8 @@ def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Compariso
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     """Of the median: without the outermost values where nine or more leave 96 % confidence."""
     cut = 1 if len(values) >= _MANY else 0
-    found = sorted(values)[cut : len(values) - cut]
-    return found[0], found[-1]
+    inner = sorted(values)[cut : len(values) - cut]
+    return inner[0], inner[-1]
 
 
 def _claim(row: Comparison, mine: Sequence[float]) -> Claim:

@@ -81,9 +81,9 @@ class PopcornEvaluator(Evaluator):
                     work = Work(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
                     answer = self._submit(work, kernel.digest)
                     evidence |= answer.evidence
-                    verdict, reason, more = results.judged(answer, _RUNS[mode])
+                    verdict, reason, extra = results.judged(answer, _RUNS[mode])
                     if verdict is not Verdict.ACCEPT:
-                        return self._failed(verdict, reason, {**evidence, **more})
+                        return self._failed(verdict, reason, {**evidence, **extra})
         except Refused as refused:
             return self._failed(Verdict.CHEAT if refused.cheat else Verdict.MALFORMED, str(refused), evidence)
         except (Busy, Lost) as error:
@@ -110,7 +110,7 @@ class PopcornEvaluator(Evaluator):
     def _passed(self, problem: Problem, answer: Answer, evidence: Json) -> Evaluation:
         if self.mode == "test":
             reason = "right on the service's tests; evaluator.mode=benchmark has it timed"
-            return self._made(Evaluation(Verdict.UNTIMED, reason, evidence=parse(Evidence, evidence)))
+            return self._stamped(Evaluation(Verdict.UNTIMED, reason, evidence=parse(Evidence, evidence)))
         timed: tuple[Timing, ...] | str = results.timings(answer.runs["benchmark"], problem)
         if isinstance(timed, str):
             return self._failed(Verdict.HARNESS, timed, evidence)
@@ -120,10 +120,10 @@ class PopcornEvaluator(Evaluator):
             if ranked is None:
                 return self._failed(Verdict.HARNESS, "the service ranked it without a score", evidence)
             evidence["benchmarks_us"], score = round(score, 3), ranked
-        return self._made(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, parse(Evidence, evidence)))
+        return self._stamped(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, parse(Evidence, evidence)))
 
     def _failed(self, verdict: Verdict, reason: str, evidence: Json) -> Evaluation:
-        return self._made(Evaluation(verdict, reason, evidence=parse(Evidence, evidence)))
+        return self._stamped(Evaluation(verdict, reason, evidence=parse(Evidence, evidence)))
 
-    def _made(self, evaluation: Evaluation) -> Evaluation:
+    def _stamped(self, evaluation: Evaluation) -> Evaluation:
         return replace(evaluation, isolation="remote", target=self.fingerprint, judge=self.judge)

@@ -44,18 +44,18 @@ class RecordedEvaluator(Evaluator):
             left = self._left[kernel.digest]
             if not left:
                 raise BudgetError("the recording has no verdict on this kernel")
-            fitting = (said for said in left if {row.id for row in said.evidence.against} in (beside, set()))
-            found = next(fitting, left[0])
-            left.remove(found)
-            return found
+            fitting = (entry for entry in left if {row.id for row in entry.evidence.against} in (beside, set()))
+            evaluation = next(fitting, left[0])
+            left.remove(evaluation)
+            return evaluation
 
     @property
     def _first(self) -> Evaluation:
         """Of the session that is open now: a run asks whose verdicts they are before it opens one, too."""
         session = self.past.session
         if session not in self._firsts:
-            said = self.past.evaluations()
-            first = said[0][1] if said else self.past.first_verdict()
+            evaluations = self.past.evaluations()
+            first = evaluations[0][1] if evaluations else self.past.first_verdict()
             if first is None:
                 raise BudgetError("the recording has no verdict")
             self._firsts[session] = first
@@ -63,7 +63,7 @@ class RecordedEvaluator(Evaluator):
 
     @cached_property
     def _left(self) -> dict[str, list[Evaluation]]:
-        found: dict[str, list[Evaluation]] = defaultdict(list)
+        by_digest: dict[str, list[Evaluation]] = defaultdict(list)
         for digest, evaluation in self.past.evaluations():
-            found[digest].append(evaluation)
-        return found
+            by_digest[digest].append(evaluation)
+        return by_digest

@@ -81,8 +81,8 @@ class SpoolEvaluator(Evaluator):
             return None
         compiler = compilers.versions(self.target).get(kernel.language, "")
         evidence = Evidence(log=built.log, more={"compiled_before_sending": compiler})
-        made = Evaluation(Verdict.COMPILE, built.reason, evidence=evidence, isolation=probe().level)
-        return replace(made, target=self.fingerprint, judge=self.judge)
+        evaluation = Evaluation(Verdict.COMPILE, built.reason, evidence=evidence, isolation=probe().level)
+        return replace(evaluation, target=self.fingerprint, judge=self.judge)
 
     def start(self) -> None:
         """Have the folder, with the code that workers run. Raises ConfigError where it cannot be written."""

@@ -50,43 +50,43 @@ class StaticEvaluator(Evaluator):
     @cached_property
     def fingerprint(self) -> str:
         """The target, and every compiler that was found for it."""
-        found = compilers.versions(self.target)
+        versions = compilers.versions(self.target)
         second = self._emulator.rocjitsu.version if self.target.march.startswith("gfx") else ""
-        names = [name or f"no-{language}" for language, name in found.items()]
+        names = [name or f"no-{language}" for language, name in versions.items()]
         return "-".join(filter(None, [self.target.fingerprint, *names, second]))
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
         if kernel.language not in (*self._languages, "python") or not problem.takes(kernel.language):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
-        made = compilers.build(problem, kernel, self.target)
-        if made.reason:
-            verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
-            return self._verdict(verdict, made.reason, Evidence(log=made.log))
-        compiled = parse(tuple[CompiledKernel, ...], list(made.resources))
-        evidence = Evidence(made=made.mode, compiler=compiled, log=made.log)
-        found, why = _asked(partial(self._emulator, problem, kernel, self.target.march))
+        built = compilers.build(problem, kernel, self.target)
+        if built.reason:
+            verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
+            return self._verdict(verdict, built.reason, Evidence(log=built.log))
+        compiled = parse(tuple[CompiledKernel, ...], list(built.resources))
+        evidence = Evidence(made=built.mode, compiler=compiled, log=built.log)
+        first, why = _asked(partial(self._emulator, problem, kernel, self.target.march))
         second, why_no_second = None, ""
         if kernel.language in ("hip", "triton") and self._emulator.rocjitsu.version:
             second, why_no_second = _asked(partial(self._emulator.rocjitsu, problem, kernel, self.target))
-        words = [_word(found, "right on the CPU at small shapes") or f"not emulated: {why}"]
+        words = [_word(first, "right on the CPU at small shapes") or f"not emulated: {why}"]
         words += (
             [f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}"] if second or why_no_second else []
         )
         evidence = replace(evidence, emulated="; ".join(words))
-        given = [one for one in (found, second) if one]
-        wrong = [one for one in given if one.verdict is not Verdict.UNTIMED]
-        if wrong and len(wrong) < len(given):
+        evaluations = [evaluation for evaluation in (first, second) if evaluation]
+        wrong = [evaluation for evaluation in evaluations if evaluation.verdict is not Verdict.UNTIMED]
+        if wrong and len(wrong) < len(evaluations):
             return self._verdict(Verdict.DISPUTED, f"emulators disagree: {'; '.join(words)}", evidence)
         if wrong:
-            by = "emulated on the CPU" if found else "in rocjitsu"
-            kept = wrong[0].with_evidence(made=made.mode, compiler=compiled, log=made.log or wrong[0].evidence.log)
-            kept = kept.with_evidence(emulated=evidence.emulated) if second else kept
-            return self._verdict(wrong[0].verdict, f"{by}: {_reason(wrong[0])}", kept.evidence)
-        right = "; right where emulated" if found else ""
+            by = "emulated on the CPU" if first else "in rocjitsu"
+            final = wrong[0].with_evidence(made=built.mode, compiler=compiled, log=built.log or wrong[0].evidence.log)
+            final = final.with_evidence(emulated=evidence.emulated) if second else final
+            return self._verdict(wrong[0].verdict, f"{by}: {_reason(wrong[0])}", final.evidence)
+        right = "; right where emulated" if first else ""
         right += "; right in rocjitsu, instruction by instruction" if second else ""
-        evidence = replace(evidence, checked=given[0].evidence.checked if given else ())
-        return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}{right}; nothing was timed", evidence)
+        evidence = replace(evidence, checked=evaluations[0].evidence.checked if evaluations else ())
+        return self._verdict(Verdict.UNTIMED, f"{self._summary(built, compiled)}{right}; nothing was timed", evidence)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
@@ -101,19 +101,19 @@ class StaticEvaluator(Evaluator):
     def _what(self) -> str:
         return f"{self.target.name} ({self.target.march})"
 
-    def _summary(self, made: compilers.BuildResult, compiled: tuple[CompiledKernel, ...]) -> str:
+    def _summary(self, built: compilers.BuildResult, compiled: tuple[CompiledKernel, ...]) -> str:
         """Of the kernel with the most registers, which is the one that matters."""
         rows = [row for row in compiled if row.registers is not None]
         if not rows:
-            return "host mode: it is compiled when it runs" if made.mode == "host" else f"compiled for {self._what}"
+            return "host mode: it is compiled when it runs" if built.mode == "host" else f"compiled for {self._what}"
         row = max(rows, key=lambda row: row.registers or 0)
         unit = "VGPRs" if self.target.march.startswith("gfx") else "registers"
         parts = [f"{row.registers} {unit}"]
         if row.spill_bytes:
             parts.append(f"{row.spill_bytes} bytes spilled")
         if row.threads is not None:
-            found = occupancy(self.target.march, row.threads, row.registers or 0, row.shared_bytes or 0)
-            parts += [f"occupancy {found.warps} of {found.most}"] if found else []
+            fit = occupancy(self.target.march, row.threads, row.registers or 0, row.shared_bytes or 0)
+            parts += [f"occupancy {fit.warps} of {fit.most}"] if fit else []
         name = f"{row.kernel} " if len({row.kernel for row in rows}) > 1 else ""
         return f"compiled for {self.target.march}: {name}{', '.join(parts)}"
 
@@ -129,14 +129,14 @@ def _asked(emulator: Callable[[], Evaluation]) -> tuple[Evaluation | None, str]:
         return None, str(error)
 
 
-def _word(found: Evaluation | None, right: str) -> str:
+def _word(evaluation: Evaluation | None, right: str) -> str:
     """An emulator's, in words; empty where it has none."""
-    if found is None:
+    if evaluation is None:
         return ""
-    return right if found.verdict is Verdict.UNTIMED else f"{found.verdict}, {_reason(found)}"
+    return right if evaluation.verdict is Verdict.UNTIMED else f"{evaluation.verdict}, {_reason(evaluation)}"
 
 
-def _reason(found: Evaluation) -> str:
+def _reason(evaluation: Evaluation) -> str:
     """What the emulator said last before it gave up stands in place of the signal that it gave up with."""
-    said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
-    return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason
+    messages = re.findall(r"^emulator: (.+)$", evaluation.evidence.log, re.MULTILINE)
+    return evaluation.reason.replace("killed by SIGABRT", messages[-1]) if messages else evaluation.reason

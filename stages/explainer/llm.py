@@ -73,8 +73,8 @@ class LlmExplainer:
         return self.program.by
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
-        made: Explanation = self.program.ask(self.question(problem, trial, step, facts))
-        return made
+        explanation: Explanation = self.program.ask(self.question(problem, trial, step, facts))
+        return explanation
 
     def question(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Inquiry:
         """What the model is asked, and how its answer becomes an explanation."""
@@ -88,13 +88,13 @@ class LlmExplainer:
                 raise ValueError(f"summary must have 1 to {_SUMMARY} characters, not {len(summary)}")
             if len(statements) > _MOST:
                 raise ValueError(f"at most {_MOST} statements, not {len(statements)}")
-            wrong = [why for one in statements if (why := _wrong(one, shown, names))]
+            wrong = [why for statement in statements if (why := _wrong(statement, shown, names))]
             if wrong:
                 raise ValueError("; ".join(wrong[:_TOLD]))
-            kept = tuple(one if one.feature else replace(one, says=Presence.UNKNOWN) for one in statements)
-            return replace(facts, by=self.by, summary=summary, statements=kept)
+            checked = tuple(s if s.feature else replace(s, says=Presence.UNKNOWN) for s in statements)
+            return replace(facts, by=self.by, summary=summary, statements=checked)
 
-        features = "\n".join(f"{one.name}: {one.state}; {'; '.join(one.evidence)}" for one in facts.features)
+        features = "\n".join(f"{fact.name}: {fact.state}; {'; '.join(fact.evidence)}" for fact in facts.features)
         sections = [
             Section("task", STABLE, render.summary(problem)),
             Section("code", SLOW, _numbered(trial.kernel, shown)),
@@ -106,11 +106,11 @@ class LlmExplainer:
 
 def _shown(kernel: Kernel, most: int) -> dict[str, list[str]]:
     """File -> the lines of it that are shown."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for name, text in kernel.files.items():
-        found[name] = text.split("\n")[: max(0, most)]
-        most -= len(found[name])
-    return found
+        lines[name] = text.split("\n")[: max(0, most)]
+        most -= len(lines[name])
+    return lines
 
 
 def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
@@ -123,20 +123,20 @@ def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
     return "\n".join(rows)
 
 
-def _wrong(one: Statement, shown: Mapping[str, list[str]], names: set[str]) -> str:
+def _wrong(statement: Statement, shown: Mapping[str, list[str]], names: set[str]) -> str:
     """What is wrong with a statement; empty where nothing is."""
-    what = f"statement {short(one.text, 60)!r}"
-    if not 0 < len(one.text.strip()) <= _TEXT:
-        return f"{what} must have 1 to {_TEXT} characters, not {len(one.text.strip())}"
-    if not 0 < len(one.lines) <= _MOST_LINES:
-        return f"{what} must cite 1 to {_MOST_LINES} places in the code, not {len(one.lines)}"
-    if one.feature and one.feature not in names:
-        return f"{what}: {short(one.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
-    for place in one.lines:
-        found = _CITED.fullmatch(place)
-        lines = shown.get(found["file"], []) if found else []
-        first = int(found["first"]) if found else 0
-        last = int(found["last"] or first) if found else 0
+    what = f"statement {short(statement.text, 60)!r}"
+    if not 0 < len(statement.text.strip()) <= _TEXT:
+        return f"{what} must have 1 to {_TEXT} characters, not {len(statement.text.strip())}"
+    if not 0 < len(statement.lines) <= _MOST_LINES:
+        return f"{what} must cite 1 to {_MOST_LINES} places in the code, not {len(statement.lines)}"
+    if statement.feature and statement.feature not in names:
+        return f"{what}: {short(statement.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
+    for place in statement.lines:
+        match = _CITED.fullmatch(place)
+        lines = shown.get(match["file"], []) if match else []
+        first = int(match["first"]) if match else 0
+        last = int(match["last"] or first) if match else 0
         if not 0 < first <= last <= len(lines):
             return f"{what}: the code has no lines {short(place, 60)!r}; cite FILE:FIRST-LAST"
         if not any(line.strip() for line in lines[first - 1 : last]):

@@ -102,10 +102,10 @@ class LlmProber:
     def __call__(
         self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
     ) -> Probe | None:
-        if claim is not None and failed is None and (found := fitting(claim, self.bench)):
-            return found
-        made: Probe = self.program.ask(self.question(problem, notes, claim, failed))
-        return made
+        if claim is not None and failed is None and (shipped := fitting(claim, self.bench)):
+            return shipped
+        probe: Probe = self.program.ask(self.question(problem, notes, claim, failed))
+        return probe
 
     def question(
         self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
@@ -123,7 +123,7 @@ class LlmProber:
             Section("claim", VOLATILE, doubt),
             Section("failed", VOLATILE, before),
         ]
-        taken = {note.title for note in notes} | {one.title for one in probes.ready()}
+        taken = {note.title for note in notes} | {probe.title for probe in probes.ready()}
 
         def accept(answer: dict[str, Any]) -> Probe:
             return _probe(answer["question"], answer["code"], language, set() if failed or claim else taken)

@@ -25,7 +25,7 @@ class Ready:
 
 def fitting(claim: Note, bench: Bench) -> Probe | None:
     """The shipped probe that measures what a note claims: the one that the note names, else one with its words."""
-    able = [one for one in probes.ready() if not one.lacks(bench.target)]
-    named = (one for one in able if claim.program in one.kernel.files or claim.title == one.title)
-    said = (one for one in able if figures.about(one, f"{claim.title} {claim.text}"))
-    return next(named, None) or next(said, None)
+    able = [probe for probe in probes.ready() if not probe.lacks(bench.target)]
+    named = (probe for probe in able if claim.program in probe.kernel.files or claim.title == probe.title)
+    worded = (probe for probe in able if figures.about(probe, f"{claim.title} {claim.text}"))
+    return next(named, None) or next(worded, None)

@@ -20,8 +20,8 @@ class Fastest:
     """Base: the best of the most promising family. Reference: the best kernel that is not like it."""
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
-        found = map(_Family, families(population).values())
-        unfinished = [family for family in found if family.ranked and family.has_something_left]
+        all_families = map(_Family, families(population).values())
+        unfinished = [family for family in all_families if family.ranked and family.has_something_left]
         if not unfinished:
             base = population.ranked[0]
             reference = _reference(base, population)

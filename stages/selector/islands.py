@@ -48,10 +48,10 @@ class Islands:
         """A winner with something left to try; None where several winners have nothing."""
         left = list(entrants)
         for _ in range(min(_DRAWS, len(left))):
-            found = self._winner(rng, left)
-            if has_untried(population, found):
-                return found
-            left.remove(found)
+            winner = self._winner(rng, left)
+            if has_untried(population, winner):
+                return winner
+            left.remove(winner)
         return None
 
     def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
@@ -62,17 +62,17 @@ class Islands:
         """Trial -> the island that it lives on; None for one that lives on all of them."""
         homes: dict[str, int | None] = {}
         for trial in trials:
-            line, found = [trial.id], trial
-            while found.parents and found.id not in homes:
-                founder = first_attempt(found, population.by_id) or found
+            line, node = [trial.id], trial
+            while node.parents and node.id not in homes:
+                founder = first_attempt(node, population.by_id) or node
                 reference = population.by_id.get(founder.parents[-1]) if founder.parents else None
                 if reference is None or not reference.parents or reference.id in line:
                     digest = sha256(founder.id.encode()).digest()
-                    homes[found.id] = int.from_bytes(digest[:8], "big") % self.islands
+                    homes[node.id] = int.from_bytes(digest[:8], "big") % self.islands
                 else:
-                    found = reference
-                    line.append(found.id)
-            homes |= dict.fromkeys(line, homes.get(found.id))
+                    node = reference
+                    line.append(node.id)
+            homes |= dict.fromkeys(line, homes.get(node.id))
         return homes
 
     def _migrant(

@@ -61,8 +61,8 @@ class LlmSelector:
         self.tokens, self.target = tokens, target
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
-        made: Choice = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
-        return made
+        choice: Choice = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
+        return choice
 
     def question(self, problem: Problem, population: Population) -> Inquiry:
         """What the model is asked, and how its answer becomes a choice."""

@@ -40,8 +40,8 @@ class MapElites:
         drawn = rng.sample(tunable or elites, len(tunable or elites))
         base = next((trial for trial in drawn if has_untried(population, trial)), drawn[0])
         reference = rng.choice([trial for trial in elites if trial is not base] or [base])
-        told = "; ".join(f"{axis}: {value}" for axis, value in zip(self.axes, self._cell(base), strict=True))
-        rationale = f"{base.id} is the best of its cell ({told}), one of {len(elites)} cells with a kernel"
+        cell = "; ".join(f"{axis}: {value}" for axis, value in zip(self.axes, self._cell(base), strict=True))
+        rationale = f"{base.id} is the best of its cell ({cell}), one of {len(elites)} cells with a kernel"
         return population.choose(base.id, reference.id, rationale)
 
     def _cell(self, trial: Trial) -> tuple[str, ...]:
@@ -59,8 +59,8 @@ def _features(kernel: Kernel) -> str:
 
 
 def _structure(kernel: Kernel) -> str:
-    found = (f"{t.name}={t.value}" if t.kind in STRUCTURE else t.name for t in declared(kernel.main))
-    return " ".join(sorted(found)) or "no tunables"
+    words = (f"{t.name}={t.value}" if t.kind in STRUCTURE else t.name for t in declared(kernel.main))
+    return " ".join(sorted(words)) or "no tunables"
 
 
 _ON: dict[str, Callable[[Kernel], str]] = {

@@ -41,9 +41,9 @@ class Mlflow(Tracker):
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._client = MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder / 'mlflow.db'}")
             name = self._experiment or run.problem
-            found = self._client.get_experiment_by_name(name)
+            existing = self._client.get_experiment_by_name(name)
             place = None if self._uri else (folder / "artifacts" / run.problem).as_uri()
-            experiment = found.experiment_id if found else self._client.create_experiment(name, place)
+            experiment = existing.experiment_id if existing else self._client.create_experiment(name, place)
         mine = f"tags.`ksflow.id` = '{run.identity}'"
         known = next(iter(self._client.search_runs([experiment], mine, max_results=1)), None)
         tags = {"ksflow.id": run.identity, "ksflow.problem": run.problem, "ksflow.sweep": run.group}
@@ -54,7 +54,7 @@ class Mlflow(Tracker):
         params = [Param(name, value[:_LONGEST]) for name, value in new.items()]
         for at in range(0, len(params), 100):
             self._client.log_batch(self._id, params=params[at : at + 100])
-        return {one.step for one in self._client.get_metric_history(self._id, "accepted")}
+        return {metric.step for metric in self._client.get_metric_history(self._id, "accepted")}
 
     def log(self, trial: TrackedTrial) -> None:
         """One trial: its metrics at its number."""

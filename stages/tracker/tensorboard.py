@@ -25,14 +25,14 @@ class TensorBoard(Tracker):
         mark = f"{run.identity}.ksflow"
         place = next((file.parent for file in self._folder.glob(f"**/{mark}")), None)
         place = place or _free(self._folder / run.group / run.problem / run.run, run.identity)
-        told = _steps(place)
+        steps = _steps(place)
         place.mkdir(parents=True, exist_ok=True)
         (place / mark).touch()
         self._writer = SummaryWriter(str(place))
         rows = "\n".join(f"| {key} | {value} |" for key, value in run.parameters.items())
-        self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{rows}", max(told, default=0))
+        self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{rows}", max(steps, default=0))
         self._writer.flush()
-        return told
+        return steps
 
     def log(self, trial: TrackedTrial) -> None:
         """One trial: a scalar for each metric at its number, and its verdict as text."""

@@ -27,8 +27,8 @@ class Wandb(Tracker):
 
         folder = (self._folder / "wandb").absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        self._told = folder / f"ksflow-{run.identity}.txt"  # a run on disk cannot be asked what it has
-        told = [int(line) for line in self._told.read_text(encoding="utf-8").split()] if self._told.exists() else []
+        self._file = folder / f"ksflow-{run.identity}.txt"  # a run on disk cannot be asked what it has
+        steps = [int(line) for line in self._file.read_text(encoding="utf-8").split()] if self._file.exists() else []
         quiet = wandb.Settings(
             silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
         )
@@ -45,15 +45,15 @@ class Wandb(Tracker):
         )
         self._run.define_metric("trial")
         self._run.define_metric("*", step_metric="trial")
-        self._count = len(told)
-        return set(told)
+        self._count = len(steps)
+        return set(steps)
 
     def log(self, trial: TrackedTrial) -> None:
         """One trial: its metrics and its verdict at its number."""
         self._run.log({"trial": trial.step, "verdict": trial.verdict, **trial.metrics}, step=self._count)
         self._count += 1
-        with self._told.open("a", encoding="utf-8") as told:
-            told.write(f"{trial.step}\n")
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(f"{trial.step}\n")
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
         """The summary, and copies of the files."""

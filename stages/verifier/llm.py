@@ -90,8 +90,8 @@ class LlmVerifier(Verifier):
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Review:
-        made: Review = self.program.ask(self.question(problem, choice, experiment, notes, kernel, failed))
-        return made
+        review: Review = self.program.ask(self.question(problem, choice, experiment, notes, kernel, failed))
+        return review
 
     def question(
         self,
@@ -109,9 +109,9 @@ class LlmVerifier(Verifier):
 
         def accept(answer: dict[str, Any]) -> Review:
             lines = {" ".join(line.split()) for text in kernel.files.values() for line in text.split("\n")}
-            for found in answer["mistakes"]:
-                if found.quote and " ".join(found.quote.split()) not in lines:
-                    raise ValueError(f"mistakes: the kernel has no line {found.quote[:80]!r}; quote a whole one")
+            for mistake in answer["mistakes"]:
+                if mistake.quote and " ".join(mistake.quote.split()) not in lines:
+                    raise ValueError(f"mistakes: the kernel has no line {mistake.quote[:80]!r}; quote a whole one")
             return Review(answer["mistakes"], answer["risk_percent"])
 
         sections = [

@@ -49,9 +49,9 @@ class TaskAdapter(KernelAdapter):
     ) -> list[dict[str, Any]]:
         """Instructions, then what is given: a line for what is in a file, a section for what is told here."""
         fields = signature.input_fields
-        told = {name: str(inputs[name]) for name in fields if inputs.get(name)}
-        lines = [f"- {text}: {doc(fields[name])}" for name, text in told.items() if "\n" not in text]
-        sections = [f"## {name.capitalize()}\n\n{text}" for name, text in told.items() if "\n" in text]
+        texts = {name: str(inputs[name]) for name in fields if inputs.get(name)}
+        lines = [f"- {text}: {doc(fields[name])}" for name, text in texts.items() if "\n" not in text]
+        sections = [f"## {name.capitalize()}\n\n{text}" for name, text in texts.items() if "\n" in text]
         text = "\n\n".join(["What you are given:\n" + "\n".join(lines), *sections])
         return [{"role": "system", "content": signature.instructions}, {"role": "user", "content": text}]
 
@@ -95,8 +95,8 @@ class AgentWriter(ModelWriter):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
         key = digest(choice.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
         with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
-            made: Kernel = self.program.ask(_in_short(whole), key=key)
-        return made
+            kernel: Kernel = self.program.ask(_in_short(whole), key=key)
+        return kernel
 
     def question(
         self,
@@ -120,14 +120,14 @@ def _in_short(whole: Inquiry) -> Inquiry:
 
 
 def _named(inputs: Mapping[str, str]) -> dict[str, str]:
-    found = {}
+    entries = {}
     for name, text in inputs.items():
         size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
         short = "" if text.startswith("(none") else text
-        found[name] = _OWN_FILES.get(name, short if size <= most else f"`{_file(name)}` ({size} tokens)")
+        entries[name] = _OWN_FILES.get(name, short if size <= most else f"`{_file(name)}` ({size} tokens)")
         if name == "experiment":
-            found[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
-    return found
+            entries[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
+    return entries
 
 
 def _file(name: str) -> str:

@@ -91,7 +91,7 @@ class Diff(ModelWriter):
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
         super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code - code // 3)
-        self.style, self.more = style, code // 3
+        self.style, self.spare = style, code // 3
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
@@ -111,9 +111,9 @@ class Diff(ModelWriter):
         """What else of a long file bears on the work, how to write the edits, and what they apply to."""
         also = "\n\nEdits may quote lines of other_files, too." if len(start.files) > 1 else ""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
-        more = (lambda room: excerpt.more(start.main, room, work) or "(none)") if left_out and not repairs else "(none)"
+        code = (lambda room: excerpt.more(start.main, room, work) or "(none)") if left_out and not repairs else "(none)"
         return [
-            Section("more_code", VOLATILE, more, self.more),
+            Section("more_code", VOLATILE, code, self.spare),
             Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),
             Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]

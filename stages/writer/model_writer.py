@@ -103,8 +103,8 @@ class ModelWriter(Writer):
     ) -> Kernel:
         """The kernel as this writer's own question brings it."""
         asked = self.question(problem, choice, experiment, notes, failed)
-        made: Kernel = self.program.ask(asked, key=choice.rationale)
-        return made
+        kernel: Kernel = self.program.ask(asked, key=choice.rationale)
+        return kernel
 
     def question(
         self,
@@ -121,8 +121,8 @@ class ModelWriter(Writer):
         start, payload = attempt or base, [*self.program.declared.output_fields][-1]
 
         def accept(answer: dict[str, Any]) -> Kernel:
-            kept = isinstance(failed, Draft) and answer[payload].strip() == KEEP
-            text = start.main if kept else self.code(answer, start)
+            unchanged = isinstance(failed, Draft) and answer[payload].strip() == KEEP
+            text = start.main if unchanged else self.code(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
             languages = problem.writable if problem.lane else (*problem.languages, start.language)
@@ -131,12 +131,12 @@ class ModelWriter(Writer):
             check(kernel, [base, *([attempt] if attempt and not isinstance(failed, Draft) else [])], _MOST_KB, entry)
             return kernel
 
-        more = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
-        told = failure(failed, problem)
+        hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
+        trouble = failure(failed, problem)
         about = render.about(problem, base)
-        tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
+        tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, choice)
-        work = f"{experiment.description}\n{experiment.rubric}\n{told if failed else ''}"
+        work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
@@ -144,7 +144,7 @@ class ModelWriter(Writer):
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
-            Section("other_files", SLOW, f"{render.others(start)}\n{more}".rstrip()),
+            Section("other_files", SLOW, f"{render.others(start)}\n{hint}".rstrip()),
             Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
             Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
@@ -156,7 +156,7 @@ class ModelWriter(Writer):
                 _MORE_FINDINGS,
                 priority=3,
             ),
-            Section("failed", VOLATILE, told),
+            Section("failed", VOLATILE, trouble),
             Section("failed_code", VOLATILE, lambda room: self.shown(attempt, work, room), self.room),
             *self.more_sections(start, work, attempt is not None),
         ]

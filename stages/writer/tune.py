@@ -40,8 +40,8 @@ class Tune(Writer):
         except ValueError as error:
             raise StageError(STAGE, f"{choice.base.id}: {error}") from error
         before = values(base.main)
-        said = []
+        changes = []
         for name, value in experiment.changes.items():
             now = f"{name}: {before[name]} -> {value}" if name in before else f"{name}: {value}"
-            said.append(now if value else f"no {name}")
-        return replace(base, files=with_main(base, text), report="; ".join(said))
+            changes.append(now if value else f"no {name}")
+        return replace(base, files=with_main(base, text), report="; ".join(changes))
