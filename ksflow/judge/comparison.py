@@ -94,11 +94,13 @@ class CaseResults:
 
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
-        legs = self.samples(name)
-        us, floor = _mean([each.low() for each in legs]), float(self.case.get("floor", (0.0, ""))[0])
+        replicates = self.samples(name)
+        us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
-        preempted = "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in legs) else ""
-        doubts = [*(each.doubt for each in legs), below, preempted]
+        preempted = (
+            "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
+        )
+        doubts = [*(each.doubt for each in replicates), below, preempted]
         return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
@@ -107,13 +109,13 @@ class CaseResults:
         A time below the floor is `impossible` if enough undisturbed batches say so with no more than the fastest null
         batch taken off. Otherwise the judge is wrong, and says what it can be sure of.
         """
-        legs = self.samples(name)
-        samples = [us for each in legs for us in each.us]
-        intervals = [_interval(each, seed) for seed, each in enumerate(legs)]
+        replicates = self.samples(name)
+        samples = [us for each in replicates for us in each.us]
+        intervals = [_interval(each, seed) for seed, each in enumerate(replicates)]
         floor, why = self.case.get("floor", (0.0, "none known"))
-        us = _mean([each.low() for each in legs])
-        most = _mean([each.low() if each.most_us is None else each.most_us for each in legs])
-        impossible = max(us, most) < floor and all(each.enough for each in legs)
+        us = _mean([each.low() for each in replicates])
+        most = _mean([each.low() if each.most_us is None else each.most_us for each in replicates])
+        impossible = max(us, most) < floor and all(each.enough for each in replicates)
         us = us if us >= floor else max(most, floor)
         low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
         return {
@@ -123,19 +125,19 @@ class CaseResults:
             "at_most_us": round(most, 3),
             "impossible": impossible,
             "median_us": round(statistics.middle(samples), 3),
-            "wall_us": round(_mean([_low(each.wall, each) for each in legs]), 3),
-            "cpu_us": round(_mean([_low(each.cpu, each) for each in legs]), 3) if legs[0].cpu else None,
+            "wall_us": round(_mean([_low(each.wall, each) for each in replicates]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in replicates]), 3) if replicates[0].cpu else None,
             "floor_us": round(float(floor), 3),
             "floor": str(why),
             "samples_us": [round(us, 3) for us in samples[:_KEPT_SAMPLES]],
-            "disturbed": sum(not undisturbed for each in legs for undisturbed in each.undisturbed),
-            "legs": len(legs),
+            "disturbed": sum(not undisturbed for each in replicates for undisturbed in each.undisturbed),
+            "legs": len(replicates),
             "rounds": sum(result.rounds for result in self.results),
             "calls": self.results[0].calls,
             "worst": round(max(result.worst for result in self.results), 4),
             "contents": [seed for result in self.results for seed in result.contents],
             "compared_whole": sum(result.whole for result in self.results),
-            **legs[-1].notes,
+            **replicates[-1].notes,
         }
 
 
