@@ -52,24 +52,25 @@ class Rules:
         return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 
     def _chosen(self, candidates: list[Proposal], model: Forecasts, moves: Catalogue, around: Space) -> list[Idea]:
-        """Five ideas for the three ways of picking, each chosen as if those before it were measured already, and no two
-        that would fail of the same suspected cause.
+        """Up to five ideas for the three ways of picking, each chosen as if those before it were measured already.
+        No two would fail of the same suspected cause.
 
         The first is a form that was never seen to work, while there is one: what is measured in one form says little
         of another.
         """
         chosen: list[Idea] = []
         unseen = _unseen_forms(moves, around)
-        for turn in range(min(self.experiments, len(candidates))):
-            suspects = {around.failures.suspect(c.proposal.config) for c in chosen} - {frozenset()}
-            unlike = [proposal for proposal in candidates if around.failures.suspect(proposal.config) not in suspects]
-            left = ideas([p for p in unlike or candidates if p not in [c.proposal for c in chosen]], model)
-            left = promising(left, model) or left
-            forms = [i for i in left if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
-            wanted = _WANTED[turn % len(_WANTED)]
-            best = max((not turn and forms) or left, key=lambda idea: float(getattr(idea, wanted)))
+        left = [(proposal, around.failures.suspect(proposal.config)) for proposal in candidates]
+        while left and len(chosen) < self.experiments:
+            hopes = ideas([proposal for proposal, _ in left], model)
+            hopes = promising(hopes, model) or hopes
+            forms = [i for i in hopes if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
+            wanted = _WANTED[len(chosen) % len(_WANTED)]
+            best = max((not chosen and forms) or hopes, key=lambda idea: float(getattr(idea, wanted)))
             chosen.append(best)
             model.assume_measured(best.proposal.config)
+            tried = around.failures.suspect(best.proposal.config)
+            left = [(p, cause) for p, cause in left if p != best.proposal and not (cause and cause == tried)]
         return chosen
 
 

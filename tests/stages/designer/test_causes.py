@@ -75,6 +75,18 @@ def test_no_two_experiments_of_a_round_would_fail_of_the_same_suspect() -> None:
     assert all(len(set(found)) == len(found) for found in suspects)
 
 
+def test_where_only_a_suspect_is_left_a_round_has_fewer_experiments() -> None:
+    def judge(config: dict[str, str]) -> tuple[Verdict, float]:
+        return (Verdict.INCORRECT, 0) if config["SCALE"] == "operand" else (Verdict.ACCEPT, 9.0)
+
+    def text(scale: str, rows: int) -> str:
+        return f"int SCALE = {scale};  // tune: block operand\nint MR = {rows};  // tune: 1 2 4\n"
+
+    here = seeds(judge, text("block", 1), text("block", 2), text("operand", 2))
+    plan = Rules()(PROBLEM, here, here.choose("00000", "00000", ""), ())
+    assert sorted("SCALE" in experiment.changes for experiment in plan.experiments) == [False, True]
+
+
 def test_other_words_are_another_cause() -> None:
     found = tried(["", "C"], {"A": "off by 0.3", "B": "does not compile", "AC": "off by 0.1"})
     assert [sorted(name for name, _ in cause.values) for cause in found.causes()] == [["A"], ["B"]]
