@@ -220,16 +220,24 @@ def _parts(command: Path) -> list[str]:
     return sorted({str(path) for path in (command, program, *paths) if path.exists()})
 
 
-def _zig_order() -> Json:
-    """What zig's boxes have besides: a cache that outlives them."""
-    folder = home.cache("zig", "files")
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": str(folder)}
-    order: Json = {"writable": [str(folder)], "environment": environment}
+def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
+    """A folder of the cache that outlives the sandboxes which write to it, and what their order has for that.
+
+    user: who they are where this process is root, so that each may change what the one before it made.
+    """
+    folder = home.cache(*parts)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    order: Json = {"writable": [str(folder)]}
     if os.getuid() == 0:
-        order["uid"] = _ZIG_USER
-        os.chown(folder, _ZIG_USER, _ZIG_USER)
-    return order
+        order["uid"] = user
+        os.chown(folder, user, user)
+    return str(folder), order
+
+
+def _zig_order() -> Json:
+    """What zig's boxes have besides: its cache."""
+    folder, order = lasting_folder(_ZIG_USER, "zig", "files")
+    return {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
 
 
 def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:

@@ -3,16 +3,14 @@
 Imports no torch.
 """
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from ksflow import home
 from ksflow.compilers import BuildResult
-from ksflow.compilers.client import compile_loop
+from ksflow.compilers.client import compile_loop, lasting_folder
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
@@ -115,13 +113,8 @@ def _compile_cache(kernel: Kernel) -> dict[str, Any]:
 
     A candidate has no such folder: it would carry what it likes from one sandbox to the next.
     """
-    folder = home.cache("inductor", kernel.digest)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    options: dict[str, Any] = {"compile_cache": str(folder), "writable": [str(folder)]}
-    if os.getuid() == 0:
-        options["uid"] = _CACHE_USER
-        os.chown(folder, _CACHE_USER, _CACHE_USER)
-    return options
+    folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
+    return {**order, "compile_cache": folder}
 
 
 def check_solutions(

@@ -19,6 +19,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.handover import hand_over
 from ksflow.handover.winner import case_facts
+from ksflow.problem.texts import model_region
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Population, Problem, Ratio, Target, Trial
 from ksflow.report.headline import beside, called, headline, known_baselines
@@ -96,11 +97,10 @@ def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evalu
 
 def region_of(problem: Problem) -> Json:
     """What `model profile` wrote of a problem's region. ConfigError where the problem is none."""
-    file = Path(problem.root, "region.json")
-    if not file.is_file():
+    place = model_region(problem)
+    if place is None:
         raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
-    region: Json = json.loads(file.read_text(encoding="utf-8"))
-    return region | {"model": str((file.parent / region["model"]).resolve())}
+    return place | {"model": str(Path(problem.root, place["model"]).resolve())}
 
 
 def _region(candidate: Candidate, error: float | None) -> Json:

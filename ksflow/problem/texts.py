@@ -1,11 +1,14 @@
-"""What of a problem folder's texts people and models read: the target's sections, and what the task computes."""
+"""What of a problem folder's texts people and models read: the target's sections, what the task computes, and of which
+model it is a region."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from ksflow.hardware.target import means
-from ksflow.records import Target
+from ksflow.records import Json, Problem, Target
 
 _HEADING = re.compile(r"(#+) .*?( *<!-- target: (.*?) -->)?\s*")
 _TASK = ("generate_input", "ref_kernel")
@@ -27,6 +30,15 @@ def for_target(statement: str, target: Target | None) -> str:
         if not left_out:
             kept.append(line)
     return "".join(kept).rstrip("\n") + "\n"
+
+
+def model_region(problem: Problem) -> Json | None:
+    """What `model profile` wrote of the region that a problem is; None where it is none."""
+    file = Path(problem.root, "region.json")
+    if not file.is_file():
+        return None
+    content: Json = json.loads(file.read_text(encoding="utf-8"))
+    return content
 
 
 def task_source(reference: str) -> str:

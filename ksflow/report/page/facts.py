@@ -1,15 +1,14 @@
 """Everything that a page says of one run, as plain data that JSON can hold."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from ksflow.errors import counted, one_line
 from ksflow.hardware import roofline
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
+from ksflow.problem.texts import model_region
 from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, beside, called, headline, known_baselines
@@ -40,6 +39,7 @@ class RunFacts:
 
     def __init__(self, lineage: Lineage, problem: Problem | None = None) -> None:
         self._lineage, self._problem = lineage, problem
+        self._profile = ((problem and model_region(problem)) or {}).get("profile")
         self._details: dict[str, tuple[_Source, Json]] = {}
 
     def read(self, details: bool = True) -> Json:
@@ -62,7 +62,7 @@ class RunFacts:
             "trials": _trials(everything, population, dates, claimed),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: called(baseline) for baseline in baselines},
-            "profile": _profile(self._problem),
+            "profile": self._profile,
             "proof": proof.facts(*proved) if proved else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
             "notes": [
@@ -115,15 +115,6 @@ class RunFacts:
             entries[trial.id] = known if known and known[0] == source else (source, trial_details(trial, base, text))
         self._details = entries
         return {name: details for name, (_, details) in entries.items()}
-
-
-def _profile(problem: Problem | None) -> Json | None:
-    """Of the model that a problem is a region of, as `model profile` told it."""
-    file = Path(problem.root, "region.json") if problem else None
-    if file is None or not file.is_file():
-        return None
-    profile: Json | None = json.loads(file.read_text(encoding="utf-8")).get("profile")
-    return profile
 
 
 def _trials(

@@ -28,13 +28,10 @@ def as_markdown(run: Json) -> str:
             lines.append(_row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
     if profile := run["profile"]:
-        heads, *body = profile["rows"]
-        lines += [f"The model: {_plain(profile['title'])}", ""]
-        lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
+        lines += [f"The model: {_plain(profile['title'])}", "", *_table(profile["rows"])]
     if proof := run["proof"]:
         lines += [f"In the whole model: {_plain(proof['title'])}", ""]
-        for heads, *body in (proof["ways"], proof["engaged"]):
-            lines += [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
+        lines += [*_table(proof["ways"]), *_table(proof["engaged"])]
         lines += [f"{_plain(line)}\n" for line in proof["remarks"]]
     lines.append("How it came about:")
     for step in run["story"]:
@@ -54,6 +51,12 @@ def as_markdown(run: Json) -> str:
         f"${run['spent']['usd']:.2f} in {counted(run['spent']['calls'], 'model call')}.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Rows, of which the first has the heads, and an empty line."""
+    heads, *body = rows
+    return [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
 
 
 def _row(cells: list[str]) -> str:
