@@ -22,6 +22,7 @@ from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
 from ksflow.judge.failure import CAUSES, Failure, Log, Overdue, ended, printable, without_values
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
+from ksflow.judge.spinner import IdleSpinner
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
 from ksflow.sandbox.kill_others import KEEPS_STARTING
@@ -62,6 +63,8 @@ class SandboxSpec:
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
     devices: tuple[str, ...] = ()
     """The GPU's files."""
+    spinner: IdleSpinner | None = None
+    """What keeps its core awake while nobody waits for it for long."""
 
 
 class Sandbox:
@@ -74,6 +77,7 @@ class Sandbox:
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
         self._supervisor_s = start.supervisor_s
+        self._spinner = start.spinner
         self.pid = 0
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
@@ -286,8 +290,10 @@ class Sandbox:
 
     def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
-        while not message:
-            message = self._wait(deadline)
+        spinner = self._spinner if not message and spin_s in (0, _SPIN_S) else None
+        with spinner.resting() if spinner else contextlib.nullcontext():
+            while not message:
+                message = self._wait(deadline)
         return self._checked(message, word, nonce)
 
     def _checked(self, message: bytes, word: bytes, nonce: bytes) -> bytes:

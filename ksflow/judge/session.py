@@ -19,6 +19,7 @@ from ksflow.judge.comparison import LEAD, Effort, Outcome, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
+from ksflow.judge.spinner import IdleSpinner
 from ksflow.judge.timing import Backend
 from ksflow.sandbox.levels import PRIVATE
 
@@ -49,6 +50,7 @@ class Host:
     """On a GPU: its platform, its files, and what else its runtime reads."""
     loop: str = ""
     """The library that calls native kernels on a CPU."""
+    spinner: IdleSpinner | None = None
 
     def start(self, kernel: Json, limits: Json) -> SandboxSpec:
         """How to start a sandbox for this kernel."""
@@ -70,6 +72,7 @@ class Host:
             extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
+            spinner=self.spinner,
         )
 
 
