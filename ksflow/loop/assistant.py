@@ -5,7 +5,9 @@ acts on them, each kernel before it is judged, each verdict when it is known. No
 kernel's author must not know: no contents of inputs, no expected outputs, no seeds, no paths of the judge.
 """
 
+import contextlib
 import itertools
+import sys
 import textwrap
 import threading
 import time
@@ -135,16 +137,17 @@ class Assistant:
                 raise ConfigError(f"no experiment {trial[:40]!r} waits for a kernel; waiting: {waiting}")
             self._count()
             draft = self._planned.pop(trial)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._wait_again, trial, draft)
             form = fingerprint.source_fingerprint(kernel)
             written = self.run.lineage.write(advanced(draft, kernel=kernel, form=form))
-        except BaseException:
-            with self._lock:  # it waits for a kernel still
-                self._planned[trial] = draft
-                self.run.give_back(1)
-            raise
-
+            undo.pop_all()
         return self._judge(written)
+
+    def _wait_again(self, trial: str, draft: Trial) -> None:
+        with self._lock:
+            self._planned[trial] = draft
+            self.run.give_back(1)
 
     def evaluate(self, kernel: Kernel) -> Ticket:
         """Have a kernel judged beside the best so far, which leaves no record. Raises ConfigError."""
@@ -264,10 +267,9 @@ class Assistant:
                 ticket.state = "done"
             except KsflowError as error:
                 ticket.state, ticket.error = "failed", str(error)
-            except Exception as error:
-                ticket.state, ticket.error = "failed", f"an error of ksflow's own, {type(error).__name__}"
-                raise
             finally:
+                if ticket.state == "judging":
+                    ticket.state, ticket.error = "failed", f"an error of ksflow's own, {type(sys.exception()).__name__}"
                 ticket.ended = time.monotonic()
                 ticket.over.set()
 
