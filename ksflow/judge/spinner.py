@@ -73,7 +73,7 @@ def _spin(reader: int) -> None:
             # waits leaves its group's whole share, half of the core, to this: the least share for a group of its own.
             os.setsid()
             with contextlib.suppress(OSError):
-                Path("/proc/self/autogroup").write_text(_LEAST_SHARE)
+                Path("/proc/self/autogroup").write_text(_LEAST_SHARE, encoding="ascii")
             os.kill(os.getpid(), signal.SIGSTOP)
             while True:
                 pass
