@@ -62,6 +62,7 @@ def test_the_kernels_of_a_run_come_in_as_they_were_written(
     assert "| `written=1` |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_runs_become_a_landscape_of_times_or_of_ratios(ablations: ModuleType, recorded: list[str]) -> None:
     trials = [trial for trial in ablations.trials(*recorded) if trial.kernel and "tune:" in trial.kernel.main]
     plain, twice, ratios = (

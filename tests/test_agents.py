@@ -228,6 +228,7 @@ def test_it_gets_copies_of_its_settings_and_renews_its_credentials_alone(
     assert texts == {"settings": "old", "token": "new", "other": "old", "link": "old"}
 
 
+@pytest.mark.slow
 def test_its_task_is_two_pages_that_name_the_files_with_the_rest_and_asks_for_no_markers(tmp_path: Path) -> None:
     told = "{ cat TASK.md; echo; find given base reference -type f -size +0 | sed 's|^|there: |'; cat given/task.md; }"
     said = search(tmp_path, f"for f in *.cpp; do {told} | sed 's|^|// told: |' >> $f; done; echo More.")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _PAGE = Path(__file__).parent.parent / "docs" / "python.md"
 
 
@@ -12,6 +14,7 @@ def python(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", text], cwd=folder, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_pages_example_runs_and_tells_the_winner(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     done = python(tmp_path, example)

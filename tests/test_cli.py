@@ -401,6 +401,7 @@ def test_the_rules_explore_the_softmax_and_the_winner_can_be_taken_away(tmp_path
     assert checked.returncode == 0, checked.stderr
 
 
+@pytest.mark.slow
 def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: Path) -> None:
     pages = {name: ksflow(tmp_path, name, "--help").stdout for name in usage.COMMANDS}
     assert len(set(pages.values())) == len(pages)
@@ -419,6 +420,7 @@ def test_a_command_is_found_by_its_former_name(tmp_path: Path) -> None:
     assert done.stderr == "ksflow: the command export is called dataset now\n"
 
 
+@pytest.mark.slow
 def test_each_example_of_a_page_fits_the_configuration() -> None:
     for name in usage.COMMANDS:
         for line in usage.examples(name):
@@ -462,6 +464,7 @@ def test_a_verifier_that_init_writes_is_asked_by_the_command_that_it_says(tmp_pa
     assert "the risk that the judge refuses it: 7 %" in shown
 
 
+@pytest.mark.slow
 def test_stages_that_init_writes_run_at_once(tmp_path: Path) -> None:
     kinds = ("selector", "designer", "writer", "evaluator", "digester")
     for kind in kinds:

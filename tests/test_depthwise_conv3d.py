@@ -45,6 +45,7 @@ def summed_in(kind: torch.dtype, x: torch.Tensor, f: torch.Tensor) -> torch.Tens
     return total
 
 
+@pytest.mark.slow
 def test_the_oracle_is_the_convolution_and_float32_sums_keep_to_the_bound(reference: ModuleType) -> None:
     check = load("depthwise_conv3d").check
     for dtype in ("bfloat16", "float16", "float32"):
@@ -58,6 +59,7 @@ def test_the_oracle_is_the_convolution_and_float32_sums_keep_to_the_bound(refere
         assert first_error(want, wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 @pytest.mark.parametrize("variant", ["bfloat16", "float32"])
 def test_the_seeds_for_cuda_compile_for_all_shapes(variant: str) -> None:

@@ -82,6 +82,7 @@ def check(folder: Path, *paths: Path) -> int:
     return len(claims)
 
 
+@pytest.mark.slow
 def test_files_and_folders_become_notes(tmp_path: Path, provider: Provider) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

@@ -246,6 +246,7 @@ def test_the_command_explains_the_winner_and_shows_what_is_kept(
     lineage.close()
 
 
+@pytest.mark.slow
 def test_what_a_model_may_cost_is_the_runs_budget_and_a_mistake_is_one_line(tmp_path: Path) -> None:
     lineage = Lineage(tmp_path / "runs/lineage.git", "softmax")
     seed = plant(lineage, "int x;\n", 5.0)

@@ -147,6 +147,7 @@ def module(file: Path) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_a_submission_has_its_header_and_is_looked_through(judge: LocalEvaluator, tmp_path: Path) -> None:
     first = "from __future__ import (\n    annotations,\n)\nfrom beside0 import by\n\n"
     body = f"{first}def custom_kernel(data):\n    return data[0].T * by  # no Stream\n"

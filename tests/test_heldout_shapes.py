@@ -83,6 +83,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> None:
     for _ in range(3):  # so busy a machine that a kernel cannot be ranked is told as such
         done = ksflow(folder.parent, "problem=./twice", "loop.evaluations=0", "run=one")
@@ -122,6 +123,7 @@ def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> Non
         assert not re.search("16385|32768|held-out|heldout", asked.stdout)
 
 
+@pytest.mark.slow
 def test_one_that_wins_though_it_is_wrong_there_is_told_as_such(folder: Path) -> None:
     shutil.rmtree(folder / "seeds/cpu")
     (folder / "seeds/01_forgets.py").write_text(FORGETS)  # in C++ the compiler's flags would make a second one of it

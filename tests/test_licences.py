@@ -137,6 +137,7 @@ def test_one_problem_in_several_precisions_is_in_one_split() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_prompts_name_a_problems_place_in_its_checkout_and_not_where_a_user_keeps_it(tmp_path: Path) -> None:
     root = tmp_path / "someones" / "checkout"
     (root / ".git").mkdir(parents=True)

@@ -266,6 +266,7 @@ def _open_sessions(path: str, tag: str) -> None:
         lineage.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_two_processes_open_at_once_gives_each_session_its_own_number(lineage: Lineage) -> None:
     workers = [
         multiprocessing.get_context("spawn").Process(target=_open_sessions, args=(str(lineage.store.path), tag))

@@ -77,6 +77,7 @@ def test_a_chain_whose_lock_was_left_behind_goes_on(lineage: Lineage) -> None:
     assert opened.id == "00002"
 
 
+@pytest.mark.slow
 def test_a_lock_that_a_living_process_holds_is_waited_for(lineage: Lineage) -> None:
     seed = plant(lineage, "int a;", 20.0)
     head = lineage.commit_of("00001")

@@ -101,6 +101,7 @@ def tiles(mr: int) -> dict[str, str]:
     return {"kernel.cpp": re.sub(r"(constexpr int MR = )\d+", rf"\g<1>{mr}", text)}
 
 
+@pytest.mark.slow
 def test_plans_and_kernels_become_trials_like_any_other(tmp_path: Path) -> None:
     async def work(ask: Ask) -> tuple[list[str], str]:
         base = await ready(ask)
@@ -119,6 +120,7 @@ def test_plans_and_kernels_become_trials_like_any_other(tmp_path: Path) -> None:
     assert list((tmp_path / "runs" / "best" / "fp8_gemm" / "dry").iterdir())
 
 
+@pytest.mark.slow
 def test_predictions_are_on_record_before_any_kernel_and_what_is_left_is_written_next_time(tmp_path: Path) -> None:
     async def first(ask: Ask) -> list[str]:
         return await plan(ask, await ready(ask))
@@ -180,6 +182,7 @@ class Noisy(FakeEvaluator):
 """
 
 
+@pytest.mark.slow
 def test_what_a_stage_prints_does_not_spoil_the_protocol_and_neither_does_a_broken_request(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY)
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}

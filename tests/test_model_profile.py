@@ -106,6 +106,7 @@ def reference(problem: Problem) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_modules_that_compute_alike_are_one_region_with_what_the_whole_gains(profiled: tuple[Path, str]) -> None:
     said = profiled[1]
     for shown in ("Block x3: blocks.0", "Norm x3: blocks.0.norm", "Linear x3: blocks.0.mix", "x [31, 20, 48] float32"):
@@ -119,6 +120,7 @@ def test_modules_that_compute_alike_are_one_region_with_what_the_whole_gains(pro
     assert nothing > half
 
 
+@pytest.mark.slow
 def test_a_region_says_where_its_kernel_belongs(profiled: tuple[Path, str], problem: Problem) -> None:
     region = json.loads((Path(problem.root) / "region.json").read_text())
     assert (Path(problem.root) / region.pop("model")).resolve() == profiled[0] / "my_model.py"
@@ -233,6 +235,7 @@ def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
         contents.about([torch.tensor([1.0, float("-inf")])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [

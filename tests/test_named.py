@@ -21,6 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_its_name(folder: Path) -> None:
     assert "dwt/main" in ksflow(folder, "runs").stdout
     for name in ("dwt", "dwt/main"):

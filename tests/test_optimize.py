@@ -186,6 +186,7 @@ def test_killed_it_goes_on_and_pays_for_nothing_twice(place: Path, provider: Pro
     assert after > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", ["optimize.calls=16", "loop.stages.selector.calls=16"])
 def test_a_budget_ends_it_cleanly(place: Path, provider: Provider, cap: str) -> None:
     done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", cap)

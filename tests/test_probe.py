@@ -56,6 +56,7 @@ def only(answers):
     return answer
 
 
+@pytest.mark.slow
 def test_an_answer_becomes_a_note_with_its_program_and_is_known_the_next_time(bench, tmp_path):
     answer = only(ask((probe(),), bench, tmp_path))
     assert answer.state == "measured"

@@ -66,6 +66,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
     lineage.close()
 
 
+@pytest.mark.slow
 def test_a_stage_that_asks_no_model_and_a_trial_that_is_not_there_are_one_line(tmp_path: Path) -> None:
     seed = "00001"
     _planned(tmp_path)

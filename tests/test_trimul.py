@@ -79,6 +79,7 @@ def kernel(reference: ModuleType, data: Any, keep: Round, sides: Round) -> torch
     return keep(linear(gated, keep(w.out_w))).unsqueeze(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", ["normal", "cauchy", "centred"])
 @pytest.mark.parametrize("masked", [0, 1])
 def test_half_precision_is_right_and_less_is_not(reference: ModuleType, draw: str, masked: int) -> None:

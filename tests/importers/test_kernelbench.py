@@ -141,6 +141,7 @@ def room(row: Mapping[str, Any]) -> torch.Tensor:
     return 8 * torch.finfo(torch.bfloat16).eps * row["magnitude"]
 
 
+@pytest.mark.slow
 def test_a_checkout_may_be_moved_and_what_holds_for_a_problem_still_holds(tmp_path: Path) -> None:
     here, there = tmp_path / "here" / "level1" / "7_Scale.py", tmp_path / "elsewhere" / "level1" / "7_Scale.py"
     for file in (here, there):
@@ -153,6 +154,7 @@ def test_a_checkout_may_be_moved_and_what_holds_for_a_problem_still_holds(tmp_pa
     assert importer.load(path=str(there), cap=16).digest != first.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [*importer.PRECISIONS])
 def test_prompt_and_judge_name_the_same_tolerance(tmp_path: Path, precision: str) -> None:
     """`TINY`: every row of a softmax over 100,000 columns is about 1e-5, whatever goes in."""

@@ -83,6 +83,7 @@ def test_a_sound_problem_is_admitted(trap: Admit) -> None:
     assert rows["rejects lower precision"][1].startswith("on ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "variant"),
     [
@@ -187,6 +188,7 @@ def test_a_problem_that_takes_wrong_answers_is_refused(trap: Admit, tmp_path: Pa
     assert words in found[f"rejects {row}"], found
 
 
+@pytest.mark.slow
 def test_a_mean_of_values_far_from_zero_is_refused_and_one_around_zero_is_admitted(trap: Admit, tmp_path: Path) -> None:
     """What a lazy mean is off by has to be more than one float32 accumulator is."""
     trap()

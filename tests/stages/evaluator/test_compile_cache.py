@@ -21,6 +21,7 @@ raise RuntimeError("found again" if kept else "nothing is kept")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(probe().level not in PRIVATE, reason="sandboxes have no file system of their own here")
 def test_what_a_baseline_compiled_is_found_by_its_next_sandbox_and_by_no_candidate(
     evaluator: LocalEvaluator, problem: Problem

@@ -49,6 +49,7 @@ def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path
     assert "no N" in build(problem, kernel, "x86-64-v3").reason
 
 
+@pytest.mark.slow
 def test_a_kernel_gets_the_flags_that_it_may_ask_for_and_no_others(
     judge: Judge, problem: Problem, own_cache: Path
 ) -> None:

@@ -113,6 +113,7 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
 """
 
 
+@pytest.mark.slow
 def test_kernel_supervisor_and_zygote_that_hang_are_told_apart(problem: Problem) -> None:
     right = client.compile_kernel(problem, toy.RIGHT_CPP, detect())
     start = "#include <unistd.h>\nstatic int wait = [] { for (;;) pause(); return 0; }();\n"
@@ -209,6 +210,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Git, "patience_s", 1.0)
 
 
+@pytest.mark.slow
 def test_git_that_hangs_is_named_and_started_anew(tmp_path: Path, hasty: None) -> None:
     store = Store(tmp_path / "x.git")
     commit = store.commit({"a": b"1"}, (), "text", 1)

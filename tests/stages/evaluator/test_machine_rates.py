@@ -23,6 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]
     return lambda: next(tmp_path.glob("rates/*.json"))
 
 
+@pytest.mark.slow
 def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Callable[[], Path]) -> None:
     target = detect()
     found = dict(measured(target).measured)

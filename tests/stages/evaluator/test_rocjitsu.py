@@ -58,6 +58,7 @@ def named(name: str, text: str = gpu_toy.HIP) -> Kernel:
     return gpu_toy.hip(text.replace("add", name))
 
 
+@pytest.mark.slow
 def test_both_emulators_are_asked_and_a_difference_is_a_dispute(evaluator: StaticEvaluator, problem: Problem) -> None:
     right = evaluator(problem, gpu_toy.hip(), ())
     assert right.verdict is Verdict.UNTIMED, right
@@ -85,6 +86,7 @@ def test_both_emulators_are_asked_and_a_difference_is_a_dispute(evaluator: Stati
     assert "rocjitsu: reject-incorrect, n1000: " in both.evidence.emulated
 
 
+@pytest.mark.slow
 def test_what_it_does_not_know_and_what_it_gets_wrong_itself_is_no_word(
     evaluator: StaticEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

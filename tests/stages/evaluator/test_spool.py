@@ -129,6 +129,7 @@ def in_background(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -
 # -- compiled before it is sent ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
@@ -192,6 +193,7 @@ def test_a_worker_with_nothing_but_torch_judges(shared: tuple[SpoolEvaluator, St
         until(lambda words=words: words in started.lines)
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_once_and_a_late_copy_is_harmless(
     shared: tuple[SpoolEvaluator, Started], problem: Problem
 ) -> None:
@@ -209,6 +211,7 @@ def test_a_question_is_answered_once_and_a_late_copy_is_harmless(
     assert not list(spool.jobs.iterdir())
 
 
+@pytest.mark.slow
 def test_a_verdict_that_came_while_nobody_waited_is_taken_at_once(
     shared: tuple[SpoolEvaluator, Started], problem: Problem
 ) -> None:

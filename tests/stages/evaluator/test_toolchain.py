@@ -89,6 +89,7 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     assert build(problem, gpu_toy.cuda(early), H200).reason.startswith("launch: add: the first launch of case n")
 
 
+@pytest.mark.slow
 @needs_nvcc
 def test_cuda_gets_tensor_maps(problem: Problem) -> None:
     taken = "const __grid_constant__ CUtensorMap a_map,"
@@ -214,6 +215,7 @@ def test_hip_errors_are_a_line(problem: Problem, old: str, new: str, reason: str
     assert re.search(reason, made.reason), made.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [H200, MI300X], ids=["sm_90a", "gfx942"])
 def test_triton_is_compiled_ahead_of_time(problem: Problem, target: Target) -> None:
     made = build(problem, gpu_toy.triton(), target)

@@ -96,6 +96,7 @@ def check(taken: int, refused: list[str]) -> None:
     assert max(map(len, refused)) < 1200
 
 
+@pytest.mark.slow
 def test_three_hundred_malformed_answers_end_as_stage_errors(stages):
     check(*fuzzed(stages, 300))
 
@@ -155,6 +156,7 @@ def test_a_megabyte_of_answer_is_refused_in_time(style, stages):
         assert time.process_time() - started < 30
 
 
+@pytest.mark.slow
 def test_notes_and_plans_that_survive_are_whole(stages):
     """What a mangled answer leaves is not half of it."""
     chance = random.Random(7)

@@ -124,6 +124,7 @@ def show(folder: Path, trial: str) -> str:
     return ksflow(folder, "lineage", "show", trial, "softmax/dry").stdout
 
 
+@pytest.mark.slow
 def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
     words = [*DRY, "llm=dummy", "writer=verified", "digester=none", "loop.confirm=false", "loop.rounds_in_flight=1"]
     done = ksflow(tmp_path, *words, "loop.evaluations=3", "loop.stages.verifier.calls=50")

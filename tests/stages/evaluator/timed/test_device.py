@@ -314,6 +314,7 @@ CONTAINED = {
 }
 
 
+@pytest.mark.slow
 def test_word_that_is_taken_back_holds_nobody_up(device: LocalEvaluator, problem: Problem) -> None:
     """Its judge does not wait for a word that the kernel's thread keeps from it."""
     takes_back = """
@@ -377,6 +378,7 @@ with device.Watchdog().step():
     assert done.stderr.splitlines()[-1].startswith("the device's driver does not return from a call")
 
 
+@pytest.mark.slow
 def test_steps_that_end_in_time_end_nothing() -> None:
     code = """
 import time

@@ -191,6 +191,7 @@ def test_lesser_target_keeps_libraries_off_avx512(problem: Problem) -> None:
     assert result.target.startswith("lesser-")
 
 
+@pytest.mark.slow
 def test_without_a_compiler_python_calls_the_kernels_and_the_evidence_says_so(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
