@@ -3,7 +3,7 @@
 import math
 import statistics as plain
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -62,7 +62,8 @@ class DeviceBackend(Backend):
     def __init__(self, host: Host, platform: str) -> None:
         self.device = Device(platform)
         gpu = self.device.gpu
-        self.host = replace(host, device={"platform": platform, "files": gpu.files, "folders": gpu.folders})
+        on_device = {"platform": platform, "files": gpu.files, "folders": gpu.folders}
+        self.host = replace(host, device=on_device, resting=nullcontext)  # a device's answers are not long in coming
         self.device_uuid = gpu.uuid
         slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
         self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, _SLOTS, large_bytes=slot_bytes)

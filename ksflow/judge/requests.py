@@ -56,7 +56,7 @@ class RequestHandler:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = CorePinning(self.all_cores)
-        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, spinner=spinner)
+        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.resting)
         spinner.pin(self.cores.sandbox)
         self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
         if gpu:

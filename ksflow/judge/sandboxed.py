@@ -22,7 +22,6 @@ from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
 from ksflow.judge.failure import CAUSES, Failure, Log, Overdue, ended, printable, without_values
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
-from ksflow.judge.spinner import IdleSpinner
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
 from ksflow.sandbox.kill_others import KEEPS_STARTING
@@ -63,8 +62,8 @@ class SandboxSpec:
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
     devices: tuple[str, ...] = ()
     """The GPU's files."""
-    spinner: IdleSpinner | None = None
-    """What keeps its core awake while nobody waits for it for long."""
+    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Meanwhile nothing of the judge's is on its core: what keeps that awake, while an answer is long in coming."""
 
 
 class Sandbox:
@@ -77,7 +76,7 @@ class Sandbox:
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
         self._supervisor_s = start.supervisor_s
-        self._spinner = start.spinner
+        self._resting = start.resting
         self.pid = 0
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
@@ -244,7 +243,7 @@ class Sandbox:
     def cpu_s(self) -> float:
         """The CPU time of the sandbox's process, all its threads, as the kernel counts it. Raises Failure."""
         try:
-            return time.clock_gettime((~self.pid << 3) | 2)
+            return linux.cpu_s(self.pid)
         except OSError:
             raise self._ended() from None
 
@@ -290,8 +289,7 @@ class Sandbox:
 
     def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
-        spinner = self._spinner if not message and spin_s in (0, _SPIN_S) else None
-        with spinner.resting() if spinner else contextlib.nullcontext():
+        with contextlib.nullcontext() if message else self._resting():
             while not message:
                 message = self._wait(deadline)
         return self._checked(message, word, nonce)

@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from ksflow.judge.comparison import LEAD, Effort, Outcome, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
-from ksflow.judge.spinner import IdleSpinner
 from ksflow.judge.timing import Backend
 from ksflow.sandbox.levels import PRIVATE
 
@@ -50,7 +49,8 @@ class Host:
     """On a GPU: its platform, its files, and what else its runtime reads."""
     loop: str = ""
     """The library that calls native kernels on a CPU."""
-    spinner: IdleSpinner | None = None
+    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """As in `SandboxSpec`."""
 
     def start(self, kernel: Json, limits: Json) -> SandboxSpec:
         """How to start a sandbox for this kernel."""
@@ -72,7 +72,7 @@ class Host:
             extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
-            spinner=self.spinner,
+            resting=self.resting,
         )
 
 

@@ -7,12 +7,10 @@ import sys
 import time
 
 from ksflow.judge.spinner import IdleSpinner
+from ksflow.sandbox.kill_others import running
+from ksflow.sandbox.linux import cpu_s
 
 _BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
-
-
-def _cpu_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> None:
@@ -22,35 +20,31 @@ def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> 
     with subprocess.Popen([sys.executable, "-c", _BUSY % core], start_new_session=True) as worker:
         try:
             with spinner.spinning():
-                while _cpu_s(worker.pid) < 1:
+                while cpu_s(worker.pid) < 1:
                     time.sleep(0.05)
                 # The worker's group of the scheduler is another one, so that priorities alone decide nothing.
-                assert _cpu_s(spinner.pid) < 0.2 * _cpu_s(worker.pid)
+                assert cpu_s(spinner.pid) < 0.2 * cpu_s(worker.pid)
                 worker.kill()
                 worker.wait()
-                awake_s = _cpu_s(spinner.pid)
-                while _cpu_s(spinner.pid) < awake_s + 0.1:
+                awake_s = cpu_s(spinner.pid)
+                while cpu_s(spinner.pid) < awake_s + 0.1:
                     time.sleep(0.05)
                 with spinner.resting():
-                    _settle(spinner)
-                    at_rest_s = _cpu_s(spinner.pid)
+                    _until_it_stops(spinner)
+                    at_rest_s = cpu_s(spinner.pid)
                     time.sleep(0.2)
-                    assert _cpu_s(spinner.pid) == at_rest_s
-                while _cpu_s(spinner.pid) < at_rest_s + 0.1:
+                    assert cpu_s(spinner.pid) == at_rest_s
+                while cpu_s(spinner.pid) < at_rest_s + 0.1:
                     time.sleep(0.05)
             with spinner.resting():
-                _settle(spinner)
-            _settle(spinner)
+                _until_it_stops(spinner)
+            _until_it_stops(spinner)
         finally:
             worker.kill()
             os.kill(spinner.pid, signal.SIGKILL)
             os.waitpid(spinner.pid, 0)
 
 
-def _settle(spinner: IdleSpinner) -> None:
-    """Wait until it is stopped."""
-    while True:
-        with open(f"/proc/{spinner.pid}/stat") as stat:
-            if stat.read().rpartition(")")[2].split()[0] == "T":
-                return
+def _until_it_stops(spinner: IdleSpinner) -> None:
+    while running(spinner.pid):
         time.sleep(0.01)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
-from ksflow.sandbox import cgroup
+from ksflow.sandbox import cgroup, linux
 
 BUSY = """
 import signal, sys, threading
@@ -30,10 +30,6 @@ burn()
 _PATIENCE_S = 60.0
 _HANDLING_S = 1e-3
 """For timers that expire: the kernel's own time."""
-
-
-def _clock_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _until(holds: Callable[[], bool]) -> None:
@@ -75,14 +71,14 @@ def test_a_frozen_process_does_nothing_until_it_is_resumed(busy: int, freezer: F
     for _ in range(3):
         freezer.stop()
         _until(freezer.stopped)
-        stood_s = _clock_s(busy)
+        stood_s = linux.cpu_s(busy)
         end = time.monotonic() + 0.05
         while time.monotonic() < end:
             assert freezer.stopped()
-        assert _clock_s(busy) - stood_s < _HANDLING_S
+        assert linux.cpu_s(busy) - stood_s < _HANDLING_S
         freezer.resume()
-        stood_s = _clock_s(busy)
-        _until(lambda stood_s=stood_s: _clock_s(busy) - stood_s > _HANDLING_S)  # type: ignore[misc]
+        stood_s = linux.cpu_s(busy)
+        _until(lambda stood_s=stood_s: linux.cpu_s(busy) - stood_s > _HANDLING_S)  # type: ignore[misc]
 
 
 def test_a_frozen_process_can_be_killed(busy: int, freezer: Freezer) -> None:
