@@ -49,7 +49,7 @@ def _serve(spool: JobStore, options: Options, device: str, parent: int = 0) -> i
 
         def asked(number: int, _: FrameType | None) -> None:
             if number == signal.SIGTERM or worker.stop:
-                raise KeyboardInterrupt
+                return worker.abandon()
             worker.stop = True
             say("ends after the job at hand; Ctrl-C again abandons it")
 

@@ -71,6 +71,7 @@ class Worker:
         self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile, sanitize=options.sanitize))
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
+        self._abandon = self._judging = False
         self.parent = 0
         """A process whose end is such a sign, too."""
         self._locks = job_locks.JobLocks(spool.claims)
@@ -82,8 +83,17 @@ class Worker:
         self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
 
+    def abandon(self) -> None:
+        """For a signal's handler: give the job at hand free and end. KeyboardInterrupt where there is one.
+
+        Else `run` raises it, soon: between a claim's creation and the code that gives it free, it would stay.
+        """
+        self.stop = self._abandon = True
+        if self._judging:
+            raise KeyboardInterrupt
+
     def run(self) -> int:
-        """Until told to stop; the exit code."""
+        """Until told to stop; the exit code. Raises KeyboardInterrupt when what was begun was to be abandoned."""
         for path in self.spool.workers.glob("*.json"):  # of workers of this machine that died
             if job_locks.is_dead(read(path)):
                 path.unlink(missing_ok=True)
@@ -105,6 +115,8 @@ class Worker:
             self._heartbeat.close()
             self._judge.close()
             self._sign.unlink(missing_ok=True)
+        if self._abandon:
+            raise KeyboardInterrupt
         return 0
 
     def _judge_next(self) -> bool:
@@ -116,9 +128,13 @@ class Worker:
                 continue
             self._heartbeat.files = (self._sign, claim[-1])
             try:
+                self._judging = True
+                if self._abandon:
+                    return False
                 if self._open(name):  # nobody answered it in between
                     return self._answered(name, job)
             finally:
+                self._judging = False
                 self._heartbeat.files = (self._sign,)
                 job_locks.release(claim)
         return False

@@ -602,6 +602,26 @@ def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, 
         assert not list(asking.spool.claims.iterdir())
 
 
+def test_a_signal_between_a_claim_and_its_judgement_leaves_no_claim(
+    asking: SpoolEvaluator, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = worker_loop.Worker(asking.spool, worker_loop.Options(), tmp_path)
+    posted(asking, problem, WRONG)
+    take = job_locks.JobLocks.take
+
+    def interrupted(locks: job_locks.JobLocks, name: str) -> list[Path] | None:
+        claim = take(locks, name)
+        worker.abandon()  # as a handler does that runs just now
+        return claim
+
+    monkeypatch.setattr(job_locks.JobLocks, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    assert not list(asking.spool.claims.iterdir())
+    assert not list(asking.spool.results.iterdir())
+    assert not list(asking.spool.workers.iterdir())
+
+
 @pytest.mark.slow
 def test_a_worker_starts_itself_again_with_newer_code(asking: SpoolEvaluator, problem: Problem) -> None:
     with working(asking.spool.root) as started:
