@@ -79,8 +79,9 @@ def fill(sections: Iterable[Section], budget: int | None = None, count: Callable
     for section in sorted(listed, key=lambda each: (each.priority, each.kind)):
         text = texts[section.name] = section.within(room, count)
         if room is not None:
+            ample = not section.priority or 0 < section.tokens <= room
             room -= count(text)
-            if section.priority and text != section.within(None, count):
+            if not ample and text != section.within(None, count):
                 left_out.add(section.name)
     kinds = {section.name: section.kind for section in listed}
     return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

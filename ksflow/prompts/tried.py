@@ -1,6 +1,7 @@
 """What was tried, for who designs the next experiments: all of it where there is room, what was learnt first."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from ksflow.errors import short
@@ -20,6 +21,26 @@ _SHAPES, _DIFFERS = 3, 0.02  # shapes that are shown, whose gain differs by so m
 _KINDS = ("Faster", "Slower", "Failed", "No difference beyond noise", "Not told apart by the judge")
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A trial of an experiment, as it is shown."""
+
+    id: str
+    base: str
+    """The id of the kernel that the experiment was designed for; empty where there is none."""
+    kind: str
+    what: str
+    gain: Speedup | None
+    came: str
+    """Its time, its gain and the shapes that stand out; empty where it has none."""
+    failure: str
+
+    def line(self, length: int, what: str = "", failed_above: str = "") -> str:
+        """It in one line: `what` instead of the description, and whether it failed as the one above it."""
+        came = self.came if not self.failure else "the same" if self.failure == failed_above else self.failure
+        return f"- {self.id}: {sentences(what or self.what, length)} -> {came}"
+
+
 def tried(population: Population, choice: Choice, tokens: int) -> str:
     """What was tried on the base, then elsewhere, by base and by what came of it; then what was designed and not run.
 
@@ -27,29 +48,28 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     that a finding stands for are left out, and counted.
     """
     closed = closed_trials(population)
-    experiments = [trial for trial in reversed(population.trials) if trial.experiment and trial.id not in closed]
-    bases = {trial.id: base.id for trial in experiments if (base := base_of(trial, population.by_id))}
+    trials = [trial for trial in reversed(population.trials) if trial.experiment]
+    rows = [_row(trial, population) for trial in trials if trial.id not in closed]
     here = choice.base.id
-    on_base = [trial for trial in experiments if bases.get(trial.id) == here]
-    elsewhere = [trial for trial in experiments if bases.get(trial.id) != here]
+    on_base = [row for row in rows if row.base == here]
+    elsewhere = [row for row in rows if row.base != here]
     room = CHARACTERS * tokens - 4 * _COUNT
     left = _left(population, int(room * _LEFT_SHARE))
-    count = sum(trial.id in closed for trial in population.trials if trial.experiment)
-    tail = [*stand_in(count, "experiments"), *([left] if left else [])]
+    tail = [*stand_in(len(trials) - len(rows), "experiments"), *([left] if left else [])]
     room -= sum(map(len, tail))
-    for length in _LENGTHS if len(experiments) <= room // _LEAST else ():
-        text = "\n".join(_all(population, choice, on_base, elsewhere, bases, length))
+    for length in _LENGTHS if len(rows) <= room // _LEAST else ():
+        text = "\n".join(_all(population, choice, on_base, elsewhere, length))
         if len(text) <= room:
             return "\n".join([text, *tail])
     length = _LENGTHS[-1]
     share = int(room * _BASE_SHARE) if elsewhere else room
-    first = _fitting(on_base, population, share - _HEADING * len(_KINDS), length)
-    room -= sum(len(_line(trial, population, length)) + 1 for trial in first) + _HEADING * len(_KINDS)
-    second = _fitting(elsewhere, population, room, length, bases)
-    parts = _all(population, choice, first, second, bases, length)
+    first = _fitting(on_base, share - _HEADING * len(_KINDS), length, here)
+    room -= sum(len(row.line(length)) + 1 for row in first) + _HEADING * len(_KINDS)
+    second = _fitting(elsewhere, room, length, here)
+    parts = _all(population, choice, first, second, length)
     if missing := on_base[len(first) :]:
-        gained = sum((gain := speedup(trial, choice.base)) is not None and gain.ratio > 1 for trial in missing)
-        failed = sum(_kind(trial, population) == "Failed" for trial in missing)
+        gained = sum(row.gain is not None and row.gain.ratio > 1 for row in missing)
+        failed = sum(row.kind == "Failed" for row in missing)
         parts.append(f"({len(missing)} earlier ones on {here} are not shown: {gained} were faster, {failed} failed)")
     if missing := elsewhere[len(second) :]:
         parts.append(f"({len(missing)} earlier ones on other bases are not shown)")
@@ -57,17 +77,12 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
 
 
 def _all(
-    population: Population,
-    choice: Choice,
-    on_base: Sequence[Trial],
-    elsewhere: Sequence[Trial],
-    bases: Mapping[str, str],
-    length: int,
+    population: Population, choice: Choice, on_base: Sequence[_Row], elsewhere: Sequence[_Row], length: int
 ) -> list[str]:
-    parts = [f"On the base {choice.base.id}:", *(_group(on_base, population, length) or ["(nothing)"])]
-    for base in dict.fromkeys(bases.get(trial.id, "") for trial in elsewhere):
+    parts = [f"On the base {choice.base.id}:", *(_group(on_base, length) or ["(nothing)"])]
+    for base in dict.fromkeys(row.base for row in elsewhere):
         parts.append(f"On {base} ({us(population.by_id[base].score_us)}):" if base else "On nothing:")
-        parts += _group([trial for trial in elsewhere if bases.get(trial.id, "") == base], population, length)
+        parts += _group([row for row in elsewhere if row.base == base], length)
     return parts
 
 
@@ -95,36 +110,29 @@ def untimed(trial: Trial) -> bool:
     return trial.evaluation is not None and trial.evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED)
 
 
-def _fitting(
-    trials: Sequence[Trial], population: Population, room: int, length: int, bases: Mapping[str, str] | None = None
-) -> list[Trial]:
-    """The first of them, whose lines fit."""
-    fit: list[Trial] = []
-    seen: set[str] = set()
-    for trial in trials:
-        base = (bases or {}).get(trial.id, "")
-        room -= len(_line(trial, population, length)) + 1 + (_HEADING if bases is not None and base not in seen else 0)
-        seen.add(base)
+def _fitting(rows: Sequence[_Row], room: int, length: int, here: str) -> list[_Row]:
+    """The first of them, whose lines fit with a heading for each base but `here`."""
+    fit: list[_Row] = []
+    headed = {here}
+    for row in rows:
+        room -= len(row.line(length)) + 1 + (_HEADING if row.base not in headed else 0)
+        headed.add(row.base)
         if room < 0:
             break
-        fit.append(trial)
+        fit.append(row)
     return fit
 
 
-def _group(trials: Iterable[Trial], population: Population, length: int) -> list[str]:
+def _group(rows: Iterable[_Row], length: int) -> list[str]:
     """Lines under what came of them. Those that begin alike stand together, and say so once."""
-    ordered = sorted(
-        ((_KINDS.index(_kind(trial, population)), _what(trial), trial) for trial in trials),
-        key=lambda row: (*row[:2], row[2].id),
-    )
+    ordered = sorted(rows, key=lambda row: (_KINDS.index(row.kind), row.what, row.id))
     lines: list[str] = []
-    for kind, rows in groupby(ordered, key=lambda row: row[0]):
-        lines.append(f"{_KINDS[kind]}:")
+    for kind, alike in groupby(ordered, key=lambda row: row.kind):
+        lines.append(f"{kind}:")
         above = reason = ""
-        for _, what, trial in rows:
-            same, reason = reason, _failure(trial)
-            lines.append(_line(trial, population, length, _folded(what, above), same))
-            above = what
+        for row in alike:
+            lines.append(row.line(length, _folded(row.what, above), reason))
+            above, reason = row.what, row.failure
     return lines
 
 
@@ -135,47 +143,32 @@ def _folded(text: str, above: str) -> str:
     return f"...{text[len(shared) :]}" if len(shared) >= _SHARED else text
 
 
-def _kind(trial: Trial, population: Population) -> str:
-    if has_failed(trial):
-        return "Failed"
-    speed = _gain(trial, population)
-    if speed is None or (trial.evaluation and trial.evaluation.unranked):
-        return _KINDS[-1]
-    return "Faster" if speed.low > 1 else "Slower" if speed.slower else "No difference beyond noise"
-
-
-def _gain(trial: Trial, population: Population) -> Speedup | None:
+def _row(trial: Trial, population: Population) -> _Row:
     base = base_of(trial, population.by_id)
-    return speedup(trial, base) if base else None
-
-
-def _what(trial: Trial) -> str:
-    return " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
-
-
-def _failure(trial: Trial) -> str:
+    gain = speedup(trial, base) if base else None
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
-    return "" if trial.score_us is not None else f"{trial.verdict} {short(reason, _REASON)}".rstrip()
+    failure = "" if trial.score_us is not None else f"{trial.verdict} {short(reason, _REASON)}".rstrip()
+    parts = (
+        (us(trial.score_us), percent(gain.ratio), _shapes(trial, population, gain)) if gain else (us(trial.score_us),)
+    )
+    if has_failed(trial):
+        kind = "Failed"
+    elif gain is None or (trial.evaluation and trial.evaluation.unranked):
+        kind = _KINDS[-1]
+    else:
+        kind = "Faster" if gain.low > 1 else "Slower" if gain.slower else "No difference beyond noise"
+    what = " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
+    came = "" if failure else ", ".join(filter(None, parts))
+    return _Row(trial.id, base.id if base else "", kind, what, gain, came, failure)
 
 
-def _line(trial: Trial, population: Population, length: int, what: str = "", failed_above: str = "") -> str:
-    what = sentences(what or _what(trial), length)
-    if failed := _failure(trial):
-        return f"- {trial.id}: {what} -> {'the same' if failed == failed_above else failed}"
-    speed = _gain(trial, population)
-    came = [us(trial.score_us), percent(speed.ratio) if speed else "", _shapes(trial, population, speed)]
-    return f"- {trial.id}: {what} -> {', '.join(filter(None, came))}"
-
-
-def _shapes(trial: Trial, population: Population, speed: Speedup | None) -> str:
+def _shapes(trial: Trial, population: Population, gain: Speedup) -> str:
     """The shapes whose gain differs most from that of the whole."""
     step = population.step(trial)
-    if speed is None:
-        return ""
     gains = {case: step.before_us[case] / now for case, now in step.after_us.items() if step.before_us.get(case)}
-    far = {case: gain for case, gain in gains.items() if abs(gain / speed.ratio - 1) > _DIFFERS}
-    most = sorted(far.items(), key=lambda pair: -abs(pair[1] / speed.ratio - 1))[:_SHAPES]
-    return f"[{', '.join(f'{case} {percent(gain)}' for case, gain in most)}]" if len(gains) > 1 and most else ""
+    far = {case: each for case, each in gains.items() if abs(each / gain.ratio - 1) > _DIFFERS}
+    most = sorted(far.items(), key=lambda pair: -abs(pair[1] / gain.ratio - 1))[:_SHAPES]
+    return f"[{', '.join(f'{case} {percent(each)}' for case, each in most)}]" if len(gains) > 1 and most else ""
 
 
 def _left(population: Population, room: int) -> str:
