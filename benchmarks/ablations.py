@@ -35,7 +35,6 @@ from ksflow.lineage import Lineage
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import NO_CONTEXT
 from ksflow.records import (
-    Choice,
     Experiment,
     Kernel,
     Note,
@@ -44,6 +43,7 @@ from ksflow.records import (
     Population,
     Problem,
     Seed,
+    Selection,
     Trial,
     geomean,
     plain,
@@ -93,7 +93,7 @@ class Written:
         made = [trial for trial in recorded if trial.origin is Origin.EXPERIMENT and trial.kernel and trial.experiment]
         self.trials, self.seed = {trial.experiment.description: trial for trial in made if trial.experiment}, seed
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
         known = {trial.kernel.digest for trial in population.trials if trial.kernel}
         left = {trial.id: trial for trial in self.trials.values() if trial.kernel and trial.kernel.digest not in known}
         ready = [trial for trial in left.values() if trial.parents[0] not in left]
@@ -106,7 +106,7 @@ class Written:
     def write(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
@@ -138,13 +138,13 @@ def search(words: list[str], evaluations: int, recorded: Sequence[Trial] = ()) -
     curve: list[float] = []
     while len(curve) < evaluations:
         try:
-            choice = select(problem, population)
-            plan = design(problem, population, choice, ())
+            selection = select(problem, population)
+            plan = design(problem, population, selection, ())
         except StageError:
             break
         for index in plan.picked[: evaluations - len(curve)]:
-            kernel = write(problem, choice, plan.experiments[index], ())
-            parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+            kernel = write(problem, selection, plan.experiments[index], ())
+            parents = tuple(dict.fromkeys((selection.base.id, selection.reference.id)))
             name, judged = f"{len(population.trials):05d}", evaluate(problem, kernel, ())
             made = Trial(name, Origin.EXPERIMENT, parents, plan.experiments[index], kernel, "", judged, by=plan.by)
             population = population.plus(made)

@@ -25,7 +25,6 @@ from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import (
-    Choice,
     Evaluation,
     Experiment,
     Kernel,
@@ -35,6 +34,7 @@ from ksflow.records import (
     Population,
     Problem,
     Seed,
+    Selection,
     Timing,
     Trial,
     Verdict,
@@ -43,13 +43,13 @@ from ksflow.records import (
 from ksflow.sandbox import linux
 
 
-def select(problem: Problem, population: Population) -> Choice:
+def select(problem: Problem, population: Population) -> Selection:
     """The best, and the newest accepted."""
     newest = next(t for t in reversed(population.trials) if t.score_us)
     return population.choose(population.ranked[0].id, newest.id, "best and newest")
 
 
-def design(problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+def design(problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
     """Five experiments of plausible size."""
     number = len(population.trials)
     experiments = tuple(
@@ -74,7 +74,7 @@ class Write:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,

@@ -24,7 +24,6 @@ from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import (
-    Choice,
     Evaluation,
     Experiment,
     Kernel,
@@ -33,6 +32,7 @@ from ksflow.records import (
     Population,
     Problem,
     Seed,
+    Selection,
     Target,
     Timing,
     Trial,
@@ -77,7 +77,7 @@ class Designer:
     def __init__(self, experiments: int) -> None:
         self.experiments = experiments
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
         """After a second."""
         time.sleep(_ANSWER_S)
         each = tuple(Experiment(f"number {n}", "", (0.0, 1.0), 1.0) for n in range(self.experiments))
@@ -90,7 +90,7 @@ class Writer:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ksflow.records import (
     Call,
-    Choice,
     Cost,
     Evaluation,
     Experiment,
@@ -29,6 +28,7 @@ from ksflow.records import (
     Question,
     Reservation,
     Review,
+    Selection,
     Step,
     Trial,
 )
@@ -72,18 +72,18 @@ def call_stage(stage: Callable[..., T], *values: object, context: Context) -> T:
 class Selector(Protocol):
     """Picks the kernel to change and the one to learn from."""
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
+    def __call__(self, problem: Problem, population: Population) -> Selection:
         """`population` holds at least one accepted trial. Both picks must come from it and be accepted."""
 
 
 class Designer(Protocol):
-    """Turns a choice into experiments."""
+    """Turns a selection into experiments."""
 
     def __call__(
         self,
         problem: Problem,
         population: Population,
-        choice: Choice,
+        selection: Selection,
         notes: tuple[Note, ...],
     ) -> Plan:
         """At least one picked experiment. An experiment that was tried already is worth avoiding, not an error."""
@@ -98,7 +98,7 @@ class Writer:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
@@ -113,7 +113,7 @@ class Verifier:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         kernel: Kernel,
@@ -183,8 +183,8 @@ class Digester(Protocol):
 
 
 EvaluateFunction = Callable[[Problem, Kernel, tuple[Trial, ...]], Evaluation]
-WriteFunction = Callable[[Problem, Choice, Experiment, tuple[Note, ...], Trial | None], Kernel]
-VerifyFunction = Callable[[Problem, Choice, Experiment, tuple[Note, ...], Kernel, Trial | None], Review]
+WriteFunction = Callable[[Problem, Selection, Experiment, tuple[Note, ...], Trial | None], Kernel]
+VerifyFunction = Callable[[Problem, Selection, Experiment, tuple[Note, ...], Kernel, Trial | None], Review]
 
 
 class _OwnEvaluator(Evaluator):
@@ -240,13 +240,13 @@ class _OwnWriter(Writer):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
         context: Context = NO_CONTEXT,
     ) -> Kernel:
-        return call_stage(self._stage, problem, choice, experiment, notes, failed, context=context)
+        return call_stage(self._stage, problem, selection, experiment, notes, failed, context=context)
 
 
 def as_writer(stage: WriteFunction) -> Writer:

@@ -18,7 +18,7 @@ from ksflow.optimize.held_out import PARTS, split_rounds
 from ksflow.optimize.metrics import Grader
 from ksflow.problem.loader import load
 from ksflow.prompts.render import outcome
-from ksflow.records import Choice, Evaluation, Experiment, Note, Plan, Population, Problem, Trial, family
+from ksflow.records import Evaluation, Experiment, Note, Plan, Population, Problem, Selection, Trial, family
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
 PROBLEM = load("softmax")
@@ -74,8 +74,8 @@ def selector(problem: Problem, known: Population) -> str:
     return f"{len(known.trials)} trials\n" + "\n".join(outcome(trial, known) for trial in known.trials)
 
 
-def designer(problem: Problem, known: Population, choice: Choice, notes: tuple[Note, ...]) -> str:
-    return f"{choice.base.id}\n{selector(problem, known)}"
+def designer(problem: Problem, known: Population, selection: Selection, notes: tuple[Note, ...]) -> str:
+    return f"{selection.base.id}\n{selector(problem, known)}"
 
 
 @pytest.mark.parametrize("stage", [selector, designer])
@@ -96,7 +96,7 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
 
     def told(case: int) -> str:
         grade = pupil.graders[case]
-        said = [grade(choice if stage is selector else plan, "")[1] for choice, plan in answers]
+        said = [grade(selection if stage is selector else plan, "")[1] for selection, plan in answers]
         return "\n".join([pupil.texts[case], *said])
 
     assert len(parts.train) == 4

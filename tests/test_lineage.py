@@ -58,8 +58,8 @@ def test_what_was_written_is_read_back_equal(lineage: Lineage) -> None:
 
 def test_a_plan_and_its_ids_are_kept_before_any_kernel(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
-    choice = lineage.known.choose("00001", "00001", "the only one")
-    lineage.select(choice)
+    selection = lineage.known.choose("00001", "00001", "the only one")
+    lineage.select(selection)
     experiments = tuple(draft("00001", idea=f"idea {n}").experiment for n in range(3))
     plan = Plan(("avenue",), tuple(e for e in experiments if e), (2, 0))
     drafts = [replace(draft("00001"), experiment=plan.experiments[n]) for n in plan.picked]

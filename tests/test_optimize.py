@@ -330,7 +330,7 @@ def _moment(*judged: Trial) -> tuple[RunHistory, RoundSnapshot]:
     """A run whose last trial is what became of an experiment on the first."""
     problem, known = _PROBLEM, Population(judged)
     moment = RoundSnapshot(
-        problem.name, "dry", "1.1", Population(judged[:-1]), choice=known.choose("00001", "00001", "")
+        problem.name, "dry", "1.1", Population(judged[:-1]), selection=known.choose("00001", "00001", "")
     )
     return RunHistory(problem, "dry", (moment,), known), moment
 
@@ -346,7 +346,7 @@ def _child(us: float, base: str = "00001", idea: str = "unroll the inner loop by
 
 def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
     _, moment = _moment(_SEED, _child(50.0))
-    assert moment.choice
+    assert moment.selection
     verdicts = [
         Evaluation(Verdict.MALFORMED, "no entry"),
         Evaluation(Verdict.COMPILE, "line 3"),
@@ -358,23 +358,23 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
         judge = Judge(
             as_evaluator(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
         )
-        score, feedback = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(f"kernel {index}"), "")
+        score, feedback = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(f"kernel {index}"), "")
         assert verdict.reason in feedback
         scores.append(score)
     assert scores == sorted(scores)
     assert scores[2:] == pytest.approx([0.1 / 2.5, 0.2 / 2.5, 0.25 / 2.5, 0.5 / 2.5, 1.5 / 2.5])
-    assert metrics.writer(_PROBLEM, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
+    assert metrics.writer(_PROBLEM, moment.selection, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
 
 
 def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:
     rated = {**reward.REJECTED, **metrics.UNRATED}
     assert set(rated) | {Verdict.ACCEPT, Verdict.HARNESS} == set(Verdict)
     _, moment = _moment(_SEED, _child(50.0))
-    assert moment.choice
+    assert moment.selection
     grades = {}
     for verdict in rated:
         judge = Judge(as_evaluator(lambda problem, made, against, v=verdict: Evaluation(v, "why")))
-        grades[verdict] = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(verdict.value), "")[0]
+        grades[verdict] = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(verdict.value), "")[0]
     assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == grades[Verdict.MALFORMED] == 0
     assert 0 < grades[Verdict.COMPILE] == grades[Verdict.CRASH] < grades[Verdict.INCORRECT] < grades[Verdict.UNTIMED]
 

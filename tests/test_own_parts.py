@@ -13,7 +13,7 @@ from ksflow.errors import ConfigError, StageError, boundary, place
 from ksflow.home import shipped
 
 MINE = """class Mine:
-    def __call__(self, problem, population, choice, notes):
+    def __call__(self, problem, population, selection, notes):
         hidden = "a value that no log may hold"
         return self._plan(population)
 

@@ -11,7 +11,7 @@ from ksflow.lm import Model
 from ksflow.lm.engines import DummyEngine
 from ksflow.lm.tokenizer import counter
 from ksflow.problem.loader import load
-from ksflow.records import Choice, Note, Population, Problem
+from ksflow.records import Note, Population, Problem, Selection
 from ksflow.source.tokens import estimate
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.llm import LlmWriter
@@ -30,7 +30,7 @@ class Late:
         self.experiment = whole.by_id[self.last.trials[0]].experiment
         self.notes: tuple[Note, ...] = lineage.notes()
         self.known = Population(trials, plans=whole.plans[:-1]).pruned_by(self.notes)
-        self.choice: Choice = self.known.choose(self.last.base, self.last.reference, self.last.rationale)
+        self.selection: Selection = self.known.choose(self.last.base, self.last.reference, self.last.rationale)
         self.problem: Problem = load("fp8_gemm", "leaderboard")
         self.model = Model("ksflow/dummy", engine=DummyEngine(), cache=False)
 
@@ -47,7 +47,7 @@ def late(tmp_path_factory) -> Late:
 
 
 def test_the_designer_sees_all_that_was_tried_and_what_was_left(late):
-    asked = LlmDesigner(late.model).question(late.problem, late.known, late.choice, late.notes).inputs
+    asked = LlmDesigner(late.model).question(late.problem, late.known, late.selection, late.notes).inputs
     tried = asked["tried"]
     shown = set(re.findall(r"^- (\d{5}): ", tried, re.MULTILINE))
     experiments = {trial.id for trial in late.known.trials if trial.experiment and trial.id not in late.known.pruned}
@@ -66,8 +66,8 @@ def test_prompts_have_the_size_that_they_may_have(late):
     tokens = counter("openai/gpt-5")
     designer, writer = LlmDesigner(late.model), LlmWriter(late.model).edits
     asked = {
-        30_000: (designer, designer.question(late.problem, late.known, late.choice, late.notes)),
-        35_000: (writer, writer.question(late.problem, late.choice, late.experiment, late.notes)),
+        30_000: (designer, designer.question(late.problem, late.known, late.selection, late.notes)),
+        35_000: (writer, writer.question(late.problem, late.selection, late.experiment, late.notes)),
     }
     for most, (stage, question) in asked.items():
         size = sum(tokens(str(message["content"])) for message in stage.program.messages(question.inputs))
@@ -75,7 +75,7 @@ def test_prompts_have_the_size_that_they_may_have(late):
 
 
 def test_compiler_lines_are_those_of_what_runs_longest_and_the_score_has_room_on_short_sums(late):
-    asked = LlmDesigner(late.model).question(late.problem, late.known, late.choice, late.notes).inputs
+    asked = LlmDesigner(late.model).question(late.problem, late.known, late.selection, late.notes).inputs
     lines = [line for line in asked["base_analysis"].split("\n") if line.startswith("Compiled")]
     assert lines[1].startswith("Compiled (runs in 70 % of the time): gemm variants=3: registers 128")
     assert "nearest one is (59.3 %): 1024x4096x512 (18.5 %): +6.7 %; 1024x576x7168" in asked["base_analysis"]
@@ -84,8 +84,8 @@ def test_compiler_lines_are_those_of_what_runs_longest_and_the_score_has_room_on
 
 def test_the_writer_edits_what_it_is_shown_of_a_long_kernel(late):
     writer = LlmWriter(late.model).edits
-    asked = writer.question(late.problem, late.choice, late.experiment, late.notes).inputs
-    base = late.choice.base.kernel.main
+    asked = writer.question(late.problem, late.selection, late.experiment, late.notes).inputs
+    base = late.selection.base.kernel.main
     shown = asked["base_code"]
     assert len(shown) < 0.4 * len(base)
     whole = base.split("\n")

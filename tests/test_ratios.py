@@ -77,15 +77,17 @@ def test_a_note_is_kept_of_an_experiment_that_a_repair_made_right() -> None:
 
 def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     problem = load("softmax")
-    moment = RoundSnapshot(problem.name, "dry", "1.1", Population((SEED,)), choice=KNOWN.choose("00001", "00001", ""))
+    moment = RoundSnapshot(
+        problem.name, "dry", "1.1", Population((SEED,)), selection=KNOWN.choose("00001", "00001", "")
+    )
     history = RunHistory(problem, "dry", (moment,), KNOWN)
     assert [trial.id for trial in history.children("00001")] == ["00002", "00003", "00004"]
     attempt = metrics.recorded(history)
-    assert moment.choice is not None
+    assert moment.selection is not None
     assert FAILED.experiment is not None
-    found = attempt(moment, moment.choice, FAILED.experiment)
+    found = attempt(moment, moment.selection, FAILED.experiment)
     assert (found.what, found.gain_percent) == ("as recorded in 00004, accept", 900.0)
-    score, said = metrics.selector(history, moment)(moment.choice, "")
+    score, said = metrics.selector(history, moment)(moment.selection, "")
     assert (score, "took 10 us" in said) == (1.0, True)
 
 
@@ -123,9 +125,9 @@ def test_everybody_gives_the_paired_answer() -> None:
     assert "+50.0 %" in render.outcome(faster, known)
     assert [one.gain_percent for one in predictions(known)] == [50.0]
     attempt = metrics.recorded(RunHistory(load("softmax"), "dry", (), known))
-    snapshot, choice = RoundSnapshot("softmax", "dry", "1.1", known), known.choose("00001", "00001", "")
+    snapshot, selection = RoundSnapshot("softmax", "dry", "1.1", known), known.choose("00001", "00001", "")
     assert faster.experiment is not None
-    found = attempt(snapshot, choice, faster.experiment)
+    found = attempt(snapshot, selection, faster.experiment)
     assert (found.what, found.gain_percent) == ("as recorded in 00002, accept", 50.0)
     assert [row.gain_percent for row in improvements(known)] == [50.0]
     claimed = headline(known, (SEED,))

@@ -82,9 +82,9 @@ def test_the_population_ranks_and_explains() -> None:
     population = Population((first,)).plus(second)
     assert population == Population((first, second))
     assert population.ranked == Population((first, second)).ranked == (second, first)
-    choice = population.choose("00002", "00001", "why")
-    assert (choice.base_step.before_us, choice.base_step.after_us) == ({"8x8": 20.0}, {"8x8": 10.0})
-    assert choice.base_step.report == "says what it did"
+    selection = population.choose("00002", "00001", "why")
+    assert (selection.base_step.before_us, selection.base_step.after_us) == ({"8x8": 20.0}, {"8x8": 10.0})
+    assert selection.base_step.report == "says what it did"
     with pytest.raises(KeyError, match="00007"):
         population.choose("00007", "00001", "why")
 

@@ -35,7 +35,6 @@ from ksflow.problem.loader import load
 from ksflow.protocols import Answerer, Context, record, reserve
 from ksflow.records import (
     Call,
-    Choice,
     Cost,
     Evaluation,
     Evidence,
@@ -49,6 +48,7 @@ from ksflow.records import (
     Problem,
     Question,
     Seed,
+    Selection,
     Trial,
     Verdict,
     parse,
@@ -61,20 +61,20 @@ from ksflow.stages.designer.mix import Mix
 Notes = tuple[Note, ...]
 
 
-def select(problem: Problem, population: Population) -> Choice:
+def select(problem: Problem, population: Population) -> Selection:
     return population.choose(population.ranked[0].id, population.ranked[-1].id, "best and worst")
 
 
-def design(problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+def design(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
     number = len(population.trials)
     experiments = tuple(Experiment(f"idea {number}.{n}", "it ran", (float(n), 50.0 - n), 20.0) for n in range(5))
     return Plan(tuple("abcdefghij"), experiments, portfolio(experiments))
 
 
 def write(
-    problem: Problem, choice: Choice, experiment: Experiment, notes: Notes, failed: Trial | None = None
+    problem: Problem, selection: Selection, experiment: Experiment, notes: Notes, failed: Trial | None = None
 ) -> Kernel:
-    return kernel(f"// {experiment.description}{' repaired' if failed else ''}\n{choice.base.kernel.main}")  # type: ignore[union-attr]
+    return kernel(f"// {experiment.description}{' repaired' if failed else ''}\n{selection.base.kernel.main}")  # type: ignore[union-attr]
 
 
 def evaluate(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -187,8 +187,8 @@ def test_a_judge_that_always_fails_ends_the_run(lineage: Lineage) -> None:
 
 
 def test_a_run_ends_where_nothing_promises(lineage: Lineage) -> None:
-    def gloomy(problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
-        plan = design(problem, population, choice, notes)
+    def gloomy(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
+        plan = design(problem, population, selection, notes)
         experiments = tuple(replace(each, gain_percent=(-40.0, -1.0)) for each in plan.experiments)
         return replace(plan, experiments=experiments)
 
@@ -333,8 +333,10 @@ def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> N
 def test_a_repair_of_a_repair_starts_from_the_same_base(lineage: Lineage) -> None:
     asked: list[tuple[str, str]] = []
 
-    def mend(problem: Problem, choice: Choice, tried: Experiment, notes: Notes, failed: Trial | None = None) -> Kernel:
-        asked.append((choice.base.id, failed.id if failed else ""))
+    def mend(
+        problem: Problem, selection: Selection, tried: Experiment, notes: Notes, failed: Trial | None = None
+    ) -> Kernel:
+        asked.append((selection.base.id, failed.id if failed else ""))
         return kernel(f"int broken = {len(asked)};")
 
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -344,7 +346,7 @@ def test_a_repair_of_a_repair_starts_from_the_same_base(lineage: Lineage) -> Non
     assert asked == [("00001", ""), ("00001", "00003"), ("00001", "00004")]
 
 
-def one_idea(problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+def one_idea(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
     return Plan(("a",), (Experiment(f"idea {len(population.trials)}", "it ran", (0.0, 1.0), 1.0),), (0,))
 
 
@@ -398,7 +400,7 @@ class Ideas:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
         self.count += 5
         experiments = tuple(
             Experiment(f"idea {number}", "it ran", (float(number), 1000.0 - number), 20.0)
@@ -531,9 +533,9 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
         def question(self, *values: Any) -> None: ...
 
     class Own(Asking):
-        def __call__(self, problem: Problem, choice: Choice, experiment: Experiment, *rest: Any) -> Kernel:
+        def __call__(self, problem: Problem, selection: Selection, experiment: Experiment, *rest: Any) -> Kernel:
             told.append(experiment.description)
-            return write(problem, choice, experiment, *rest)
+            return write(problem, selection, experiment, *rest)
 
     class Shipped(Asking):
         __module__ = "ksflow.stages.designer.llm"
@@ -590,7 +592,9 @@ def test_seeds_are_judged_at_once_where_there_are_several_devices(lineage: Linea
 def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage) -> None:
     judged: list[str] = []
 
-    def same(problem: Problem, choice: Choice, tried: Experiment, notes: Notes, failed: Trial | None = None) -> Kernel:
+    def same(
+        problem: Problem, selection: Selection, tried: Experiment, notes: Notes, failed: Trial | None = None
+    ) -> Kernel:
         return kernel(f"int   x = {7 if failed else 1};  // {tried.description}\n")
 
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -669,11 +673,16 @@ def test_a_writers_questions_to_the_judge_count_as_evaluations_and_that_is_said(
     said: list[Trial | str] = []
 
     def asks(
-        problem: Problem, choice: Choice, experiment: Experiment, notes: Notes, failed: Trial | None, context: Context
+        problem: Problem,
+        selection: Selection,
+        experiment: Experiment,
+        notes: Notes,
+        failed: Trial | None,
+        context: Context,
     ) -> Kernel:
         assert context.check is not None
         said.append(context.check(kernel(f"// draft {experiment.description}")))
-        return write(problem, choice, experiment, notes, failed)
+        return write(problem, selection, experiment, notes, failed)
 
     outcome = Run(lineage, write=asks, design=one_idea)(evaluations=6)
     assert outcome.judged == 3

@@ -1,7 +1,7 @@
 """A designer of one's own: it changes one constant at a time, in the order in which the kernel declares them."""
 
 from ksflow.errors import StageError
-from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem
+from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection
 from ksflow.source.tunables import tunables, values
 
 
@@ -11,8 +11,8 @@ class OneAtATime:
     def __init__(self, most: int = 3) -> None:
         self.most = most
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
-        text = choice.base.kernel.main if choice.base.kernel else ""
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
+        text = selection.base.kernel.main if selection.base.kernel else ""
         tried = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
         experiments = tuple(
             Experiment(f"{one.name} = {value}", "the rest is as it was", (-50.0, 50.0), 10.0, {one.name: value})
@@ -21,5 +21,5 @@ class OneAtATime:
             if {**values(text), one.name: value} not in tried
         )[: self.most]
         if not experiments:
-            raise StageError("designer=one_at_a_time", f"every constant of {choice.base.id} was changed")
+            raise StageError("designer=one_at_a_time", f"every constant of {selection.base.id} was changed")
         return Plan(("one constant at a time",), experiments, tuple(range(len(experiments))), "designer=one_at_a_time")

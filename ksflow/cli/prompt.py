@@ -17,7 +17,7 @@ from ksflow.lineage.history import Kind, RunReader
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
 from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Selector, call_stage
-from ksflow.records import Choice, Material, Note, Population, Problem, Trial
+from ksflow.records import Material, Note, Population, Problem, Selection, Trial
 from ksflow.report.words import table
 
 
@@ -69,14 +69,14 @@ class Asker:
         if name == "selector":
             values = (self._known,)
         elif name == "designer":
-            values = (self._known, self._choice(id), notes)
+            values = (self._known, self._selection(id), notes)
         elif name in ("writer", "verifier"):
             trial = self._experiment(id)
-            choice, failed = writer_question(self._known, trial)
+            selection, failed = writer_question(self._known, trial)
             written = (trial.kernel,) if name == "verifier" else ()
             if written == (None,):
                 raise ConfigError(f"{trial.id} has no kernel to verify; name a trial that has one")
-            values = (choice, trial.experiment, notes, *written, failed)
+            values = (selection, trial.experiment, notes, *written, failed)
         else:
             values = (Material((), self._known, self._learnt),)
         with boundary(name):
@@ -85,17 +85,17 @@ class Asker:
             raise ConfigError(f"{name}={type(stage).__name__} asks no model; name one with llm=... (llm=dummy will do)")
         return asked
 
-    def _choice(self, id: str) -> Choice:
+    def _selection(self, id: str) -> Selection:
         """Base and reference of a trial's experiment; without one, what a round would start from."""
         if id:
             return writer_question(self._known, self._experiment(id))[0]
         select: Selector = compose.build(self._cfg.selector)
-        chosen: list[Choice] = []
+        chosen: list[Selection] = []
         with boundary("selector"):
             preview(lambda: chosen.append(call_stage(select, self._problem, self._known, context=NO_CONTEXT)))
         return chosen[0] if chosen else self._newest_selection()
 
-    def _newest_selection(self) -> Choice:
+    def _newest_selection(self) -> Selection:
         lineage = self._lineage
         for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
             if (step := commit.round) and step.base and {step.base, step.reference} <= self._known.by_id.keys():

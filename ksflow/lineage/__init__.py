@@ -1,6 +1,6 @@
 """Every kernel ever tried, kept in git: branches, transcripts, the order of steps, a person's word.
 
-In come trials, choices, plans, notes and model calls, each committed before anything acts on it; out come the
+In come trials, selections, plans, notes and model calls, each committed before anything acts on it; out come the
 population of a run (`Lineage`), its past in the order it was written and a run to be replayed (`history`). The loop,
 the session and the commands import it; it is the only importer of git. It judges, ranks and displays nothing.
 

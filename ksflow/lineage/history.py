@@ -27,7 +27,6 @@ from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_
 from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     Call,
-    Choice,
     Evaluation,
     Key,
     Note,
@@ -35,6 +34,7 @@ from ksflow.records import (
     PlannedRound,
     Population,
     Problem,
+    Selection,
     Trial,
     base_of,
     schema,
@@ -101,9 +101,9 @@ class RoundSnapshot:
     notes: tuple[Note, ...] = ()
     """What was learnt until the selection."""
     selected: bool = False
-    """Whether a choice is on record."""
-    choice: Choice | None = None
-    """The choice, where its trials are still there."""
+    """Whether a selection is on record."""
+    selection: Selection | None = None
+    """The selection, where its trials are still there."""
     plan: Plan | None = None
     trials: tuple[Trial, ...] = ()
     """The experiments that were dispatched, without their kernels."""
@@ -142,8 +142,8 @@ class RunHistory:
 class RunReader:
     """Walks the commits of one run; `rounds`, `key`, `notes` and `population` are what it has met so far.
 
-    `slim` makes of each trial what is to be remembered of it. With it the rounds hold no populations, choices or plans,
-    so that the memory for a long run stays small.
+    `slim` makes of each trial what is to be remembered of it. With it the rounds hold no populations, selections
+    or plans, so that the memory for a long run stays small.
     """
 
     def __init__(self, store: Store, problem: str, run: str, slim: Callable[[Trial], Trial] | None = None) -> None:
@@ -222,15 +222,15 @@ class RunReader:
         if not {step.base, step.reference} <= snapshot.known.by_id.keys():
             return snapshot
         known = snapshot.known.pruned_by(self.notes)
-        choice = known.choose(step.base, step.reference, step.rationale)
-        return replace(snapshot, known=known, notes=self.notes, choice=choice)
+        selection = known.choose(step.base, step.reference, step.rationale)
+        return replace(snapshot, known=known, notes=self.notes, selection=selection)
 
     def _planned(self, snapshot: RoundSnapshot, commit: str) -> RoundSnapshot:
         plan = None if self._slim else schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
         trials = schema.load("trials", self.store.read(f"{commit}:trials.json"), tuple)
-        if plan and (choice := snapshot.choice):
+        if plan and (selection := snapshot.selection):
             ids = tuple(trial.id for trial in trials)
-            self._plans.append(PlannedRound(choice.base.id, choice.reference.id, choice.rationale, plan, ids))
+            self._plans.append(PlannedRound(selection.base.id, selection.reference.id, selection.rationale, plan, ids))
         return replace(snapshot, plan=plan, trials=tuple(map(self._slim or _same, trials)))
 
     def _take_notes(self, commit: Commit) -> None:

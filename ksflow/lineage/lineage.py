@@ -43,7 +43,6 @@ from ksflow.records import (
     RESERVED_NAMES,
     Approval,
     Call,
-    Choice,
     Cost,
     Evaluation,
     Explanation,
@@ -54,6 +53,7 @@ from ksflow.records import (
     Population,
     Proof,
     Repeat,
+    Selection,
     Trial,
     schema,
 )
@@ -442,11 +442,11 @@ class Lineage:
         return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
 
     @_locked
-    def select(self, choice: Choice, round_name: str = "") -> None:
+    def select(self, selection: Selection, round_name: str = "") -> None:
         """Keep a selection, before it is acted on."""
-        picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": round_name}
-        subject = f"select {choice.base.id} with {choice.reference.id}"
-        self._append("rounds", {}, message(subject, choice.rationale, picks))
+        picks = {"Base": selection.base.id, "Reference": selection.reference.id, "Round": round_name}
+        subject = f"select {selection.base.id} with {selection.reference.id}"
+        self._append("rounds", {}, message(subject, selection.rationale, picks))
 
     @_locked
     def dispatch(

@@ -24,7 +24,7 @@ from ksflow.loop.run import Run
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
-from ksflow.records import Choice, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
+from ksflow.records import Experiment, Kernel, Origin, Plan, Seed, Selection, Trial, portfolio
 from ksflow.source import fingerprint
 
 _MOST_WAITING = 32
@@ -116,10 +116,10 @@ class Assistant:
         Raises ConfigError for ids that cannot be started from, and where the budget is spent.
         """
         begun = self.run.lineage.begin_round()
-        choice = self._choice(base, reference, rationale)
+        selection = self._selection(base, reference, rationale)
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), self.by)
-        self.run.lineage.select(choice, begun.name)
-        trials = dispatch(self.run, choice, plan, begun)
+        self.run.lineage.select(selection, begun.name)
+        trials = dispatch(self.run, selection, plan, begun)
         self.run.give_back(len(trials))  # an experiment counts when its kernel comes
         if not trials:
             raise ConfigError(self._spent)
@@ -206,7 +206,7 @@ class Assistant:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _choice(self, base: str, reference: str, rationale: str) -> Choice:
+    def _selection(self, base: str, reference: str, rationale: str) -> Selection:
         picks = [self.trial(base), self.trial(reference or base)]
         for trial in picks:
             if trial.score_us is None:

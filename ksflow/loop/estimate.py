@@ -44,15 +44,15 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
     ranked = known.ranked
     if not ranked:
         return Estimate((), experiments)
-    choice = known.choose(ranked[0].id, ranked[-1].id, "")
+    selection = known.choose(ranked[0].id, ranked[-1].id, "")
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
     notes = run.initial_notes + run.lineage.notes()
     asked: list[Question] = []
     calls: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "selector": (run.stages.select, (known,)),
-        "designer": (run.stages.design, (known, choice, notes)),
-        "writer": (run.stages.write, (choice, idea, notes, None)),
-        "verifier": (run.stages.write, (choice, idea, notes, choice.base.kernel)),
+        "designer": (run.stages.design, (known, selection, notes)),
+        "writer": (run.stages.write, (selection, idea, notes, None)),
+        "verifier": (run.stages.write, (selection, idea, notes, selection.base.kernel)),
         "digester": (run.stages.digest, (Material((), known, notes),)),
     }
     for name, (stage, values) in calls.items():

@@ -20,7 +20,6 @@ from ksflow.loop.run import Run
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Account, Context, Evaluator, call_stage, calling
 from ksflow.records import (
-    Choice,
     Cost,
     EarlierVerdict,
     Evaluation,
@@ -31,6 +30,7 @@ from ksflow.records import (
     Plan,
     Population,
     Review,
+    Selection,
     Trial,
     Verdict,
 )
@@ -45,9 +45,9 @@ def run_round(run: Run, begun: Round, learning: bool = False) -> None:
     with calling(about=f"round {begun.name}", sample_index=begun.sample, account=spent):
         learnt = digest(run, begun) if learning else begun.notes
         notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
-        choice = select(run, known, begun)
-        plan = None if run.limits.reached() else design(run, known, choice, notes, begun)
-    trials = () if plan is None else dispatch(run, choice, plan, begun, spent.cost)
+        selection = select(run, known, begun)
+        plan = None if run.limits.reached() else design(run, known, selection, notes, begun)
+    trials = () if plan is None else dispatch(run, selection, plan, begun, spent.cost)
     map_parallel(lambda trial: attempt(run, trial, notes), trials)
 
 
@@ -82,28 +82,28 @@ def digest(run: Run, begun: Round) -> Notes:
     return run.lineage.learn(notes, len(begun.known.trials), begun.notes)
 
 
-def select(run: Run, known: Population, begun: Round) -> Choice:
-    """Pick base and reference, and keep the choice."""
+def select(run: Run, known: Population, begun: Round) -> Selection:
+    """Pick base and reference, and keep the selection."""
     run.tell(Began(Step.SELECT))
     entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
     with boundary("selector"):
         answer = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
-        choice = expect_type(Choice, answer)
-    run.lineage.select(choice, begun.name)
-    return choice
+        selection = expect_type(Selection, answer)
+    run.lineage.select(selection, begun.name)
+    return selection
 
 
-def design(run: Run, known: Population, choice: Choice, notes: Notes, begun: Round) -> Plan:
-    """Make experiments of a choice."""
+def design(run: Run, known: Population, selection: Selection, notes: Notes, begun: Round) -> Plan:
+    """Make experiments of a selection."""
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
-        answer = call_stage(run.stages.design, run.problem, known, choice, notes, context=Context(begun.sample))
+        answer = call_stage(run.stages.design, run.problem, known, selection, notes, context=Context(begun.sample))
         return expect_type(Plan, answer)
 
 
-def dispatch(run: Run, choice: Choice, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:
+def dispatch(run: Run, selection: Selection, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:
     """Keep a plan, and give ids to as many of its picked experiments as the budget covers; they share its cost."""
-    parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+    parents = tuple(dict.fromkeys((selection.base.id, selection.reference.id)))
     drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=plan.by) for index in plan.picked]
     return _with_ids(run, drafts, begun.name, plan, cost)
 
@@ -117,9 +117,9 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     with calling(about=trial.id, account=spent):
         try:
             with boundary("writer"):
-                choice, failed = writer_question(run.lineage.known, trial)
+                selection, failed = writer_question(run.lineage.known, trial)
                 assert trial.experiment is not None
-                values = (run.problem, choice, trial.experiment, notes, failed)
+                values = (run.problem, selection, trial.experiment, notes, failed)
                 kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
             form, review = fingerprint.source_fingerprint(kernel), reviews[-1] if reviews else None
             trial = advanced(trial, kernel=kernel, form=form, review=review)
@@ -163,7 +163,7 @@ def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Ev
     )
 
 
-def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
+def writer_question(known: Population, trial: Trial) -> tuple[Selection, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
         failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None

@@ -35,31 +35,31 @@ class Source:
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round."""
-        ask, notes, choice = self.stage.question, self.initial_notes + snapshot.notes, snapshot.choice
+        ask, notes, selection = self.stage.question, self.initial_notes + snapshot.notes, snapshot.selection
         problem = history.problem
         if self.name == "digester":
             if snapshot.learnt:
                 material = Material((), snapshot.known, snapshot.before)
                 yield partial(ask, problem, material), lambda history, shown: metrics.digester(shown)
-        elif choice and self.name == "selector":
+        elif selection and self.name == "selector":
             yield partial(ask, problem, snapshot.known), lambda history, shown: metrics.selector(history, snapshot)
-        elif choice and self.name == "designer":
+        elif selection and self.name == "designer":
             yield (
-                partial(ask, problem, snapshot.known, choice, notes),
+                partial(ask, problem, snapshot.known, selection, notes),
                 lambda history, shown: metrics.designer(snapshot, self._attempt(history)),
             )
-        elif choice and self.name == "verifier":
+        elif selection and self.name == "verifier":
             for trial in (history.final.by_id.get(trial.id, trial) for trial in snapshot.trials):
                 if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
-                    question = partial(ask, problem, choice, trial.experiment, notes, trial.kernel)
+                    question = partial(ask, problem, selection, trial.experiment, notes, trial.kernel)
                     by_verdict = metrics.verifier(trial.evaluation)
                     yield question, lambda history, shown, grader=by_verdict: grader  # type: ignore[misc]
-        elif choice:
+        elif selection:
             assert self.judge is not None
-            grader = metrics.writer(problem, choice, self.judge)
+            grader = metrics.writer(problem, selection, self.judge)
             for trial in snapshot.trials:
                 if trial.experiment and trial.origin is Origin.EXPERIMENT:
-                    yield partial(ask, problem, choice, trial.experiment, notes), lambda history, shown: grader
+                    yield partial(ask, problem, selection, trial.experiment, notes), lambda history, shown: grader
 
     def _attempt(self, history: RunHistory) -> metrics.Attempt:
         if self.judge and self.write:

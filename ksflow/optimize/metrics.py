@@ -23,7 +23,6 @@ from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
 from ksflow.records import (
-    Choice,
     Evaluation,
     Experiment,
     Kernel,
@@ -31,6 +30,7 @@ from ksflow.records import (
     Plan,
     Problem,
     Review,
+    Selection,
     Trial,
     Verdict,
     between,
@@ -121,10 +121,10 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
     prior = statistics.fmean(worth.values()) if worth else _NEUTRAL
     leader = f" That one was made from {min(fastest, key=lambda base: fastest[base])}." if fastest else ""
 
-    def grade(choice: Choice | None, refused: str) -> Grade:
-        if choice is None:
+    def grade(selection: Selection | None, refused: str) -> Grade:
+        if selection is None:
             return 0.0, f"The answer was refused: {refused}"
-        base = choice.base.id
+        base = selection.base.id
         if base not in worth:
             return prior, (
                 f"Nothing was made from base {base}, so what it is worth is unknown: it counts as the mean of the "
@@ -140,7 +140,7 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
 
 # -- designer ------------------------------------------------------------------------------------
 
-Attempt = Callable[[RoundSnapshot, Choice, Experiment], "Measured | None"]
+Attempt = Callable[[RoundSnapshot, Selection, Experiment], "Measured | None"]
 """Says what an experiment did, or would do, to the base; None where nobody knows."""
 
 
@@ -160,10 +160,10 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
     """By what the best of its picked experiments is worth and how well it predicts; 0 where none of them was judged."""
 
     def grade(plan: Plan | None, refused: str) -> Grade:
-        if plan is None or snapshot.choice is None:
+        if plan is None or snapshot.selection is None:
             return 0.0, f"The answer was refused: {refused}"
         tried = [plan.experiments[index] for index in plan.picked]
-        outcomes = [(experiment, attempt(snapshot, snapshot.choice, experiment)) for experiment in tried]
+        outcomes = [(experiment, attempt(snapshot, snapshot.selection, experiment)) for experiment in tried]
         best = max((of.worth for _, of in outcomes if of), default=0.0)
         right = statistics.fmean([_calibrated(*pair) for pair in outcomes])
         summary = f"Of 1: the best outcome {best:.2f}, predictions {right:.2f}."
@@ -175,13 +175,13 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
 def recorded(history: RunHistory) -> Attempt:
     """What the nearest recorded experiment on the same base did; None where none is near or nothing is known of it."""
 
-    def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
-        near = [(_near(experiment, trial.experiment), trial) for trial in history.children(choice.base.id)]
+    def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
+        near = [(_near(experiment, trial.experiment), trial) for trial in history.children(selection.base.id)]
         share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
-        worth = reward.worth(trial, choice.base) if trial and share >= _ALIKE else None
+        worth = reward.worth(trial, selection.base) if trial and share >= _ALIKE else None
         if trial is None or worth is None:
             return None
-        ratio = speedup(trial, choice.base)
+        ratio = speedup(trial, selection.base)
         gain = ratio.gain_percent if ratio else None
         return Measured(f"as recorded in {trial.id}, {trial.verdict}", gain, worth.reward / reward.BEST)
 
@@ -191,13 +191,13 @@ def recorded(history: RunHistory) -> Attempt:
 def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
     """What the writer's kernel does, by the judge."""
 
-    def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
+    def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
         try:
-            kernel = write(problem, choice, experiment, snapshot.notes)
+            kernel = write(problem, selection, experiment, snapshot.notes)
         except StageError as error:
             return Measured(f"it could not be written: {error.reason[:300]}", None, 0.0)
         evaluation = judge(problem, kernel)
-        gain = judge.gain_percent(problem, choice.base, evaluation)
+        gain = judge.gain_percent(problem, selection.base, evaluation)
         return Measured(_verdict(evaluation), gain, graded(evaluation, gain))
 
     return attempt
@@ -233,14 +233,14 @@ def _compared(experiment: Experiment, measured: Measured | None) -> str:
 # -- writer --------------------------------------------------------------------------------------
 
 
-def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
+def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
     """By the verdict on its kernel, and the gain over the base."""
 
     def grade(kernel: Kernel | None, refused: str) -> Grade:
         if kernel is None:
             return 0.0, f"The answer was refused: {refused}"
         evaluation = judge(problem, kernel)
-        gain = judge.gain_percent(problem, choice.base, evaluation)
+        gain = judge.gain_percent(problem, selection.base, evaluation)
         score = graded(evaluation, gain)
         if not evaluation.accepted:
             return score, f"The judge says {_verdict(evaluation)}"

@@ -7,7 +7,7 @@ from functools import lru_cache
 from ksflow.prompts.brief import count
 from ksflow.prompts.excerpt import beginning
 from ksflow.prompts.render import listing
-from ksflow.records import Choice, Kernel
+from ksflow.records import Kernel, Selection
 
 _CONTEXT = 3  # lines around a change
 _GONE = 2  # lines that go at one place, of which the reader has the rest
@@ -27,11 +27,11 @@ def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
     return f"(what differs from {name}: - is there alone, + is here alone; all else is the same)\n{edits}"
 
 
-def reference_code(choice: Choice, tokens: int) -> str:
+def reference_code(selection: Selection, tokens: int) -> str:
     """The kernel to learn from, as what differs from the base; of what is long the beginning."""
-    if choice.reference.id == choice.base.id:
+    if selection.reference.id == selection.base.id:
         return "(the base itself)"
-    return beginning(difference(choice.reference.kernel, choice.base.kernel, "the base"), tokens)
+    return beginning(difference(selection.reference.kernel, selection.base.kernel, "the base"), tokens)
 
 
 def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:

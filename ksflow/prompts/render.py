@@ -11,7 +11,6 @@ from ksflow.hardware.compiler_report import by_time
 from ksflow.languages import LANGUAGES
 from ksflow.prompts.hardware import hardware
 from ksflow.records import (
-    Choice,
     Evaluation,
     Evidence,
     Experiment,
@@ -20,6 +19,7 @@ from ksflow.records import (
     Population,
     Problem,
     RooflineCase,
+    Selection,
     Step,
     TimedCase,
     Trial,
@@ -141,22 +141,22 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
     return "\n".join([*head, times(trial, step, second), *([] if second else room_left(trial, problem))])
 
 
-def reference(problem: Problem, choice: Choice) -> str:
+def reference(problem: Problem, selection: Selection) -> str:
     """Why base and reference were chosen, and the one-step analysis of the reference."""
-    why = f"Why these two were chosen: {choice.rationale}" if choice.rationale else ""
-    if choice.reference.id == choice.base.id:
+    why = f"Why these two were chosen: {selection.rationale}" if selection.rationale else ""
+    if selection.reference.id == selection.base.id:
         return "\n".join(filter(None, [why, "(the base itself)"]))
-    return "\n".join(filter(None, [why, analysis(choice.reference, choice.reference_step, problem, second=True)]))
+    return "\n".join(filter(None, [why, analysis(selection.reference, selection.reference_step, problem, second=True)]))
 
 
-def topics(problem: Problem, choice: Choice) -> str:
+def topics(problem: Problem, selection: Selection) -> str:
     """What is of interest in the code of a round's base: why it was chosen, what was changed last, and the device
     functions that most of the time goes to.
     """
-    base, step = choice.base, choice.base_step
+    base, step = selection.base, selection.base_step
     rows = by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
     tried = step.experiment.description if step.experiment else ""
-    return "\n".join([choice.rationale, tried, step.report, *(row.kernel for row, _ in rows)])
+    return "\n".join([selection.rationale, tried, step.report, *(row.kernel for row, _ in rows)])
 
 
 def room_left(trial: Trial, problem: Problem | None) -> list[str]:
@@ -181,12 +181,12 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
     return [f"Where the score can gain most, {nearest}: {gaining}"] if gaining else []
 
 
-def siblings(choice: Choice, tried: Experiment) -> str:
+def siblings(selection: Selection, tried: Experiment) -> str:
     """How other experiments on the base failed, the newest first, for who carries one out; empty where none did."""
     lines = [
         f"- {trial.id}: {sentences(trial.experiment.description, _SIBLING)} -> {trial.verdict} "
         f"{short(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
-        for trial in choice.siblings
+        for trial in selection.siblings
         if trial.experiment and trial.experiment != tried
     ]
     return (

@@ -7,7 +7,7 @@ from itertools import groupby, takewhile
 from ksflow.errors import short
 from ksflow.notes.relevance import CHARACTERS
 from ksflow.prompts.render import percent, sentences, us
-from ksflow.records import Choice, Experiment, Origin, Population, Speedup, Trial, Verdict, base_of, speedup
+from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of, speedup
 
 _LENGTHS = (1_000, 400, 160)  # characters of a description: the first with which all that was tried has room
 _BASE_SHARE = 0.75  # of the room, at most, for what was tried on the base
@@ -41,7 +41,7 @@ class _Row:
         return f"- {self.id}: {sentences(what or self.what, length)} -> {came}"
 
 
-def tried(population: Population, choice: Choice, tokens: int) -> str:
+def tried(population: Population, selection: Selection, tokens: int) -> str:
     """What was tried on the base, then elsewhere, by base and by what came of it; then what was designed and not run.
 
     Not longer than `tokens`: with less room descriptions are shorter, then the oldest are counted instead. Dead ends
@@ -50,7 +50,7 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     closed = closed_trials(population)
     trials = [trial for trial in reversed(population.trials) if trial.experiment]
     rows = [_row(trial, population) for trial in trials if trial.id not in closed]
-    here = choice.base.id
+    here = selection.base.id
     on_base = [row for row in rows if row.base == here]
     elsewhere = [row for row in rows if row.base != here]
     room = CHARACTERS * tokens - 4 * _COUNT
@@ -58,7 +58,7 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     tail = [*stand_in(len(trials) - len(rows), "experiments"), *([left] if left else [])]
     room -= sum(map(len, tail))
     for length in _LENGTHS if len(rows) <= room // _LEAST else ():
-        text = "\n".join(_all(population, choice, on_base, elsewhere, length))
+        text = "\n".join(_all(population, selection, on_base, elsewhere, length))
         if len(text) <= room:
             return "\n".join([text, *tail])
     length = _LENGTHS[-1]
@@ -66,7 +66,7 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     first = _fitting(on_base, share - _HEADING * len(_KINDS), length, here)
     room -= sum(len(row.line(length)) + 1 for row in first) + _HEADING * len(_KINDS)
     second = _fitting(elsewhere, room, length, here)
-    parts = _all(population, choice, first, second, length)
+    parts = _all(population, selection, first, second, length)
     if missing := on_base[len(first) :]:
         gained = sum(row.gain is not None and row.gain.ratio > 1 for row in missing)
         failed = sum(row.kind == "Failed" for row in missing)
@@ -77,9 +77,9 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
 
 
 def _all(
-    population: Population, choice: Choice, on_base: Sequence[_Row], elsewhere: Sequence[_Row], length: int
+    population: Population, selection: Selection, on_base: Sequence[_Row], elsewhere: Sequence[_Row], length: int
 ) -> list[str]:
-    parts = [f"On the base {choice.base.id}:", *(_group(on_base, length) or ["(nothing)"])]
+    parts = [f"On the base {selection.base.id}:", *(_group(on_base, length) or ["(nothing)"])]
     for base in dict.fromkeys(row.base for row in elsewhere):
         parts.append(f"On {base} ({us(population.by_id[base].score_us)}):" if base else "On nothing:")
         parts += _group([row for row in elsewhere if row.base == base], length)

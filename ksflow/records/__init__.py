@@ -34,7 +34,6 @@ from ksflow.records.proofs import Engaged, Proof, Way, amdahl
 from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
 from ksflow.records.targets import Target
 from ksflow.records.trials import (
-    Choice,
     Cost,
     Draft,
     Experiment,
@@ -43,7 +42,11 @@ from ksflow.records.trials import (
     Plan,
     PlannedRound,
     Review,
+    Selection,
     Step,
     Trial,
     portfolio,
 )
+
+Choice = Selection
+"""What it was called before; stages of one's own may still import it."""

@@ -11,7 +11,7 @@ from typing import Any
 from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
-from ksflow.records.trials import Choice, PlannedRound, Step, Trial
+from ksflow.records.trials import PlannedRound, Selection, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """So many failures are told to a writer, of so many of the newest trials."""
@@ -126,8 +126,8 @@ class Population:
         made.__dict__.update({name: self.__dict__[name] for name in known})
         return made
 
-    def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Choice:
-        """A choice by ids, each with its one-step analysis. KeyError names an unknown id.
+    def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Selection:
+        """A selection by ids, each with its one-step analysis. KeyError names an unknown id.
 
         before: its siblings are older than this trial.
         """
@@ -136,10 +136,10 @@ class Population:
         older = (trial for trial in newest if not before or trial.id < before)
         failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
-        return Choice(first, second, rationale, self.step(first), self.step(second), siblings)
+        return Selection(first, second, rationale, self.step(first), self.step(second), siblings)
 
-    def chosen_for(self, trial: Trial) -> Choice:
-        """The choice that its experiment was designed for, as its round made it. KeyError names what is gone."""
+    def chosen_for(self, trial: Trial) -> Selection:
+        """The selection that its experiment was designed for, as its round made it. KeyError names what is gone."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
         why, before = (planned.rationale, min(planned.trials)) if planned else ("", first.id)

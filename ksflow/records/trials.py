@@ -267,7 +267,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The selector's answer."""
 
     base: Trial

@@ -13,7 +13,7 @@ from ksflow.prompts.difference import reference_code
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
 from ksflow.prompts.tried import tried
-from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, Target, portfolio
+from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
 from ksflow.source.tunables import assign
 
 _REFERENCE = 1_150  # tokens of what differs from it in the kernel to learn from
@@ -111,21 +111,23 @@ class LlmDesigner:
         self.avenues = avenues
         self.experiments = experiments
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
-        inquiry = self.question(problem, population, choice, notes)
+    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
+        inquiry = self.question(problem, population, selection, notes)
         plan: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
         return plan
 
-    def _base(self, problem: Problem, choice: Choice, room: int) -> str:
+    def _base(self, problem: Problem, selection: Selection, room: int) -> str:
         """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
-        kernel = choice.base.kernel
+        kernel = selection.base.kernel
         if kernel is None or len(kernel.files) > 1:
             return render.listing(kernel)
-        return excerpt.of(kernel.main, room, render.topics(problem, choice))
+        return excerpt.of(kernel.main, room, render.topics(problem, selection))
 
-    def question(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Inquiry:
+    def question(
+        self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]
+    ) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
-        base, about = choice.base, render.about(problem, choice.base.kernel)
+        base, about = selection.base, render.about(problem, selection.base.kernel)
         predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
@@ -133,11 +135,11 @@ class LlmDesigner:
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
-            Section("base_code", SLOW, lambda room: self._base(problem, choice, room), self.code),
-            Section("base_analysis", SLOW, render.analysis(base, choice.base_step, problem), priority=1),
-            Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
-            Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
-            Section("tried", SLOW, lambda room: tried(population, choice, room), self.tokens, priority=1),
+            Section("base_code", SLOW, lambda room: self._base(problem, selection, room), self.code),
+            Section("base_analysis", SLOW, render.analysis(base, selection.base_step, problem), priority=1),
+            Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
+            Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
+            Section("tried", SLOW, lambda room: tried(population, selection, room), self.tokens, priority=1),
             Section("predictions", SLOW, predictions, priority=2),
         ]
 
@@ -155,9 +157,9 @@ class LlmDesigner:
                     raise ValueError(
                         f"experiments.{index}: description and rubric are longer than {_LONGEST} characters"
                     )
-                if experiment.changes and choice.base.kernel is not None:
+                if experiment.changes and selection.base.kernel is not None:
                     try:
-                        assign(choice.base.kernel.main, experiment.changes)
+                        assign(selection.base.kernel.main, experiment.changes)
                     except ValueError as error:
                         raise ValueError(f"experiments.{index}.changes: {error}") from error
             return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.protocols import NO_CONTEXT, Composite, Context, Designer, call_stage
-from ksflow.records import Choice, Note, Plan, Population, Problem
+from ksflow.records import Note, Plan, Population, Problem, Selection
 
 _GOLDEN = 0.6180339887498949
 
@@ -27,7 +27,7 @@ class Mix(Composite):
         self,
         problem: Problem,
         population: Population,
-        choice: Choice,
+        selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
@@ -36,7 +36,7 @@ class Mix(Composite):
         failed: list[str] = []
         for name in [first, *(name for name, share in self.shares.items() if share and name != first)]:
             try:
-                return call_stage(self.designers[name], problem, population, choice, notes, context=context)
+                return call_stage(self.designers[name], problem, population, selection, notes, context=context)
             except StageError as error:
                 failed.append(error.reason)
         raise StageError("designer=mix", "; ".join(failed))

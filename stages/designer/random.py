@@ -3,7 +3,7 @@
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
+from ksflow.records import Note, Plan, Population, Problem, Selection, portfolio
 from ksflow.search.space import assignment_experiment, exhausted_error, space
 
 STAGE = "designer=random"
@@ -20,13 +20,13 @@ class RandomDesigner:
         self,
         problem: Problem,
         population: Population,
-        choice: Choice,
+        selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        around = space(STAGE, population, choice.base, notes)
+        around = space(STAGE, population, selection.base, notes)
         drawn = around.sample_untried(Random(context.seed(self.seed, population)), self.experiments)
         if not drawn:
-            raise exhausted_error(STAGE, choice.base)
+            raise exhausted_error(STAGE, selection.base)
         experiments = tuple(assignment_experiment(around.changes(config), "drawn by chance") for config in drawn)
         return Plan(("values drawn by chance",), experiments, portfolio(experiments), STAGE)

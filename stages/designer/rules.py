@@ -6,7 +6,7 @@ predictions, and shows what fails. The designer has no other memory: the same po
 
 from ksflow.errors import StageError
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Note, Plan, Population, Problem, Trial, portfolio
+from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.forecast import Forecasts
 from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, promising
@@ -32,22 +32,22 @@ class Rules:
         self,
         problem: Problem,
         population: Population,
-        choice: Choice,
+        selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        around = space(STAGE, population, choice.base, notes)
+        around = space(STAGE, population, selection.base, notes)
         moves = catalogue(self.catalogue)
         model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
-        candidates = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
+        candidates = proposals(moves, around, selection.reference, model, context.seed(self.seed, population))
         if not candidates:
-            raise exhausted_error(STAGE, choice.base)
+            raise exhausted_error(STAGE, selection.base)
         hopes = ideas(candidates, model)
         if not promising(hopes, model):
-            raise StageError(STAGE, _nothing_promises(choice.base, hopes))
+            raise StageError(STAGE, _nothing_promises(selection.base, hopes))
         ways = avenues(around, hopes)
         chosen = self._chosen(candidates, model, moves, around)
-        experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
+        experiments = tuple(experiment(idea, around, selection.base.id) for idea in chosen)
         risks = [idea.forecast.risk for idea in chosen]
         return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 

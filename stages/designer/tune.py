@@ -7,7 +7,7 @@ cases, once they promise enough together; from such a base, the search goes on w
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
+from ksflow.records import Note, Plan, Population, Problem, Selection, portfolio
 from ksflow.search.dispatch import class_spaces, combined
 from ksflow.search.space import assignment_experiment, exhausted_error, space
 from ksflow.search.tpe import propose
@@ -33,11 +33,11 @@ class Tpe:
         self,
         problem: Problem,
         population: Population,
-        choice: Choice,
+        selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
-        whole = space(STAGE, population, choice.base, notes)
+        whole = space(STAGE, population, selection.base, notes)
         rng = Random(context.seed(self.seed, population))
         # one best combination is enough for the rounds that share this knowledge
         first = context.sample == 0
@@ -49,7 +49,7 @@ class Tpe:
             if proposals:
                 break
         if not proposals and joint is None:
-            raise exhausted_error(STAGE, choice.base)
+            raise exhausted_error(STAGE, selection.base)
         why = f"proposed by TPE from {len(around.points)} judged configurations"
         single = [assignment_experiment(around.changes(config), why) for config in proposals]
         experiments = (*([joint] if joint else []), *single)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.records import Choice, Population, Problem, Trial
+from ksflow.records import Population, Problem, Selection, Trial
 from ksflow.source.families import Member, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
@@ -19,7 +19,7 @@ _PATIENCE = 12  # experiments that halve the hope
 class Fastest:
     """Base: the best of the most promising family. Reference: the best kernel that is not like it."""
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
+    def __call__(self, problem: Problem, population: Population) -> Selection:
         all_families = map(_Family, families(population).values())
         unfinished = [family for family in all_families if family.ranked and family.has_something_left]
         if not unfinished:

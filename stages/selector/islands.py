@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Population, Problem, Trial, first_attempt
+from ksflow.records import Population, Problem, Selection, Trial, first_attempt
 from ksflow.source.families import has_untried, values_in
 
 _DRAWS = 16  # winners that are looked at before an island counts as used up
@@ -25,7 +25,7 @@ class Islands:
             raise ValueError(f"islands={islands}, every={every} and size={size} must each be at least 1")
         self.islands, self.every, self.size, self.seed = islands, every, size, seed
 
-    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Choice:
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
         tunable = [trial for trial in population.ranked if values_in(trial.kernel)]
         entrants = tunable or list(population.ranked)

@@ -11,7 +11,7 @@ from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.target import describe
 from ksflow.prompts.views import view
-from ksflow.records import Choice, Population, Problem, Target
+from ksflow.records import Population, Problem, Selection, Target
 
 
 class Select(dspy.Signature):  # type: ignore[misc]
@@ -60,15 +60,15 @@ class LlmSelector:
         self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
         self.tokens, self.target = tokens, target
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
-        choice: Choice = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
-        return choice
+    def __call__(self, problem: Problem, population: Population) -> Selection:
+        selection: Selection = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
+        return selection
 
     def question(self, problem: Problem, population: Population) -> Inquiry:
-        """What the model is asked, and how its answer becomes a choice."""
+        """What the model is asked, and how its answer becomes a selection."""
         seen = view(problem, population, self.tokens, self.program.count)
 
-        def accept(answer: dict[str, Any]) -> Choice:
+        def accept(answer: dict[str, Any]) -> Selection:
             ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]
             for name, id in zip(("base", "reference"), ids, strict=True):
                 if id not in seen.shown:

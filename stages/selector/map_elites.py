@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Kernel, Population, Presence, Problem, Trial
+from ksflow.records import Kernel, Population, Presence, Problem, Selection, Trial
 from ksflow.source.families import STRUCTURE, declared, has_untried
 from ksflow.source.features import features
 
@@ -29,7 +29,7 @@ class MapElites:
         self._cells: dict[str, tuple[str, ...]] = {}
         """Kernel's digest -> its cell."""
 
-    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Choice:
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
         cells: dict[tuple[str, ...], Trial] = {}
         for trial in population.ranked:

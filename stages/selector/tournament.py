@@ -3,7 +3,7 @@
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Choice, Population, Problem, Trial
+from ksflow.records import Population, Problem, Selection, Trial
 from ksflow.source.families import draw_untried, values_in
 
 
@@ -17,7 +17,7 @@ class Tournament:
         self.size = size
         self.seed = seed
 
-    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Choice:
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
         accepted = population.ranked
         tunable = [trial for trial in accepted if values_in(trial.kernel)]

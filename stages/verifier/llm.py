@@ -13,7 +13,7 @@ from ksflow.prompts.failures import failure
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
 from ksflow.protocols import Verifier
-from ksflow.records import Choice, Experiment, Finding, Kernel, Note, Problem, Review, Target, Trial
+from ksflow.records import Experiment, Finding, Kernel, Note, Problem, Review, Selection, Target, Trial
 
 _CHANGE = 4_000  # tokens of what differs from the base
 _FINDINGS = 6_500  # tokens of notes
@@ -84,26 +84,26 @@ class LlmVerifier(Verifier):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Review:
-        review: Review = self.program.ask(self.question(problem, choice, experiment, notes, kernel, failed))
+        review: Review = self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
         return review
 
     def question(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a review."""
-        base = choice.base.kernel
+        base = selection.base.kernel
         about, change = render.about(problem, base), unified(kernel.files, base.files) if base else ""
         work = f"{experiment.description}\n{experiment.rubric}\n{kernel.report}"
 

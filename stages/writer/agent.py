@@ -14,7 +14,7 @@ from ksflow.prompts.excerpt import beginning
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial, digest
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial, digest
 from ksflow.source.answer import ended
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -80,20 +80,20 @@ class AgentWriter(ModelWriter):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
         context: Context = NO_CONTEXT,
     ) -> Kernel:
-        whole = super().question(problem, choice, experiment, notes, failed)
-        start = failed.kernel if failed and failed.kernel else choice.base.kernel
+        whole = super().question(problem, selection, experiment, notes, failed)
+        start = failed.kernel if failed and failed.kernel else selection.base.kernel
         assert start is not None
         files = {_file(name): text for name, text in whole.inputs.items() if name not in _OWN_FILES}
         files |= {_file("findings"): written(notes, _ALL_NOTES)}
-        for name, trial in (("base", choice.base), ("reference", choice.reference)):
+        for name, trial in (("base", selection.base), ("reference", selection.reference)):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
-        key = digest(choice.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
+        key = digest(selection.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
         with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
             kernel: Kernel = self.program.ask(_in_short(whole), key=key)
         return kernel
@@ -101,13 +101,13 @@ class AgentWriter(ModelWriter):
     def question(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Inquiry:
         """What TASK.md says, and how what is left becomes a kernel."""
-        return _in_short(super().question(problem, choice, experiment, notes, failed))
+        return _in_short(super().question(problem, selection, experiment, notes, failed))
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The files as the agent left them, ended by a line break as files are."""

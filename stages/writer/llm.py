@@ -5,7 +5,7 @@ from ksflow.lm.program import Unusable
 from ksflow.lm.replay import Replay
 from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial
 from ksflow.stages.writer.diff import CODE, Diff
 from ksflow.stages.writer.model_writer import ModelWriter
 from ksflow.stages.writer.rewrite import Rewrite
@@ -42,13 +42,13 @@ class LlmWriter(Rewrite):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
-        start = (failed.kernel if failed else None) or choice.base.kernel
-        asked = (problem, choice, experiment, notes, failed)
+        start = (failed.kernel if failed else None) or selection.base.kernel
+        asked = (problem, selection, experiment, notes, failed)
         first, *others = self._in_order(start.main if start else "")
         try:
             return first.write(*asked)

@@ -1,7 +1,7 @@
 """Two writers: one rewrites tunables by rule, the other writes code."""
 
 from ksflow.protocols import NO_CONTEXT, Composite, Context, Writer, call_stage
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 
 
 class Mix(Composite, Writer):
@@ -18,11 +18,11 @@ class Mix(Composite, Writer):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
         context: Context = NO_CONTEXT,
     ) -> Kernel:
         writer = self.tune if experiment.changes and failed is None else self.llm
-        return call_stage(writer, problem, choice, experiment, notes, failed, context=context)
+        return call_stage(writer, problem, selection, experiment, notes, failed, context=context)

@@ -13,7 +13,7 @@ from ksflow.prompts.failures import KEEP, failure
 from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
-from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Problem, Target, Trial
+from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, Target, Trial
 from ksflow.source.answer import MORE_FILES, check, rewritten
 
 CRAFT = """
@@ -86,38 +86,38 @@ class ModelWriter(Writer):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
-        return self.write(problem, choice, experiment, notes, failed)
+        return self.write(problem, selection, experiment, notes, failed)
 
     def write(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None,
     ) -> Kernel:
         """The kernel as this writer's own question brings it."""
-        asked = self.question(problem, choice, experiment, notes, failed)
-        kernel: Kernel = self.program.ask(asked, key=choice.rationale)
+        asked = self.question(problem, selection, experiment, notes, failed)
+        kernel: Kernel = self.program.ask(asked, key=selection.rationale)
         return kernel
 
     def question(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a kernel. StageError without a kernel to start from."""
-        base, attempt = choice.base.kernel, failed.kernel if failed else None
+        base, attempt = selection.base.kernel, failed.kernel if failed else None
         if base is None:
-            raise StageError("writer", f"{choice.base.id} has no kernel to start from")
+            raise StageError("writer", f"{selection.base.id} has no kernel to start from")
         start, payload = attempt or base, [*self.program.declared.output_fields][-1]
 
         def accept(answer: dict[str, Any]) -> Kernel:
@@ -135,7 +135,7 @@ class ModelWriter(Writer):
         trouble = failure(failed, problem)
         about = render.about(problem, base)
         tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
-        topics = render.topics(problem, choice)
+        topics = render.topics(problem, selection)
         work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
@@ -145,10 +145,10 @@ class ModelWriter(Writer):
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
             Section("other_files", SLOW, f"{render.others(start)}\n{hint}".rstrip()),
-            Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
-            Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
-            Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
-            Section("experiment", VOLATILE, render.experiment(experiment) + render.siblings(choice, experiment)),
+            Section("base_analysis", SLOW, render.analysis(selection.base, selection.base_step, problem), priority=1),
+            Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
+            Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
+            Section("experiment", VOLATILE, render.experiment(experiment) + render.siblings(selection, experiment)),
             Section(
                 "more_findings",
                 VOLATILE,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ksflow.errors import StageError
 from ksflow.protocols import Writer
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.source.answer import with_main
 from ksflow.source.tunables import assign, values
 
@@ -20,7 +20,7 @@ class Tune(Writer):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
@@ -32,13 +32,13 @@ class Tune(Writer):
                 STAGE,
                 "the experiment assigns no tunables (its `changes`); use designer=rules, tune or random, or writer=llm",
             )
-        base = choice.base.kernel
+        base = selection.base.kernel
         if base is None:
-            raise StageError(STAGE, f"{choice.base.id} has no kernel to rewrite")
+            raise StageError(STAGE, f"{selection.base.id} has no kernel to rewrite")
         try:
             text = assign(base.main, experiment.changes)
         except ValueError as error:
-            raise StageError(STAGE, f"{choice.base.id}: {error}") from error
+            raise StageError(STAGE, f"{selection.base.id}: {error}") from error
         before = values(base.main)
         changes = []
         for name, value in experiment.changes.items():

@@ -16,7 +16,7 @@ from ksflow.protocols import (
     call_context,
     call_stage,
 )
-from ksflow.records import Choice, Draft, Experiment, Kernel, Note, Origin, Problem, Review, Trial
+from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Review, Selection, Trial
 
 
 class Verified(Composite, Writer):
@@ -33,13 +33,13 @@ class Verified(Composite, Writer):
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
         context: Context = NO_CONTEXT,
     ) -> Kernel:
-        asked = (problem, choice, experiment, notes)
+        asked = (problem, selection, experiment, notes)
         kernel = expect_type(Kernel, call_stage(self.llm, *asked, failed, context=context))
         if not self.repairs:
             return kernel

@@ -1,6 +1,6 @@
 """A selector of one's own: which kernel is changed next, and which one its author may learn from."""
 
-from ksflow.records import Choice, Population, Problem
+from ksflow.records import Population, Problem, Selection
 
 
 class Mine:
@@ -9,7 +9,7 @@ class Mine:
     def __init__(self, rank: int = 1) -> None:
         self.rank = rank  # every parameter is a key of the command line: selector.rank=2
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
+    def __call__(self, problem: Problem, population: Population) -> Selection:
         """Change this: `population.ranked` has the accepted kernels, fastest first; `trials` has all, failures too."""
         tunable = [trial for trial in population.ranked if trial.kernel and "tune:" in trial.kernel.main]
         trials = tunable or list(population.ranked)

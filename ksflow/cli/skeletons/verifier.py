@@ -1,6 +1,6 @@
 """A verifier of one's own: what reads a kernel before it is compiled, for `writer=verified`."""
 
-from ksflow.records import Choice, Experiment, Finding, Kernel, Note, Problem, Review, Trial
+from ksflow.records import Experiment, Finding, Kernel, Note, Problem, Review, Selection, Trial
 from ksflow.source.tunables import values
 
 
@@ -13,14 +13,14 @@ class Mine:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Review:
         """Change this: with findings the kernel goes back to its writer once. What is raised costs no kernel."""
-        before = choice.base.kernel
+        before = selection.base.kernel
         lost = sorted(values(before.main).keys() - values(kernel.main).keys()) if before else []
         findings = [Finding(f"The tunable {name} of the base is gone: declare it again.") for name in lost[:5]]
         return Review(tuple(findings), self.risk)

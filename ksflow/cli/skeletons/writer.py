@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ksflow.errors import StageError
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.source.answer import with_main
 from ksflow.source.tunables import assign
 
@@ -19,13 +19,13 @@ class Mine:
     def __call__(
         self,
         problem: Problem,
-        choice: Choice,
+        selection: Selection,
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
         """Change this: whatever `text` becomes is compiled and judged. What is raised costs this one trial."""
-        base = choice.base.kernel
+        base = selection.base.kernel
         if base is None or not experiment.changes:
             raise StageError("writer=mine", "the experiment names no values of tunables")
         try:

@@ -118,15 +118,15 @@ def run(
     select, write = selector or Fastest(), Tune()
     end = len(population.trials) + evaluations
     while len(population.trials) < end:
-        choice = select(PROBLEM, population)
-        plan = designer(PROBLEM, population, choice, ())
+        selection = select(PROBLEM, population)
+        plan = designer(PROBLEM, population, selection, ())
         for index in plan.picked[: end - len(population.trials)]:
             experiment: Experiment = plan.experiments[index]
-            kernel = write(PROBLEM, choice, experiment, ())
+            kernel = write(PROBLEM, selection, experiment, ())
             trial = Trial(
                 f"{len(population.trials):05d}",
                 Origin.EXPERIMENT,
-                tuple(dict.fromkeys((choice.base.id, choice.reference.id))),
+                tuple(dict.fromkeys((selection.base.id, selection.reference.id))),
                 experiment,
                 kernel,
                 "",

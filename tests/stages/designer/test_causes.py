@@ -4,7 +4,7 @@ import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, gemm, run, seeds
 
 from ksflow.protocols import Designer
-from ksflow.records import Choice, Experiment, Material, Note, Plan, Population, Problem, Verdict, portfolio
+from ksflow.records import Experiment, Material, Note, Plan, Population, Problem, Selection, Verdict, portfolio
 from ksflow.search.space import space
 from ksflow.source.causes import Failures, Item, Point
 from ksflow.source.tunables import values
@@ -62,9 +62,9 @@ def test_the_cause_of_one_wrong_answer_is_in_all_that_have_it() -> None:
 
 
 def test_no_two_experiments_of_a_round_would_fail_of_the_same_suspect() -> None:
-    def design(problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
-        plan = Rules()(problem, population, choice, notes)
-        around = space("", population, choice.base)
+    def design(problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
+        plan = Rules()(problem, population, selection, notes)
+        around = space("", population, selection.base)
         found = [around.failures.suspect({**around.base, **experiment.changes}) for experiment in plan.experiments]
         suspects.append([values for values in found if values])
         return plan

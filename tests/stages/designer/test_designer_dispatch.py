@@ -74,12 +74,12 @@ def seed(text: str = TEXT, landscape=split_landscape) -> Population:
 
 def run(population: Population, designer: Designer, count: int, landscape=split_landscape) -> Population:
     while len(population.trials) < count:
-        choice = Fastest()(PROBLEM, population)
-        plan = designer(PROBLEM, population, choice, ())
+        selection = Fastest()(PROBLEM, population)
+        plan = designer(PROBLEM, population, selection, ())
         for index in plan.picked:
-            kernel = Tune()(PROBLEM, choice, plan.experiments[index], ())
+            kernel = Tune()(PROBLEM, selection, plan.experiments[index], ())
             name = f"{len(population.trials):05d}"
-            trial = Trial(name, Origin.EXPERIMENT, (choice.base.id,), plan.experiments[index], kernel)
+            trial = Trial(name, Origin.EXPERIMENT, (selection.base.id,), plan.experiments[index], kernel)
             population = population.plus(replace(trial, evaluation=judged(kernel, landscape)))
     return population
 
@@ -155,10 +155,10 @@ def test_a_long_run_is_designed_for_in_seconds() -> None:
     text = TEXT + "".join(f"constexpr int X{i} = 1;  // tune: {options}\n" for i in range(6))
     population = run(seed(text), RandomDesigner(experiments=100), 4)
     plans_of_100 = plan_of(population, RandomDesigner(experiments=496))
-    choice = Fastest()(PROBLEM, population)
+    selection = Fastest()(PROBLEM, population)
     trials = list(population.trials)
     for experiment in plans_of_100:
-        kernel = Tune()(PROBLEM, choice, experiment, ())
+        kernel = Tune()(PROBLEM, selection, experiment, ())
         trials.append(
             Trial(f"{len(trials):05d}", Origin.EXPERIMENT, ("00000",), experiment, kernel, "", judged(kernel))
         )

@@ -9,7 +9,6 @@ from ksflow.records import (
     Arg,
     Call,
     Case,
-    Choice,
     Evaluation,
     Evidence,
     Experiment,
@@ -17,6 +16,7 @@ from ksflow.records import (
     Origin,
     Population,
     Problem,
+    Selection,
     Timing,
     Trial,
     Verdict,
@@ -106,11 +106,11 @@ def population() -> Population:
 
 
 @pytest.fixture
-def choice(population) -> Choice:
+def selection(population) -> Selection:
     return population.choose("00002", "00001", "because")
 
 
 @pytest.fixture
-def select(problem, population) -> Callable[..., Choice]:
+def select(problem, population) -> Callable[..., Selection]:
     """Asks a model, as the selector does."""
     return lambda model, **settings: LlmSelector(model, **settings)(problem, population)

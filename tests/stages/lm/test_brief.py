@@ -51,9 +51,11 @@ def test_what_is_needed_is_there_whatever_the_budget() -> None:
 @pytest.mark.parametrize("most", [None, 3_100, 3_050])
 def test_a_prompt_fits_into_the_context_of_the_model(most, problem, population):
     writer = Rewrite(replace(dummy(), context_tokens=most, max_tokens=1000))
-    choice = population.choose(*(trial.id for trial in population.ranked[:2]), "")
+    selection = population.choose(*(trial.id for trial in population.ranked[:2]), "")
     with capture_logs() as logs:
-        inputs = dict(writer.question(problem, choice, Experiment("unroll", "it is", (1.0, 2.0), 5.0), _NOTES).inputs)
+        inputs = dict(
+            writer.question(problem, selection, Experiment("unroll", "it is", (1.0, 2.0), 5.0), _NOTES).inputs
+        )
     assert list(inputs) == list(Write.input_fields)
     program = Program("writer=rewrite", Write, dummy())
     size = sum(estimate(str(message["content"])) for message in program.messages(inputs)) + 1000

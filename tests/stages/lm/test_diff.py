@@ -22,39 +22,39 @@ def replace(old: str, new: str) -> str:
     return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE"
 
 
-def test_edits_change_what_they_say_and_nothing_else(problem, choice):
-    base = choice.base.kernel
-    kernel = Diff(edits(replace("// A kernel.", "// Another.\nint more;")))(problem, choice, TRY, ())
+def test_edits_change_what_they_say_and_nothing_else(problem, selection):
+    base = selection.base.kernel
+    kernel = Diff(edits(replace("// A kernel.", "// Another.\nint more;")))(problem, selection, TRY, ())
     assert kernel.main == base.main.replace("// A kernel.", "// Another.\nint more;")
     assert kernel.report == "r"
     unified = edits("@@ -1 +1,2 @@\n // A kernel.\n+int more;")
-    assert Diff(unified)(problem, choice, TRY, ()).main == base.main.replace("l.\n", "l.\nint more;\n", 1)
+    assert Diff(unified)(problem, selection, TRY, ()).main == base.main.replace("l.\n", "l.\nint more;\n", 1)
 
 
-def test_edits_that_do_not_apply_are_asked_for_again_with_the_nearest_lines(problem, choice, calls):
+def test_edits_that_do_not_apply_are_asked_for_again_with_the_nearest_lines(problem, selection, calls):
     turns = []
 
     def first_wrong(good: str) -> str:
         turns.append(good)
         return good.replace("SEARCH\n", "SEARCH\n// A kernal.\n") if len(turns) == 1 else good
 
-    assert Diff(scripted(first_wrong))(problem, choice, TRY, ()).main
+    assert Diff(scripted(first_wrong))(problem, selection, TRY, ()).main
     again = calls[1].messages[-1]["content"]
     assert "Your previous answer was refused: block 1: the file does not hold these lines." in again
     assert "'// A kernal.'" in again
     assert "| // unrolled" in again
 
 
-def test_a_repair_edits_the_failed_attempt(problem, population, choice, calls):
+def test_a_repair_edits_the_failed_attempt(problem, population, selection, calls):
     failed = population.trials[2]
     model = edits(replace("// wrong", "int right;"))
-    assert Diff(model)(problem, choice, TRY, (), failed).main == failed.kernel.main.replace("// wrong", "int right;")
+    assert Diff(model)(problem, selection, TRY, (), failed).main == failed.kernel.main.replace("// wrong", "int right;")
     prompt = calls[0].messages[-1]["content"]
     assert "[[ ## edits_apply_to ## ]]\nfailed_code\n" in prompt
     assert f"[[ ## failed_code ## ]]\n{failed.kernel.main}\n" in prompt
-    assert f"[[ ## base_code ## ]]\n{choice.base.kernel.main}\n" in prompt
+    assert f"[[ ## base_code ## ]]\n{selection.base.kernel.main}\n" in prompt
     with pytest.raises(StageError, match="does not hold these lines"):
-        Diff(model, attempts=1)(problem, choice, TRY, ())
+        Diff(model, attempts=1)(problem, selection, TRY, ())
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_repair_edits_the_failed_attempt(problem, population, choice, calls):
         (replace("// A kernel.", "int x;\n" * 40_000), "more than 200 kB"),
     ],
 )  # fmt: skip
-def test_the_outcome_is_checked_like_a_whole_file(problem, choice, text, reason):
+def test_the_outcome_is_checked_like_a_whole_file(problem, selection, text, reason):
     with pytest.raises(StageError, match=reason):
-        Diff(edits(text), attempts=1)(problem, choice, TRY, ())
+        Diff(edits(text), attempts=1)(problem, selection, TRY, ())
 
 
 @pytest.mark.parametrize("style", ["blocks", "unified"])

@@ -45,13 +45,13 @@ REFUSED = {
 
 
 @pytest.fixture
-def write(provider, problem, choice, population):
+def write(provider, problem, selection, population):
     """What becomes of an answer whose code is this, with something before its sections."""
 
     def ask(code: str, before: str = "") -> str:
         provider.reply = lambda prompt: Reply(f"{before}{HEADERS}{code}\n[[ ## completed ## ]]\n")
         return Rewrite(provider.model(cache=False), attempts=1)(
-            problem, choice, population.trials[1].experiment, ()
+            problem, selection, population.trials[1].experiment, ()
         ).main
 
     return ask

@@ -97,11 +97,11 @@ def test_nothing_is_said_of_no_notes() -> None:
     assert findings([]) == "(there are no findings yet)"
 
 
-def test_designer_and_writer_see_what_bears_on_their_base_and_experiment(problem, choice, population, calls) -> None:
+def test_designer_and_writer_see_what_bears_on_their_base_and_experiment(problem, selection, population, calls) -> None:
     notes = (*many(200), replace(WGMMA, text="A tile of MR rows, custom_kernel, MR = 8: strides."))
-    plan = LlmDesigner(dummy(), findings=600)(problem, population, choice, notes)
+    plan = LlmDesigner(dummy(), findings=600)(problem, population, selection, notes)
     assert "### Operands of wgmma" in calls[-1].messages[-1]["content"]
     about = Experiment(f"Do as is said of {notes[77].text}", "r", (0.0, 1.0), 1.0)
-    Rewrite(dummy(), findings=600)(problem, choice, about, notes)
+    Rewrite(dummy(), findings=600)(problem, selection, about, notes)
     assert "### Note number 77\n" in calls[-1].messages[-1]["content"]
     assert plan.picked

@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 from ksflow.errors import StageError
 from ksflow.lm.adapter import KernelAdapter, Malformed
 from ksflow.lm.answers import answer
-from ksflow.records import Choice, Document, Kernel, Material, Note, Passage, Plan
+from ksflow.records import Document, Kernel, Material, Note, Passage, Plan, Selection
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest, LlmDigester
 from ksflow.stages.selector.llm import LlmSelector, Select
@@ -55,17 +55,17 @@ def mangle(text: str, chance: random.Random) -> str:
 
 
 @pytest.fixture
-def stages(problem, population, choice):
+def stages(problem, population, selection):
     """Every model stage, by name, with the type of what it gives."""
     material = Material((Document("isa.md", (Passage("", "text"),)),), population)
     tried, failed = population.trials[1].experiment, population.trials[2]
     return {
-        "select": (LlmSelector, Choice, lambda stage: stage(problem, population)),
-        "design": (LlmDesigner, Plan, lambda stage: stage(problem, population, choice, ())),
-        "rewrite": (Rewrite, Kernel, lambda stage: stage(problem, choice, tried, ())),
-        "repair": (Rewrite, Kernel, lambda stage: stage(problem, choice, tried, (), failed)),
-        "diff": (Diff, Kernel, lambda stage: stage(problem, choice, tried, ())),
-        "unified": (partial(Diff, style="unified"), Kernel, lambda stage: stage(problem, choice, tried, ())),
+        "select": (LlmSelector, Selection, lambda stage: stage(problem, population)),
+        "design": (LlmDesigner, Plan, lambda stage: stage(problem, population, selection, ())),
+        "rewrite": (Rewrite, Kernel, lambda stage: stage(problem, selection, tried, ())),
+        "repair": (Rewrite, Kernel, lambda stage: stage(problem, selection, tried, (), failed)),
+        "diff": (Diff, Kernel, lambda stage: stage(problem, selection, tried, ())),
+        "unified": (partial(Diff, style="unified"), Kernel, lambda stage: stage(problem, selection, tried, ())),
         "digest": (LlmDigester, tuple, lambda stage: stage(problem, material)),
     }
 

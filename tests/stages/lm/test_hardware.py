@@ -83,9 +83,9 @@ def test_the_table_says_how_near_the_roofline_is(problem, population):
     assert "| 00001 |  | 20 | 4 | 100 |" in table
 
 
-def test_what_could_not_be_timed_is_listed_and_is_no_failure(problem, population, choice):
+def test_what_could_not_be_timed_is_listed_and_is_no_failure(problem, population, selection):
     reason = "compiled for gfx942: 102 VGPRs; nothing was timed"
-    base = choice.base
+    base = selection.base
     trials = [
         replace(base, id=f"000{index}", parents=(base.id,), evaluation=evaluated(Verdict.UNTIMED, reason))
         for index in range(10, 60)
@@ -95,4 +95,4 @@ def test_what_could_not_be_timed_is_listed_and_is_no_failure(problem, population
         "-> untimed compiled for gfx942: 102 VGPRs; nothing was timed (49 more like it)"
         in view(problem, grown, 6000).failures
     )
-    assert "0 were faster, 1 failed)" in tried(grown, choice, 500)
+    assert "0 were faster, 1 failed)" in tried(grown, selection, 500)

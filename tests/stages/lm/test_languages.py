@@ -58,8 +58,8 @@ def written(code: str):
     ],
 )
 def test_the_files_name_and_text_tell_the_language(gpu, code, name, spoken, kept):
-    choice = chosen(Kernel("python", {"k.py": PLAIN, "help.py": "x = 1\n"}))
-    kernel = Rewrite(written(code))(gpu, choice, TRY, ())
+    selection = chosen(Kernel("python", {"k.py": PLAIN, "help.py": "x = 1\n"}))
+    kernel = Rewrite(written(code))(gpu, selection, TRY, ())
     assert (kernel.language, next(iter(kernel.files))) == (spoken, name)
     assert kernel.main == code
     assert ("help.py" in kernel.files) == kept
@@ -77,32 +77,32 @@ def test_the_files_name_and_text_tell_the_language(gpu, code, name, spoken, kept
     ],
 )
 def test_what_is_no_kernel_of_the_task_is_refused(gpu, code, reason):
-    choice = chosen(Kernel("python", {"k.py": PLAIN, "help.py": "x = 1\n"}))
+    selection = chosen(Kernel("python", {"k.py": PLAIN, "help.py": "x = 1\n"}))
     with pytest.raises(StageError, match=reason):
-        Rewrite(written(code), attempts=1)(gpu, choice, TRY, ())
+        Rewrite(written(code), attempts=1)(gpu, selection, TRY, ())
 
 
 def test_a_repair_stays_in_the_failed_attempts_language(gpu, calls):
-    choice = chosen(Kernel("python", {"k.py": PLAIN}))
+    selection = chosen(Kernel("python", {"k.py": PLAIN}))
     failed = Trial("00002", Origin.EXPERIMENT, ("00001",), TRY, Kernel("cuda", {"copy.cu": CUDA}))
     code = CUDA.partition("\n")[2].replace("256", "128")
-    whole = Rewrite(written(code))(gpu, choice, TRY, (), failed)
+    whole = Rewrite(written(code))(gpu, selection, TRY, (), failed)
     assert (whole.language, dict(whole.files)) == ("cuda", {"copy.cu": code})
     edits = "<<<<<<< SEARCH\n  if (i < m) c[i] = a[i];\n=======\n  if (i < m) c[i] = a[i] + 0;\n>>>>>>> REPLACE"
     model = scripted(lambda good: f"[[ ## report ## ]]\nr\n[[ ## edits ## ]]\n{edits}\n[[ ## completed ## ]]")
-    edited = Diff(model)(gpu, choice, TRY, (), failed)
+    edited = Diff(model)(gpu, selection, TRY, (), failed)
     assert (edited.language, list(edited.files)) == ("cuda", ["copy.cu"])
     assert contract(gpu, "cuda") in calls[0].messages[1]["content"]
 
 
 def test_a_writer_is_told_its_language_in_full_and_others_in_short(gpu, problem, calls):
-    choice = chosen(Kernel("cuda", {"copy.cu": CUDA}))
-    Rewrite(written(TRITON.join(["# file: copy.py\n", ""])))(gpu, choice, TRY, ())
+    selection = chosen(Kernel("cuda", {"copy.cu": CUDA}))
+    Rewrite(written(TRITON.join(["# file: copy.py\n", ""])))(gpu, selection, TRY, ())
     prompt = calls[0].messages[1]["content"]
     assert f"Language: cuda. File: copy.cu\n{contract(gpu, 'cuda')}" in prompt
     assert "`# file: kernel.py`" in prompt
     assert "python (NAME.py): " in prompt
     assert "triton (NAME.py that imports triton): " in prompt
-    assert "hip" not in render.interface(gpu, choice.base.kernel)
-    assert len(render.interface(gpu, choice.base.kernel)) < 4500
+    assert "hip" not in render.interface(gpu, selection.base.kernel)
+    assert len(render.interface(gpu, selection.base.kernel)) < 4500
     assert "Another language" not in render.interface(problem, Kernel("cpp", {"k.cpp": "custom_kernel"}))

@@ -99,11 +99,11 @@ def _model(url: str, grammar: str = SELECT, **changes: object) -> Model:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_stage_is_answered_and_the_tokens_are_told(url, stream, select, calls):
-    choice = select(_model(url, stream=stream))
-    assert {choice.base.id, choice.reference.id} <= {"00001", "00002"}
+    selection = select(_model(url, stream=stream))
+    assert {selection.base.id, selection.reference.id} <= {"00001", "00002"}
     (call,) = calls
-    assert re.fullmatch("[a-z]{20,60}", choice.rationale)
-    assert call.cost.tokens_out >= len(choice.rationale)
+    assert re.fullmatch("[a-z]{20,60}", selection.rationale)
+    assert call.cost.tokens_out >= len(selection.rationale)
     if stream:  # this server counts no tokens of a stream: they stay spent as what they may have been
         assert call.cost.untold == 1
     else:

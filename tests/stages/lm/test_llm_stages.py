@@ -45,14 +45,14 @@ WRITERS = {
 def test_a_whole_round(how, provider, calls, problem, population):
     where, writer = how
     model = dummy() if where == "dummy" else provider.model()
-    choice = LlmSelector(model)(problem, population)
-    plan = LlmDesigner(model)(problem, population, choice, (NOTE,))
+    selection = LlmSelector(model)(problem, population)
+    plan = LlmDesigner(model)(problem, population, selection, (NOTE,))
     assert len(plan.avenues) == 10
     assert len(plan.experiments) == 5
     assert len(plan.picked) == 3
     write = WRITERS[writer](model)
-    kernels = [write(problem, choice, plan.experiments[index], (NOTE,)) for index in plan.picked]
-    base = choice.base.kernel
+    kernels = [write(problem, selection, plan.experiments[index], (NOTE,)) for index in plan.picked]
+    base = selection.base.kernel
     assert {kernel.language for kernel in kernels} == {"cpp"}
     assert all(list(kernel.files) == ["kernel.cpp"] for kernel in kernels)
     assert all(kernel.report and kernel.main != base.main for kernel in kernels)
@@ -93,19 +93,19 @@ def test_the_selectors_prompt_shows_lineage_times_and_failures(problem, populati
         ('"Dummy avenue 1", ', "", "10 were asked for, 9 given"),
     ],
 )
-def test_the_designer_checks_what_json_cannot(problem, population, choice, old, new, reason):
+def test_the_designer_checks_what_json_cannot(problem, population, selection, old, new, reason):
     designer = LlmDesigner(scripted(lambda text: text.replace(old, new)), attempts=1)
     if reason is None:
-        assert designer(problem, population, choice, ())
+        assert designer(problem, population, selection, ())
         return
     with pytest.raises(StageError, match=reason):
-        designer(problem, population, choice, ())
+        designer(problem, population, selection, ())
 
 
-def test_the_designer_sees_the_code_its_analysis_and_what_was_tried(problem, population, choice, calls):
-    LlmDesigner(dummy())(problem, population, choice, (NOTE,))
+def test_the_designer_sees_the_code_its_analysis_and_what_was_tried(problem, population, selection, calls):
+    LlmDesigner(dummy())(problem, population, selection, (NOTE,))
     prompt = calls[0].messages[1]["content"]
-    assert choice.base.kernel.main in prompt
+    assert selection.base.kernel.main in prompt
     assert "| large | 100 | 50 | +100.0 % |" in prompt
     assert "Predicted gain: 0 to 20 percent" in prompt
     assert "Eight floats." in prompt
@@ -114,9 +114,9 @@ def test_the_designer_sees_the_code_its_analysis_and_what_was_tried(problem, pop
     assert "Why these two were chosen: because" in prompt
 
 
-def test_the_writer_keeps_files_and_language(problem, population, choice):
+def test_the_writer_keeps_files_and_language(problem, population, selection):
     two = Kernel("cpp", {"main.cpp": population.trials[0].kernel.main, "more.h": "int x;\n"})
-    base = Trial("00001", Origin.SEED, kernel=two, evaluation=choice.base.evaluation)
+    base = Trial("00001", Origin.SEED, kernel=two, evaluation=selection.base.evaluation)
     chosen = Population((base,)).choose("00001", "00001", "alone")
     experiment = Experiment("Set MR.", "MR is 4", (0.0, 1.0), 1.0, {"MR": "4"})
     kernel = Rewrite(dummy())(problem, chosen, experiment, ())
@@ -134,22 +134,22 @@ def test_the_writer_keeps_files_and_language(problem, population, choice):
         ("custom_kernel " * 16_000, "more than 200 kB"),
     ],
 )
-def test_the_writer_refuses_what_is_no_new_kernel(problem, choice, code, reason):
-    text = choice.base.kernel.main if code is None else code
+def test_the_writer_refuses_what_is_no_new_kernel(problem, selection, code, reason):
+    text = selection.base.kernel.main if code is None else code
     model = scripted(lambda good: f"[[ ## report ## ]]\nr\n[[ ## code ## ]]\n{text}\n[[ ## completed ## ]]")
     with pytest.raises(StageError, match=reason):
-        Rewrite(model)(problem, choice, choice.base.experiment, ())
+        Rewrite(model)(problem, selection, selection.base.experiment, ())
 
 
-def test_a_repair_shows_the_evidence_and_must_change_the_code(problem, population, choice, calls):
+def test_a_repair_shows_the_evidence_and_must_change_the_code(problem, population, selection, calls):
     failed = population.trials[2]
     writer = Rewrite(dummy())
-    repaired = writer(problem, choice, failed.experiment, (), failed)
+    repaired = writer(problem, selection, failed.experiment, (), failed)
     prompt = calls[0].messages[1]["content"]
     assert '{"seed": 7}' in prompt
     assert "c[3] is off" in prompt
     assert "// wrong" in prompt
-    assert repaired.main not in {failed.kernel.main, choice.base.kernel.main}
+    assert repaired.main not in {failed.kernel.main, selection.base.kernel.main}
     assert problem.signature in prompt
 
 
@@ -168,27 +168,27 @@ class Fixed:
         self.name = name
         self.empty = empty
 
-    def __call__(self, problem, population, choice, notes):
+    def __call__(self, problem, population, selection, notes):
         if self.empty:
             raise StageError(self.name, "nothing left")
         return Plan((self.name,), (Experiment("d", "r", (0.0, 1.0), 1.0),), (0,))
 
 
-def test_mixed_designers_take_turns_by_weight(problem, population, choice):
+def test_mixed_designers_take_turns_by_weight(problem, population, selection):
     mix = DesignerMix({"llm": Fixed("llm"), "tune": Fixed("tune")}, {"llm": 3})
     for stride in (1, 2, 3, 5):
         turns = [mix.turn(step * stride) for step in range(400)]
         assert abs(turns.count("llm") - 300) <= 6
-    assert mix(problem, population, choice, ()).avenues[0] == mix.turn(3)
+    assert mix(problem, population, selection, ()).avenues[0] == mix.turn(3)
     assert mix.turn(3) == DesignerMix(mix.designers, {"llm": 3}).turn(3)
 
 
-def test_a_designer_with_nothing_to_give_passes_its_turn(problem, population, choice):
+def test_a_designer_with_nothing_to_give_passes_its_turn(problem, population, selection):
     mix = DesignerMix({"tune": Fixed("tune", empty=True), "llm": Fixed("llm")})
-    assert mix(problem, population, choice, ()).avenues == ("llm",)
+    assert mix(problem, population, selection, ()).avenues == ("llm",)
     empty = DesignerMix({"tune": Fixed("tune", empty=True), "llm": Fixed("llm", empty=True)})
     with pytest.raises(StageError, match="nothing left; nothing left"):
-        empty(problem, population, choice, ())
+        empty(problem, population, selection, ())
 
 
 @pytest.mark.parametrize("weights", [{"x": 1}, {"llm": -1}, {"llm": 0}])
@@ -197,7 +197,7 @@ def test_weights_must_make_sense(weights):
         DesignerMix({"llm": Fixed("llm")}, weights)
 
 
-def test_mixed_writers_share_by_what_the_experiment_is(problem, population, choice):
+def test_mixed_writers_share_by_what_the_experiment_is(problem, population, selection):
     def writer(name):
         return lambda *args: Kernel("cpp", {"k.cpp": name})
 
@@ -205,9 +205,9 @@ def test_mixed_writers_share_by_what_the_experiment_is(problem, population, choi
     code = Experiment("Pack.", "packed", (0.0, 1.0), 1.0)
     values = Experiment("MR", "MR", (0.0, 1.0), 1.0, {"MR": "4"})
     failed = population.trials[2]
-    assert mix(problem, choice, code, ()).main == "llm"
-    assert mix(problem, choice, values, ()).main == "tune"
-    assert mix(problem, choice, values, (), failed).main == "llm"
+    assert mix(problem, selection, code, ()).main == "llm"
+    assert mix(problem, selection, values, ()).main == "tune"
+    assert mix(problem, selection, values, (), failed).main == "llm"
 
 
 def test_the_dummy_answers_signatures_it_does_not_know():

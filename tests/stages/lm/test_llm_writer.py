@@ -41,8 +41,8 @@ LONG = "\n".join(
 
 
 @pytest.fixture
-def long_choice(choice):
-    base = Trial("00001", Origin.SEED, kernel=Kernel("cpp", {"k.cpp": LONG}), evaluation=choice.base.evaluation)
+def long_choice(selection):
+    base = Trial("00001", Origin.SEED, kernel=Kernel("cpp", {"k.cpp": LONG}), evaluation=selection.base.evaluation)
     return Population((base,)).choose("00001", "00001", "it is long")
 
 
@@ -59,16 +59,16 @@ def edits(old: str, new: str) -> str:
 GOOD = edits("  float by = a[0] / a[1];", "  float by = a[0] * a[1];")
 
 
-def test_a_short_base_is_written_whole_and_a_long_one_edited(problem, choice, long_choice, calls):
-    LlmWriter(scripted(lambda good: good))(problem, choice, TRY, ())
+def test_a_short_base_is_written_whole_and_a_long_one_edited(problem, selection, long_choice, calls):
+    LlmWriter(scripted(lambda good: good))(problem, selection, TRY, ())
     kernel = LlmWriter(answers(GOOD))(problem, long_choice, TRY, ())
     assert [call.stage for call in calls] == ["writer=rewrite", "writer=diff"]
     assert kernel.main == LONG.replace("a[0] / a[1]", "a[0] * a[1]")
 
 
-def test_the_limit_of_an_answer_says_what_is_long(problem, choice, calls):
+def test_the_limit_of_an_answer_says_what_is_long(problem, selection, calls):
     small = Model("ksflow/small", engine=scripted(lambda good: good).engine, cache=False, max_tokens=5000)
-    LlmWriter(small)(problem, choice, TRY, ())
+    LlmWriter(small)(problem, selection, TRY, ())
     assert [call.stage for call in calls] == ["writer=diff"]
 
 

@@ -29,8 +29,8 @@ def dummy(bad: str = "", times: int | None = None) -> Model:
 def test_a_malformed_answer_is_asked_for_again_with_the_reason(provider, calls, problem, population, temperature):
     """The server is reached again although DSPy keeps the malformed answer in its cache."""
     provider.reply = lambda prompt: (200, "prose" if len(provider.requests) < 3 else answer(prompt))
-    choice = LlmSelector(provider.model(temperature=temperature))(problem, population)
-    assert choice.base.id in {"00001", "00002"}
+    selection = LlmSelector(provider.model(temperature=temperature))(problem, population)
+    assert selection.base.id in {"00001", "00002"}
     assert len(provider.requests) == 3
     assert "refused" not in provider.requests[0]["messages"][-1]["content"]
     assert "refused: the last line must be" in provider.requests[1]["messages"][-1]["content"]
@@ -225,11 +225,11 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, choice, population):
+def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, selection, population):
     experiment = population.trials[1].experiment
     stages = (
         lambda model: LlmSelector(model, attempts=1)(problem, population),
-        lambda model: Rewrite(model, attempts=1)(problem, choice, experiment, ()),
+        lambda model: Rewrite(model, attempts=1)(problem, selection, experiment, ()),
     )
     outcomes = []
     for stage in stages:

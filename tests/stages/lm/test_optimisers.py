@@ -107,10 +107,10 @@ def test_an_optimiser_takes_it_as_it_is(optimise, program, examples, select, tmp
     made = optimise(program, examples)
     made.save(tmp_path / "made.json")
     asked = len(calls)
-    choice = select(program.model, prompt=str(tmp_path / "made.json"))
+    selection = select(program.model, prompt=str(tmp_path / "made.json"))
     if optimise in (gepa, copro, mipro):
         assert HINT in made.predict.signature.instructions
-        assert HINT in choice.rationale
+        assert HINT in selection.rationale
     if optimise is bootstrap:
         assert all(demo["base_id"] in ("00001", "00002") for demo in made.predict.demos)
         assert len(calls[asked].messages) == 6
@@ -118,7 +118,7 @@ def test_an_optimiser_takes_it_as_it_is(optimise, program, examples, select, tmp
     assert program.predict.signature.instructions == program.declared.instructions
 
 
-def test_every_model_stage_has_one(problem, population, choice):
+def test_every_model_stage_has_one(problem, population, selection):
     stages = [LlmSelector, LlmDesigner, Rewrite, Diff, LlmDigester]
     made = [stage(dummy()).program for stage in stages] + [LlmProber(None, dummy()).program]
     for program in made:

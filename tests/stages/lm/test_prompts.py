@@ -96,14 +96,14 @@ def test_a_saved_prompt_holds_no_model_and_no_key(tmp_path, provider, monkeypatc
         assert not (tmp_path / name).exists()
 
 
-def test_worked_examples_that_are_records_can_be_saved_and_shown_again(tmp_path, problem, population, choice, calls):
+def test_worked_examples_that_are_records_can_be_saved_and_shown_again(tmp_path, problem, population, selection, calls):
     designer = LlmDesigner(dummy())
-    inquiry = designer.question(problem, population, choice, ())
+    inquiry = designer.question(problem, population, selection, ())
     answer = designer.program(**inquiry.inputs)
     designer.program.predict.demos = [dspy.Example(**inquiry.inputs, **answer.toDict())]
     designer.program.save(tmp_path / "shown.json")
     again = LlmDesigner(dummy(), prompt=str(tmp_path / "shown.json"))
-    assert again(problem, population, choice, ()).experiments == answer.experiments
+    assert again(problem, population, selection, ()).experiments == answer.experiments
     assert "Dummy experiment 1" in calls[1].messages[2]["content"]
 
 
@@ -165,13 +165,13 @@ def earlier(program: Any) -> dict[str, Any]:
 
 
 def test_a_file_of_the_earlier_format_is_taken_where_its_fields_are_todays(
-    tmp_path, problem, population, choice, calls
+    tmp_path, problem, population, selection, calls
 ):
     program = LlmDesigner(dummy()).program
     program.predict.signature = Design.with_instructions("Invent.")
     path = tmp_path / "old.json"
     path.write_text(json.dumps(earlier(program)))
-    LlmDesigner(dummy(), prompt=str(path))(problem, population, choice, ())
+    LlmDesigner(dummy(), prompt=str(path))(problem, population, selection, ())
     assert calls[0].messages[0]["content"].startswith("Invent.")
 
 

@@ -243,12 +243,12 @@ def test_an_attempt_without_a_kernel_says_why():
     assert failure(None) == "(none: this is a first attempt)"
 
 
-def test_prompts_are_the_same_words_each_time(problem, population, choice, calls):
+def test_prompts_are_the_same_words_each_time(problem, population, selection, calls):
     """Another hash seed changes nothing either: no set is walked in its order."""
     for _ in range(2):
         LlmSelector(dummy())(problem, population)
-        LlmDesigner(dummy())(problem, population, choice, ())
-        Rewrite(dummy())(problem, choice, choice.base.experiment, (), population.trials[2])
+        LlmDesigner(dummy())(problem, population, selection, ())
+        Rewrite(dummy())(problem, selection, selection.base.experiment, (), population.trials[2])
     assert [call.messages for call in calls[:3]] == [call.messages for call in calls[3:]]
 
 

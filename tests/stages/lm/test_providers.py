@@ -49,10 +49,10 @@ def preset(name: str, provider, monkeypatch, **changes) -> Model:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(protocol, provider, problem, choice):
+def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(protocol, provider, problem, selection):
     """Anthropic's takes marks; the others cache by themselves what prompts begin with, and get one message."""
-    tried = choice.base.experiment
-    Rewrite(reached(provider, protocol))(problem, choice, tried, ())
+    tried = selection.base.experiment
+    Rewrite(reached(provider, protocol))(problem, selection, tried, ())
     (request,) = provider.requests
     if protocol != "anthropic":
         assert "cache" not in json.dumps({key: value for key, value in request.items() if key != "messages"})
@@ -74,9 +74,9 @@ def test_a_server_of_ones_own_is_told_the_longest_answer_in_the_word_that_all_se
 
 
 @pytest.mark.slow
-def test_litellm_sets_the_mark_at_the_same_place(provider, problem, choice):
+def test_litellm_sets_the_mark_at_the_same_place(provider, problem, selection):
     model = reached(provider, "anthropic", engine="litellm", api_base=provider.root)
-    Rewrite(model)(problem, choice, choice.base.experiment, ())
+    Rewrite(model)(problem, selection, selection.base.experiment, ())
     (request,) = provider.requests
     marked = [part for message in request["messages"] for part in message["content"] if "cache_control" in part]
     assert [part["text"].startswith("[[ ## target ## ]]") for part in marked] == [True]

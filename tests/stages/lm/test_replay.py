@@ -49,7 +49,7 @@ def replayed(calls: list[Call]) -> Model:
 
 
 @pytest.fixture
-def recorded(provider, calls, problem, population, choice, monkeypatch):
+def recorded(provider, calls, problem, population, selection, monkeypatch):
     """A run of many fortunes: its outcomes, and a function that has it happen again on another model."""
     monkeypatch.setenv("A_KEY", "sk-1")
     good = Reply
@@ -75,10 +75,10 @@ def recorded(provider, calls, problem, population, choice, monkeypatch):
     def run(model: Model) -> list[object]:
         return [
             outcome(LlmSelector(model, seed=1), problem, population),
-            outcome(Rewrite(model), problem, choice, experiment, ()),
+            outcome(Rewrite(model), problem, selection, experiment, ()),
             outcome(LlmSelector(model, seed=2), problem, population),
             outcome(LlmSelector(model, seed=2, attempts=1), problem, population),
-            outcome(Rewrite(model, seed=3), problem, choice, experiment, ()),
+            outcome(Rewrite(model, seed=3), problem, selection, experiment, ()),
             outcome(LlmSelector(model, seed=4, attempts=2), problem, population),
             outcome(LlmSelector(model, seed=5, attempts=2), problem, population),
             outcome(LlmSelector(model, seed=6, attempts=2), problem, population),

@@ -31,13 +31,13 @@ def sheet(name: str) -> Target:
         ("mi300x", ("MI300X", "gfx942, 304 compute units", "LDS of a block at most 64 KB", "--offload-arch=gfx942")),
     ],
 )
-def test_every_stage_is_told_the_same_of_a_chip_that_is_not_here(name, words, problem, population, choice):
+def test_every_stage_is_told_the_same_of_a_chip_that_is_not_here(name, words, problem, population, selection):
     target, tried = sheet(name), Experiment("unroll", "it is", (1.0, 2.0), 5.0)
     problem = problem.__class__(**{**problem.__dict__, "languages": ("python", "cuda", "hip", "triton")})
     asked = [
         LlmSelector(dummy(), target=target).question(problem, population),
-        LlmDesigner(dummy(), target=target).question(problem, population, choice, ()),
-        *(writer(dummy(), target=target).question(problem, choice, tried, ()) for writer in (Rewrite, Diff)),
+        LlmDesigner(dummy(), target=target).question(problem, population, selection, ()),
+        *(writer(dummy(), target=target).question(problem, selection, tried, ()) for writer in (Rewrite, Diff)),
     ]
     texts = {inquiry.inputs["target"] for inquiry in asked}
     assert texts == {describe(target, problem)}

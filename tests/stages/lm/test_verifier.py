@@ -43,10 +43,10 @@ def review(*mistakes: dict, risk: object = 60) -> str:
     return f"[[ ## mistakes ## ]]\n{json.dumps(mistakes)}\n[[ ## risk_percent ## ]]\n{risk}"
 
 
-def test_what_the_verifier_finds_goes_back_once_and_is_on_record(problem, choice, calls, population):
+def test_what_the_verifier_finds_goes_back_once_and_is_on_record(problem, selection, calls, population):
     stage = Verified(Rewrite(says(code(FIRST), code(SECOND))), LlmVerifier(says(review(WRONG))))
     with calling(about="00007"):
-        kernel = stage(problem, choice, TRY, ())
+        kernel = stage(problem, selection, TRY, ())
     assert kernel.main == SECOND
     assert [call.stage for call in calls] == ["writer=rewrite", "verifier=llm", "writer=rewrite"]
     assert calls[1].cost.calls == 1
@@ -60,26 +60,26 @@ def test_what_the_verifier_finds_goes_back_once_and_is_on_record(problem, choice
     taped = [replace(call, about="00007") for call in calls]
     past = Model("replay", "ksflow", engine=Replay(Tape(taped, session=1)))
     with calling(about="00007"):
-        assert Verified(Rewrite(past), LlmVerifier(past))(problem, choice, TRY, ()) == kernel
+        assert Verified(Rewrite(past), LlmVerifier(past))(problem, selection, TRY, ()) == kernel
     assert [call.answer for call in calls[3:]] == [call.answer for call in calls[:3]]
 
 
-def test_a_sound_kernel_stays_and_so_does_one_whose_writer_knows_better(problem, choice, calls):
-    assert Verified(Rewrite(says(code(FIRST))), LlmVerifier(says(review())))(problem, choice, TRY, ()).main == FIRST
+def test_a_sound_kernel_stays_and_so_does_one_whose_writer_knows_better(problem, selection, calls):
+    assert Verified(Rewrite(says(code(FIRST))), LlmVerifier(says(review())))(problem, selection, TRY, ()).main == FIRST
     old, new = (text.split("\n")[1] for text in (CODE, FIRST))
     edit = f"[[ ## edits ## ]]\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE"
     for writer, first in ((Rewrite, code(FIRST)), (Diff, f"[[ ## report ## ]]\nDone.\n{edit}")):
         payload = "code" if writer is Rewrite else "edits"
         keeps = f"[[ ## report ## ]]\nThe last tile is masked.\n[[ ## {payload} ## ]]\nKEEP"
-        kernel = Verified(writer(says(first, keeps)), LlmVerifier(says(review(WRONG))))(problem, choice, TRY, ())
+        kernel = Verified(writer(says(first, keeps)), LlmVerifier(says(review(WRONG))))(problem, selection, TRY, ())
         assert kernel.main.removesuffix("// unrolled\n") == FIRST
         assert kernel.report == "The last tile is masked."
 
 
-def test_a_repair_tells_the_writer_of_both(problem, choice, population, calls):
+def test_a_repair_tells_the_writer_of_both(problem, selection, population, calls):
     failed = population.trials[2]
     stage = Verified(Rewrite(says(code(FIRST), code(SECOND))), LlmVerifier(says(review(WRONG))))
-    assert stage(problem, choice, TRY, (), failed).main == SECOND
+    assert stage(problem, selection, TRY, (), failed).main == SECOND
     for call in calls:
         assert "Attempt 00003 at this experiment: reject-incorrect. c[3] is off" in call.messages[-1]["content"]
 
@@ -115,9 +115,9 @@ def _raise(error: Exception):
     ],
     ids=[*["raises", "late", "broke", "words", "many", "prose", "quote", "risk", "long", "silent", "useless"]],
 )
-def test_a_verifier_never_costs_a_kernel(problem, choice, verifier):
+def test_a_verifier_never_costs_a_kernel(problem, selection, verifier):
     stage = Verified(Rewrite(says(code(FIRST), *["prose"] * 3)), verifier)
-    assert stage(problem, choice, TRY, ()).main == FIRST
+    assert stage(problem, selection, TRY, ()).main == FIRST
 
 
 def show(folder: Path, trial: str) -> str:

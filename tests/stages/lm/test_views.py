@@ -81,13 +81,13 @@ def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
     assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
 
 
-def test_the_designer_reads_its_record(problem, population, choice, calls):
+def test_the_designer_reads_its_record(problem, population, selection, calls):
     designer = LlmDesigner(dummy())
-    assert sorted(designer(problem, population, choice, ()).picked) != []
+    assert sorted(designer(problem, population, selection, ()).picked) != []
     assert "(none of yours was measured yet)" in calls[0].messages[1]["content"]
     many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
     mine = Population(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
-    plan = designer(problem, mine, choice, ())
+    plan = designer(problem, mine, selection, ())
     assert len(set(plan.picked)) == 3
     prompt = calls[-1].messages[1]["content"]
     assert "Of 15 experiments that you predicted, 10 were right and timed, 5 failed." in prompt

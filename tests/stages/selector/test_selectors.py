@@ -8,7 +8,7 @@ import pytest
 
 from ksflow.errors import StageError
 from ksflow.protocols import Selector
-from ksflow.records import Choice, Evaluation, Evidence, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Problem, Selection, Timing, Trial, Verdict
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.selector.islands import Islands
@@ -65,7 +65,7 @@ def test_an_exhausted_family_is_left_alone() -> None:
 
 
 def test_a_family_is_left_alone_when_designers_have_nothing_to_try_in_it() -> None:
-    """What `require` rules out and what has no effect is no choice: to go on with it would end the search."""
+    """What `require` rules out and what has no effect is no selection: to go on with it would end the search."""
     ruled = [(f"{small(value)}// require: S <= 2\n", 4.0 + value) for value in (1, 2)]
     assert Fastest()(PROBLEM, population(*ruled, (wide(0), 5000))).base.id == "00002"
     same = "int S = {};  // tune: 1 2\nint IDLE = {};  // tune: 1 2 3\n"
@@ -101,30 +101,30 @@ def test_many_texts_of_one_configuration_exhaust_nothing() -> None:
 
 
 def test_without_tunables_the_fastest_is_chosen() -> None:
-    choice = Fastest()(PROBLEM, population(("int x;", 7), ("int y;", 3)))
-    assert (choice.base.id, choice.reference.id) == ("00001", "00000")
+    selection = Fastest()(PROBLEM, population(("int x;", 7), ("int y;", 3)))
+    assert (selection.base.id, selection.reference.id) == ("00001", "00000")
 
 
 def test_the_reference_differs_in_more_than_one_value() -> None:
     text = "int A = {};  // tune: 1 2 3\nint B = {};  // tune: 1 2 3\n"
     near, far = text.format(1, 2), text.format(2, 2)
-    choice = Fastest()(PROBLEM, population((text.format(1, 1), 5), (near, 6), (far, 7)))
-    assert (choice.base.id, choice.reference.id) == ("00000", "00002")
+    selection = Fastest()(PROBLEM, population((text.format(1, 1), 5), (near, 6), (far, 7)))
+    assert (selection.base.id, selection.reference.id) == ("00000", "00002")
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_one_kernel_is_its_own_reference(selector: Selector) -> None:
-    choice = selector(PROBLEM, population((small(1), 5)))
-    assert choice.base is choice.reference
+    selection = selector(PROBLEM, population((small(1), 5)))
+    assert selection.base is selection.reference
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_only_accepted_kernels_are_chosen_and_always_the_same(selector: Selector) -> None:
     trials = population(*((wide(value), None if value % 2 else 5.0 + value) for value in range(12)), ("int x;", 1))
-    choice = selector(PROBLEM, trials)
-    assert choice.base.score_us
-    assert choice.reference.score_us
-    assert choice == selector(PROBLEM, trials)
+    selection = selector(PROBLEM, trials)
+    assert selection.base.score_us
+    assert selection.reference.score_us
+    assert selection == selector(PROBLEM, trials)
 
 
 def test_a_larger_tournament_presses_harder() -> None:
@@ -141,47 +141,47 @@ def test_a_tournament_needs_an_entrant() -> None:
         Tournament(0)
 
 
-def grow(selector: Islands, rounds: int) -> tuple[Population, list[Choice]]:
+def grow(selector: Islands, rounds: int) -> tuple[Population, list[Selection]]:
     """A search in which each child is a little faster or slower than its base, as its number has it."""
     trials = list(population((wide(0), 50.0), (wide(1), 50.0)).trials)
-    choices = []
+    selections = []
     for number in range(2, rounds + 2):
-        choice = selector(PROBLEM, Population(tuple(trials)))
-        choices.append(choice)
-        us = (choice.base.score_us or 0.0) * (0.99 if number % 3 else 1.02)
-        parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+        selection = selector(PROBLEM, Population(tuple(trials)))
+        selections.append(selection)
+        us = (selection.base.score_us or 0.0) * (0.99 if number % 3 else 1.02)
+        parents = tuple(dict.fromkeys((selection.base.id, selection.reference.id)))
         trials.append(replace(trial(number, wide(number), us), origin=Origin.EXPERIMENT, parents=parents))
-    return Population(tuple(trials)), choices
+    return Population(tuple(trials)), selections
 
 
 def test_islands_search_apart_and_a_migrant_is_the_only_base_from_elsewhere() -> None:
-    _, choices = grow(Islands(3, every=10, seed=4), 80)
-    told = [choice.rationale for choice in choices]
+    _, selections = grow(Islands(3, every=10, seed=4), 80)
+    told = [selection.rationale for selection in selections]
     assert {rationale.split(" of ")[0] for rationale in told} == {"island 0", "island 1", "island 2"}
     known, alone = grow(Islands(3, every=1000, seed=4), 80)
-    assert not any("migrant" in choice.rationale for choice in alone)
+    assert not any("migrant" in selection.rationale for selection in alone)
     homes = Islands(3)._homes(list(known.trials), known)
-    bred = [choice for choice in alone if homes[choice.base.id] is not None]
+    bred = [selection for selection in alone if homes[selection.base.id] is not None]
     assert len(bred) > 40
-    assert all(homes[choice.base.id] == homes[choice.reference.id] for choice in bred)
-    moved = [choice for choice in choices if "migrant" in choice.rationale]
-    assert 0 < len(moved) < len(choices) / 2
+    assert all(homes[selection.base.id] == homes[selection.reference.id] for selection in bred)
+    moved = [selection for selection in selections if "migrant" in selection.rationale]
+    assert 0 < len(moved) < len(selections) / 2
 
 
 def test_a_migrant_is_the_best_of_the_neighbour_when_migration_was_due() -> None:
-    known, choices = grow(Islands(2, every=20, size=50, seed=2), 60)
+    known, selections = grow(Islands(2, every=20, size=50, seed=2), 60)
     homes = Islands(2)._homes(list(known.trials), known)
     seen = 0
-    for number, choice in enumerate(choices, 2):
-        if "migrant" in choice.rationale:
-            there = [t for t in known.trials[: number // 20 * 20] if homes[t.id] == homes[choice.base.id]]
-            assert choice.base.id == min(there, key=lambda t: (t.score_us, t.id)).id
+    for number, selection in enumerate(selections, 2):
+        if "migrant" in selection.rationale:
+            there = [t for t in known.trials[: number // 20 * 20] if homes[t.id] == homes[selection.base.id]]
+            assert selection.base.id == min(there, key=lambda t: (t.score_us, t.id)).id
             seen += 1
     assert seen
 
 
 def test_one_island_has_no_neighbour() -> None:
-    assert not any("migrant" in choice.rationale for choice in grow(Islands(1, every=1), 20)[1])
+    assert not any("migrant" in selection.rationale for selection in grow(Islands(1, every=1), 20)[1])
 
 
 def form(kind: str, value: int) -> str:
@@ -193,8 +193,11 @@ def test_every_kind_of_kernel_keeps_its_best_and_gets_its_turn() -> None:
         (form("a", 1), 5), (form("a", 2), 4), (form("b", 1), 90), (form("b", 2), 80), (form("c", 1), None)
     )
     chosen = [MapElites(seed=seed)(PROBLEM, trials) for seed in range(30)]
-    assert {(choice.base.id, choice.reference.id) for choice in chosen} == {("00001", "00003"), ("00003", "00001")}
-    assert "F=a S" in next(choice.rationale for choice in chosen if choice.base.id == "00001")
+    assert {(selection.base.id, selection.reference.id) for selection in chosen} == {
+        ("00001", "00003"),
+        ("00003", "00001"),
+    }
+    assert "F=a S" in next(selection.rationale for selection in chosen if selection.base.id == "00001")
     coarse = MapElites(["language"])(PROBLEM, trials)
     assert (coarse.base.id, coarse.reference.id) == ("00001", "00001")
 

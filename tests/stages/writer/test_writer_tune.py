@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import StageError
-from ksflow.records import Choice, Experiment, Kernel, Origin, Population, Problem, Trial
+from ksflow.records import Experiment, Kernel, Origin, Population, Problem, Selection, Trial
 from ksflow.stages.writer.tune import Tune
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
@@ -13,7 +13,7 @@ TEXT = "// a kernel\nconstexpr int MR = 8;  // tune: 4 6 8 | tile: rows\nint x =
 KERNEL = Kernel("cpp", {"kernel.cpp": TEXT, "more.h": "int MR = 8;  // tune: 4 8\n"}, "by hand")
 
 
-def choice(kernel: Kernel | None = KERNEL) -> Choice:
+def selection(kernel: Kernel | None = KERNEL) -> Selection:
     return Population((Trial("00000", Origin.SEED, kernel=kernel),)).choose("00000", "00000", "")
 
 
@@ -22,7 +22,7 @@ def experiment(**changes: str) -> Experiment:
 
 
 def test_only_the_assigned_value_of_the_main_file_changes() -> None:
-    written = Tune()(PROBLEM, choice(), experiment(MR="4"), ())
+    written = Tune()(PROBLEM, selection(), experiment(MR="4"), ())
     assert written.main == TEXT.replace("MR = 8", "MR = 4")
     assert written.files["more.h"] == KERNEL.files["more.h"]
     assert list(written.files) == list(KERNEL.files)
@@ -32,7 +32,7 @@ def test_only_the_assigned_value_of_the_main_file_changes() -> None:
 
 def test_an_experiment_without_assignments_needs_another_writer() -> None:
     with pytest.raises(StageError, match=r"assigns no tunables.*writer=llm"):
-        Tune()(PROBLEM, choice(), experiment(), ())
+        Tune()(PROBLEM, selection(), experiment(), ())
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,25 @@ def test_an_experiment_without_assignments_needs_another_writer() -> None:
 )
 def test_undeclared_values_are_refused(changes: dict[str, str], reason: str) -> None:
     with pytest.raises(StageError, match=reason):
-        Tune()(PROBLEM, choice(), experiment(**changes), ())
+        Tune()(PROBLEM, selection(), experiment(**changes), ())
 
 
 def test_there_is_nothing_to_repair_by_rule() -> None:
-    failed = replace(choice().base, id="00007")
+    failed = replace(selection().base, id="00007")
     with pytest.raises(StageError, match="00007 cannot be repaired by rule"):
-        Tune()(PROBLEM, choice(), experiment(MR="4"), (), failed)
+        Tune()(PROBLEM, selection(), experiment(MR="4"), (), failed)
 
 
 def test_a_base_without_a_kernel_is_refused() -> None:
     with pytest.raises(StageError, match="00000 has no kernel"):
-        Tune()(PROBLEM, choice(None), experiment(MR="4"), ())
+        Tune()(PROBLEM, selection(None), experiment(MR="4"), ())
 
 
 def test_values_for_some_cases_are_lines_of_the_source() -> None:
     launched = replace(KERNEL, files={"kernel.cu": "// launch: f [1] [32] (a)\n" + TEXT})
-    written = Tune()(PROBLEM, choice(launched), experiment(**{"dispatch: if m <= 64": "MR=4"}), ())
+    written = Tune()(PROBLEM, selection(launched), experiment(**{"dispatch: if m <= 64": "MR=4"}), ())
     assert written.main == "// dispatch: if m <= 64: MR=4\n" + launched.main
     assert written.report == "dispatch: if m <= 64: MR=4"
-    again = Tune()(PROBLEM, choice(written), experiment(**{"dispatch: if m <= 64": "", "MR": "6"}), ())
+    again = Tune()(PROBLEM, selection(written), experiment(**{"dispatch: if m <= 64": "", "MR": "6"}), ())
     assert again.main == launched.main.replace("MR = 8", "MR = 6")
     assert again.report == "no dispatch: if m <= 64; MR: 8 -> 6"
