@@ -363,7 +363,8 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
         scores.append(score)
     assert scores == sorted(scores)
     assert scores[2:] == pytest.approx([0.1 / 2.5, 0.2 / 2.5, 0.25 / 2.5, 0.5 / 2.5, 1.5 / 2.5])
-    assert metrics.writer(_PROBLEM, moment.selection, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
+    refused = metrics.writer(_PROBLEM, moment.selection, judge)(None, "cut off")
+    assert refused == (0.0, "The answer was refused: cut off")
 
 
 def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:

@@ -16,6 +16,7 @@ from ksflow import home
 from ksflow.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu
+from ksflow.processes.deadline import locked_within
 from ksflow.records import Json, Target
 
 try:
@@ -36,6 +37,8 @@ _MAIN = (1 << 26, 1 << 30)
 _BEYOND = 4
 """Times the largest cache, within these bounds: main memory."""
 _LIMIT_S, _MEMORY_MB = 30.0, 2048
+_TURN_S = 60.0
+"""Another process may measure for so long; then this one does, too."""
 
 
 def measured(target: Target, again: bool = False) -> Target:
@@ -48,12 +51,16 @@ def measured(target: Target, again: bool = False) -> Target:
         return target
     file = home.cache("rates", f"{_machine(target)}.json")
     known = _read(file)
-    if again or not known:
-        best = {key: max(rate, known.get(key, 0.0)) for key, rate in _measure(target).items()}
-        known |= best
-        if best:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            home.write(file, json.dumps(known))
+    if not known or again:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+            locked_within(lock.fileno(), _TURN_S)  # of those who start at once one measures, and the others read that
+            known = _read(file)
+            if not known or again:
+                best = {key: max(rate, known.get(key, 0.0)) for key, rate in _measure(target).items()}
+                known |= best
+                if best:
+                    home.write(file, json.dumps(known))
     return replace(target, measured=known)
 
 

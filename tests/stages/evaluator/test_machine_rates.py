@@ -1,6 +1,8 @@
 """What one core of this machine does: measured once in a box, the best ever seen kept, no honest kernel convicted."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +41,18 @@ def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Call
     assert again["bytes"] == 9e15
     assert again["flops.fp32"] > 1e8
     assert replace(target, measured=again).fingerprint == target.fingerprint
+
+
+@pytest.mark.slow
+def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[], Path]) -> None:
+    code = (
+        "from ksflow.hardware.target import detect; from ksflow.judge.machine_rates import measured; "
+        "print(sorted(measured(detect()).measured.items()))"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
+    first, second = (process.communicate()[0] for process in both)
+    assert first == second
+    assert b"flops.fp32" in first
 
 
 def test_what_cannot_be_measured_stays_as_it_came(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
