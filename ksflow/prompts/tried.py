@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby, takewhile
 
 from ksflow.errors import short
@@ -30,7 +31,6 @@ class _Row:
     """The id of the kernel that the experiment was designed for; empty where there is none."""
     kind: str
     what: str
-    gain: Speedup | None
     came: str
     """Its time, its gain and the shapes that stand out; empty where it has none."""
     failure: str
@@ -48,38 +48,40 @@ def tried(population: Population, selection: Selection, tokens: int) -> str:
     that a finding stands for are left out, and counted.
     """
     closed = closed_trials(population)
-    trials = [trial for trial in reversed(population.trials) if trial.experiment]
-    rows = [_row(trial, population) for trial in trials if trial.id not in closed]
+    every = [trial for trial in reversed(population.trials) if trial.experiment]
+    trials = [trial for trial in every if trial.id not in closed]
     here = selection.base.id
-    on_base = [row for row in rows if row.base == here]
-    elsewhere = [row for row in rows if row.base != here]
+    bases = {trial.id: base.id for trial in trials if (base := base_of(trial, population.by_id))}
     room = CHARACTERS * tokens - 4 * _COUNT
     left = _left(population, int(room * _LEFT_SHARE))
-    tail = [*stand_in(len(trials) - len(rows), "experiments"), *([left] if left else [])]
+    tail = [*stand_in(len(every) - len(trials), "experiments"), *([left] if left else [])]
     room -= sum(map(len, tail))
-    for length in _LENGTHS if len(rows) <= room // _LEAST else ():
-        text = "\n".join(_all(population, selection, on_base, elsewhere, length))
+    row = cache(lambda name: _row(population.by_id[name], population))
+    on_base = [trial.id for trial in trials if bases.get(trial.id) == here]
+    elsewhere = [trial.id for trial in trials if bases.get(trial.id) != here]
+    for length in _LENGTHS if len(trials) <= room // _LEAST else ():
+        text = "\n".join(_all(population, here, [*map(row, on_base)], [*map(row, elsewhere)], length))
         if len(text) <= room:
             return "\n".join([text, *tail])
     length = _LENGTHS[-1]
     share = int(room * _BASE_SHARE) if elsewhere else room
-    first = _fitting(on_base, share - _HEADING * len(_KINDS), length, here)
+    first = _fitting(map(row, on_base), share - _HEADING * len(_KINDS), length, here)
     room -= sum(len(row.line(length)) + 1 for row in first) + _HEADING * len(_KINDS)
-    second = _fitting(elsewhere, room, length, here)
-    parts = _all(population, selection, first, second, length)
-    if missing := on_base[len(first) :]:
-        gained = sum(row.gain is not None and row.gain.ratio > 1 for row in missing)
-        failed = sum(row.kind == "Failed" for row in missing)
+    second = _fitting(map(row, elsewhere), room, length, here)
+    parts = _all(population, here, first, second, length)
+    if missing := [population.by_id[name] for name in on_base[len(first) :]]:
+        gained = sum((gain := speedup(trial, selection.base)) is not None and gain.ratio > 1 for trial in missing)
+        failed = sum(map(has_failed, missing))
         parts.append(f"({len(missing)} earlier ones on {here} are not shown: {gained} were faster, {failed} failed)")
-    if missing := elsewhere[len(second) :]:
-        parts.append(f"({len(missing)} earlier ones on other bases are not shown)")
+    if count := len(elsewhere) - len(second):
+        parts.append(f"({count} earlier ones on other bases are not shown)")
     return "\n".join([*parts, *tail])
 
 
 def _all(
-    population: Population, selection: Selection, on_base: Sequence[_Row], elsewhere: Sequence[_Row], length: int
+    population: Population, here: str, on_base: Sequence[_Row], elsewhere: Sequence[_Row], length: int
 ) -> list[str]:
-    parts = [f"On the base {selection.base.id}:", *(_group(on_base, length) or ["(nothing)"])]
+    parts = [f"On the base {here}:", *(_group(on_base, length) or ["(nothing)"])]
     for base in dict.fromkeys(row.base for row in elsewhere):
         parts.append(f"On {base} ({us(population.by_id[base].score_us)}):" if base else "On nothing:")
         parts += _group([row for row in elsewhere if row.base == base], length)
@@ -110,7 +112,7 @@ def untimed(trial: Trial) -> bool:
     return trial.evaluation is not None and trial.evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED)
 
 
-def _fitting(rows: Sequence[_Row], room: int, length: int, here: str) -> list[_Row]:
+def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_Row]:
     """The first of them, whose lines fit with a heading for each base but `here`."""
     fit: list[_Row] = []
     headed = {here}
@@ -159,7 +161,7 @@ def _row(trial: Trial, population: Population) -> _Row:
         kind = "Faster" if gain.low > 1 else "Slower" if gain.slower else "No difference beyond noise"
     what = " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
     came = "" if failure else ", ".join(filter(None, parts))
-    return _Row(trial.id, base.id if base else "", kind, what, gain, came, failure)
+    return _Row(trial.id, base.id if base else "", kind, what, came, failure)
 
 
 def _shapes(trial: Trial, population: Population, gain: Speedup) -> str:
