@@ -18,19 +18,13 @@ Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
 T = TypeVar("T")
 _SCALARS = frozenset({type(None), bool, int, float, str})
-_LATER = frozenset(
-    {
-        *(
-            ("Cost", "untold"),
-            ("Cost", "tokens_cached"),
-            ("Cost", "usd_cached"),
-            ("Trial", "baseline"),
-            ("Ratio", "ranked"),
-            ("Comparison", "ranked"),
-        ),
-        *((kind, "moment") for kind in ("Ratio", "Comparison", "Claim")),
-    }
-)
+_LATER: Mapping[str, tuple[str, ...]] = {
+    "Cost": ("untold", "tokens_cached", "usd_cached"),
+    "Trial": ("baseline",),
+    "Ratio": ("ranked", "moment"),
+    "Comparison": ("ranked", "moment"),
+    "Claim": ("moment",),
+}
 """Fields that were added since runs were recorded: left out where they say nothing, as in records of then."""
 
 
@@ -57,8 +51,8 @@ def plain(value: Any) -> Any:
     if "more" in items:
         more = items.pop("more")
         items = {name: item for name, item in items.items() if item != left_out[name]} | more
-    elif later := [name for kind, name in _LATER if kind == type(value).__name__ and items[name] == left_out[name]]:
-        items = {name: item for name, item in items.items() if name not in later}
+    elif later := _LATER.get(type(value).__name__):
+        items = {name: item for name, item in items.items() if name not in later or item != left_out[name]}
     return {name: plain(item) for name, item in items.items()}
 
 
@@ -71,8 +65,8 @@ def _left_out(kind: Any) -> dict[str, Any]:
         for field in fields(kind)
     }
     empty: tuple[Any, ...] = (None, "", (), {})
-    known = {name for of, name in _LATER if of == kind.__name__}
-    return {name: default if default in empty or name in known else MISSING for name, default in defaults.items()}
+    later = _LATER.get(kind.__name__, ())
+    return {name: default if default in empty or name in later else MISSING for name, default in defaults.items()}
 
 
 @cache

@@ -55,7 +55,8 @@ class Population:
         seen: set[str] = set()
         while found and found.id not in seen:
             seen.add(found.id)
-            found = self._refuting(found) or found
+            faster = [one for one in self._near(found) if (last := duel(one, found)).wins and last.row]
+            found = min(faster, key=_rank, default=found)
         return found
 
     @cached_property
@@ -70,11 +71,6 @@ class Population:
         rows = {one.id: duel(one, best).row for one in self._near(best)} if best else {}
         tied = (self.by_id[id] for id, row in rows.items() if row and row.moment and (row.tie or not row.ranked))
         return tuple(trial for trial in tied if not _wrong(trial))
-
-    def _refuting(self, incumbent: Trial) -> Trial | None:
-        """A trial that was last seen to be faster than the incumbent, the one with the best score of several."""
-        faster = [trial for trial in self._near(incumbent) if (found := duel(trial, incumbent)).wins and found.row]
-        return min(faster, key=_rank, default=None)
 
     def _near(self, incumbent: Trial) -> list[Trial]:
         """Those that it was timed beside, and those of the best scores, which may have been timed beside it."""
@@ -106,9 +102,7 @@ class Population:
     def pruned_by(self, notes: Iterable[Note]) -> "Population":
         """This population, where the notes stand for dead ends; nothing is ranked again."""
         pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
-        if pruned == self.pruned:
-            return self
-        return self._with(pruned=pruned)
+        return self if pruned == self.pruned else self._with(pruned=pruned)
 
     def keeping_to(self, language: str) -> "Population":
         """This population without the accepted kernels of other languages, if there is one of this language."""

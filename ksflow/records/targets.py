@@ -1,8 +1,9 @@
 """The machine."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from ksflow.records.base import digest
 
 
 @dataclass(frozen=True)
@@ -34,5 +35,4 @@ class Target:
     @property
     def fingerprint(self) -> str:
         """Names what a time depends on."""
-        text = "\0".join([self.name, self.chip, self.march, *self.features])
-        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        return f"{self.name}-{digest(self.name, self.chip, self.march, *self.features, digits=8)}"

@@ -65,23 +65,13 @@ class Cost(Record):
         What of these does not divide goes to the first shares.
         """
 
-        def share(count: int, index: int) -> int:
-            return count // shares + (index < count % shares)
+        def counts(index: int) -> dict[str, int]:
+            whole = {name: getattr(self, name) for name in ("tokens_in", "tokens_out", "calls", "tokens_cached")}
+            return {name: count // shares + (index < count % shares) for name, count in whole.items()}
 
-        usd, cached, wall_s = self.usd / shares, self.usd_cached / shares, round(self.wall_s / shares, 3)
-        return tuple(
-            replace(
-                self,
-                usd=usd,
-                tokens_in=share(self.tokens_in, i),
-                tokens_out=share(self.tokens_out, i),
-                calls=share(self.calls, i),
-                wall_s=wall_s,
-                tokens_cached=share(self.tokens_cached, i),
-                usd_cached=cached,
-            )
-            for i in range(shares)
-        )
+        wall_s = round(self.wall_s / shares, 3)
+        even = replace(self, usd=self.usd / shares, usd_cached=self.usd_cached / shares, wall_s=wall_s)
+        return tuple(replace(even, **counts(index)) for index in range(shares))
 
 
 _amounts = operator.attrgetter(*(field.name for field in fields(Cost)))
