@@ -53,25 +53,26 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A kernel that is remembered by its digest, because a long run holds the texts of its kernels compressed."""
+class _Known:
+    """What a cache knows again by a key.
 
-    digest: str
-    kernel: Kernel = field(compare=False, repr=False)
+    A kernel by its digest, because a long run holds the texts of its kernels compressed; another object by being the
+    same one (its `id`, for as long as the cache holds it): to compare what it holds would take longer.
+    """
+
+    key: str | int
+    held: Any = field(compare=False, repr=False)
 
 
 @lru_cache(maxsize=16384)
-def _read(source: _Source) -> tuple[Config, Mapping[str, Config]]:
-    return _read_text(source.kernel.main)
-
-
-def _read_text(text: str) -> tuple[Config, Mapping[str, Config]]:
+def _read(source: _Known) -> tuple[Config, Mapping[str, Config]]:
+    text = source.held.main
     return values_of(text), dispatches_of(text)
 
 
 def values_in(kernel: Kernel | None) -> Config:
     """The values of the tunables that a kernel declares; none where there is no kernel."""
-    return _read(_Source(kernel.digest, kernel))[0] if kernel else {}
+    return _read(_Known(kernel.digest, kernel))[0] if kernel else {}
 
 
 def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]:
@@ -79,9 +80,12 @@ def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]
     grouped: dict[frozenset[str], list[Member]] = {}
     for trial in population.trials:
         text = "" if trial.kernel else _unwritten(trial, population)
-        declared = _read(_Source(trial.kernel.digest, trial.kernel)) if trial.kernel else _read_text(text)
-        if names := frozenset(declared[0]):
-            grouped.setdefault(names, []).append(Member(trial, *declared, text))
+        if trial.kernel:
+            own, lines = _read(_Known(trial.kernel.digest, trial.kernel))
+        else:
+            own, lines = values_of(text), dispatches_of(text)
+        if own:
+            grouped.setdefault(frozenset(own), []).append(Member(trial, own, lines, text))
     return {names: tuple(group) for names, group in grouped.items()}
 
 
@@ -254,26 +258,12 @@ def point(trial: Trial, config: Config) -> Point:
     if evaluation.accepted:
         return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
     reason = f"{evaluation.verdict.value}: {evaluation.reason}"
-    return Point(trial.id, config, None, True, *_blamed(_Same(evaluation), _Same(config)), reason=reason)
-
-
-class _Same:
-    """Something that a cache knows again by being the same object: to compare what it holds would take longer."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, held: Any) -> None:
-        self.held = held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.held is other.held
+    blamed = _blamed(_Known(id(evaluation), evaluation), _Known(id(config), config))
+    return Point(trial.id, config, None, True, *blamed, reason=reason)
 
 
 @lru_cache(maxsize=16384)
-def _blamed(judged: _Same, configured: _Same) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
     """The tunables that a failure's words mention, and what they state as its cause."""
     evaluation: Evaluation = judged.held
     config: Config = configured.held

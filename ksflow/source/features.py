@@ -8,12 +8,12 @@ Texts and records in, records out; nothing is run.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ksflow.errors import one_line
 from ksflow.languages import LANGUAGES, Language, named
 from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence
 from ksflow.source.tunables import Tunable, tunables
@@ -41,33 +41,19 @@ _CONDITION = re.compile(r"^\s*#\s*(if|endif)")
 _LAUNCH = re.compile(r"\s*(?://|\#)\s*launch:.*")
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A feature of the catalogue, for one language."""
 
-    name: str
+    row: Json
+    """As `features.yaml` has it, with empty values for what it leaves out."""
     marks: tuple[re.Pattern[str], ...]
     hints: tuple[re.Pattern[str], ...]
     named: tuple[re.Pattern[str], ...]
     absent: bool
     """Whether a source without any of them is one without the feature."""
-    instructions: re.Pattern[str] | None
-    figure: str
-    unless: re.Pattern[str] | None
-    """A line on which a figure of 0 proves nothing."""
-    tunables: frozenset[str]
-    """Kinds of tunables that are told with it."""
-    counts: bool
-    """Whether the numbers of these tunables decide."""
-    values: Mapping[str, str]
-    """A tunable's value, of any kind -> whether it has the feature."""
-    launches: bool
-    """Whether launch lines show it."""
 
 
 class _Line(NamedTuple):
-    """A line of a source."""
-
     at: str
     """`kernel.cu:12`"""
     code: str
@@ -94,7 +80,7 @@ def reader() -> str:
 @cache
 def names(kernel_language: str) -> tuple[str, ...]:
     """The features that are told of kernels in a language."""
-    return tuple(entry.name for entry in _entries(kernel_language))
+    return tuple(entry.row["name"] for entry in _entries(kernel_language))
 
 
 def features(kernel: Kernel, evaluation: Evaluation | None = None) -> tuple[Feature, ...]:
@@ -166,36 +152,20 @@ def _source(kernel: Kernel) -> _Source:
                 elsewhere = elsewhere or f"{name}:{number} is too long to be read"
             launch = _LAUNCH.fullmatch(written)
             lines.append(_Line(f"{name}:{number}", (written if launch else bare)[:_LONGEST], written, depth <= 0))
-    chosen = [f"{t.name} = {t.value}" for t in tunables(kernel.main) if t.kind in _data()["forms"]]
-    forms = (
-        f"{', '.join(chosen[:_SHOWN])}{', ...' if chosen[_SHOWN:] else ''} chooses what is compiled" if chosen else ""
-    )
-    return _Source(tuple(lines), tunables(kernel.main), forms, elsewhere)
+    declared = tunables(kernel.main)
+    chosen = [f"{t.name} = {t.value}" for t in declared if t.kind in _data()["forms"]]
+    shown = ", ".join([*chosen[:_SHOWN], *(["..."] if chosen[_SHOWN:] else [])])
+    return _Source(tuple(lines), declared, f"{shown} chooses what is compiled" if chosen else "", elsewhere)
 
 
 @cache
 def _entries(kernel_language: str) -> tuple[_Entry, ...]:
     entries, spoken = [], LANGUAGES[kernel_language]
+    usual = {"tunables": (), "counts": False, "values": {}, "launches": False, "compiled": {}}
     for row in _data()["features"]:
         marks, hints, hinted = (_patterns(row, key, spoken) for key in ("marks", "hints", "named"))
         if marks or hints or hinted or row["name"] in spoken.told:
-            compiled = row.get("compiled", {})
-            entries.append(
-                _Entry(
-                    row["name"],
-                    marks,
-                    hints,
-                    hinted,
-                    row["name"] in spoken.absent,
-                    re.compile(compiled["instructions"], re.IGNORECASE) if "instructions" in compiled else None,
-                    compiled.get("figure", ""),
-                    re.compile(compiled["unless"]) if "unless" in compiled else None,
-                    frozenset(row.get("tunables", ())),
-                    bool(row.get("counts")),
-                    row.get("values", {}),
-                    bool(row.get("launches")),
-                )
-            )
+            entries.append(_Entry({**usual, **row}, marks, hints, hinted, row["name"] in spoken.absent))
     return tuple(entries)
 
 
@@ -208,19 +178,17 @@ def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], .
 def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...]) -> Feature:
     state, evidence = _compiled(entry, source, compiled)
     marked, hinted, named = (source.having(rules) for rules in (entry.marks, entry.hints, entry.named))
-    launched = [line for line in source.lines if entry.launches and _LAUNCH.fullmatch(line.text)]
+    launched = [line for line in source.lines if entry.row["launches"] and _LAUNCH.fullmatch(line.text)]
     declared = [
         f"{t.name} = {t.value}{f' ({t.doc})' if t.doc else ''}"
         for t in source.tunables
-        if t.kind in entry.tunables or t.value in entry.values
+        if t.kind in entry.row["tunables"] or t.value in entry.row["values"]
     ]
     seen = [*evidence, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
+    sure = launched or (not source.forms and any(line.sure for line in marked))
+    state = state or (Presence.PRESENT if sure else _declared(entry.row, source))
     why = ""
-    if state is None and (launched or (marked and not source.forms and any(line.sure for line in marked))):
-        state = Presence.PRESENT
-    elif state is None and (state := _declared(entry, source)):
-        pass
-    elif state is None and marked:
+    if state is None and marked:
         why = source.forms or "#if decides whether it is compiled"
     elif state is None and hinted:
         why = "what compiles it decides"
@@ -230,46 +198,42 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
         state, why = Presence.ABSENT, "nothing in the source asks for it"
     elif state is None:
         why = source.elsewhere if entry.absent else "neither source nor compiler tells"
-    return Feature(entry.name, state or Presence.UNKNOWN, (*seen, *filter(None, [why])))
+    return Feature(entry.row["name"], state or Presence.UNKNOWN, (*seen, *filter(None, [why])))
 
 
-def _declared(entry: _Entry, source: _Source) -> Presence | None:
+def _declared(row: Json, source: _Source) -> Presence | None:
     """What the values of the tunables say of a feature; None where they do not decide."""
-    if chosen := [entry.values[t.value] for t in source.tunables if t.value in entry.values]:
+    if chosen := [row["values"][t.value] for t in source.tunables if t.value in row["values"]]:
         return Presence(chosen[0])
-    numbers = [int(t.value) for t in source.tunables if t.kind in entry.tunables and t.value.isdigit()]
-    return (Presence.PRESENT if max(numbers) > 1 else Presence.ABSENT) if entry.counts and numbers else None
+    numbers = [int(t.value) for t in source.tunables if t.kind in row["tunables"] and t.value.isdigit()]
+    return (Presence.PRESENT if max(numbers) > 1 else Presence.ABSENT) if row["counts"] and numbers else None
 
 
 def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) -> tuple[Presence | None, list[str]]:
     """What the compiler's report says of a feature; None where it does not decide."""
     lines: dict[str, None] = {}
     known: list[bool] = []
+    instructions, figure, unless = map(entry.row["compiled"].get, ("instructions", "figure", "unless"))
     for row in rows:
         amounts = ""
-        if entry.instructions and row.instructions:
-            counted = {name: n for name, n in row.instructions.items() if n and entry.instructions.search(name)}
-            amounts = ", ".join(f"{n} {name}" for name, n in counted.items())
-            known.append(bool(counted))
-        elif entry.figure and (amount := getattr(row, entry.figure)) is not None:
+        if instructions and row.instructions:
+            named = [name for name, n in row.instructions.items() if n and re.search(instructions, name, re.IGNORECASE)]
+            amounts = ", ".join(f"{row.instructions[name]} {name}" for name in named)
+            known.append(bool(named))
+        elif figure and (amount := getattr(row, figure)) is not None:
             amounts = f"{amount} bytes" if amount else ""
             known.append(amount > 0)
         if amounts:
             lines[f"compiler: {row.kernel}: {amounts}"] = None
     if any(known):
         return Presence.PRESENT, list(lines)[:_SHOWN]
-    if not known or len(known) < len(rows) or (entry.unless and source.having((entry.unless,))):
+    if not known or len(known) < len(rows) or (unless and source.having((re.compile(unless),))):
         return None, []
-    return Presence.ABSENT, ["compiler: counts none" if entry.instructions else "compiler: 0 bytes"]
+    return Presence.ABSENT, ["compiler: counts none" if instructions else "compiler: 0 bytes"]
 
 
 def _cited(lines: list[_Line]) -> list[str]:
     """`kernel.cu:12: the line`, the first of them that no `#if` decides about."""
     ordered = sorted(lines, key=lambda line: not line.sure)
     rest = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
-    return [*(f"{line.at}: {_short(line.text)}" for line in ordered[:_SHOWN]), *rest]
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
+    return [*(f"{line.at}: {one_line(line.text, _WIDTH)}" for line in ordered[:_SHOWN]), *rest]

@@ -4,11 +4,10 @@ A cheap, lexical notion: names, order and numbers count, and so does what stands
 is that a repeat goes unnoticed.
 """
 
-import hashlib
 import re
 
 from ksflow.languages import LANGUAGES
-from ksflow.records import Kernel
+from ksflow.records import Kernel, digest
 from ksflow.source.flags import flag_lines
 from ksflow.source.tunables import launch_lines
 
@@ -37,7 +36,7 @@ def source_fingerprint(kernel: Kernel) -> str:
     for name, body in kernel.files.items():
         parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in launch_lines(body))]
         parts += flag_lines(body) if kernel.language == "cpp" else ()
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+    return digest(*parts)
 
 
 def _c_like(text: str) -> str:
