@@ -1,6 +1,6 @@
 """Moves applied to a base: which untried configurations the catalogue leads to from here."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
@@ -28,10 +28,18 @@ class Proposal:
 def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forecasts, seed: str) -> list[Proposal]:
     """Untried configurations, each once, under the first moves that lead to it."""
     values_there = values(reference.kernel.main) if reference.kernel else {}
-    neighbourhood = _Neighbourhood(catalogue, space, values_there, model)
-    singles = _distinct(space, neighbourhood.singles())
+    around = _Neighbourhood(catalogue, space, values_there, model)
+    steps = ((move, changes) for move in catalogue.moves for changes in around.applied(move))
+    singles = _distinct(space, (Proposal((move,), made, {**space.base, **made}) for move, made in steps))
+    forecasts = model.of([single.config for single in singles])
+    promising = sorted(zip(forecasts, singles, strict=True), key=lambda pair: -(pair[0].mean + pair[0].deviation))
+    pairs = [  # of those that promise most, two moves on different tunables
+        Proposal((*a.moves, *b.moves), {**a.changes, **b.changes}, {**a.config, **b.changes})
+        for (_, a), (_, b) in combinations(promising[:_PAIRED], 2)
+        if not a.changes.keys() & b.changes.keys()
+    ]
     strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
-    distinct = _distinct(space, [*singles, *neighbourhood.pairs(singles), *strange])
+    distinct = _distinct(space, [*singles, *pairs, *strange])
     return [proposal for proposal in distinct if space.untried(proposal.config)]
 
 
@@ -39,27 +47,12 @@ class _Neighbourhood:
     """What moves lead to from one base."""
 
     def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: Forecasts) -> None:
-        self.moves, self.space, self.reference, self.model = catalogue.moves, space, reference, model
+        self.space, self.reference, self.model = space, reference, model
         self.kinds: dict[str, list[Tunable]] = {}
         for tunable in space.tunables:
             self.kinds.setdefault(catalogue.kind(tunable).name, []).append(tunable)
 
-    def singles(self) -> Iterator[Proposal]:
-        """One move each."""
-        for move in self.moves:
-            for changes in self._applied(move):
-                yield Proposal((move,), changes, {**self.space.base, **changes})
-
-    def pairs(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
-        """Two moves on different tunables, from those that promise most."""
-        forecasts = self.model.of([single.config for single in singles])
-        promise = {id(single): of.mean + of.deviation for single, of in zip(singles, forecasts, strict=True)}
-        best = sorted(singles, key=lambda single: -promise[id(single)])
-        for a, b in combinations(best[:_PAIRED], 2):
-            if not a.changes.keys() & b.changes.keys():
-                yield Proposal((*a.moves, *b.moves), {**a.changes, **b.changes}, {**a.config, **b.changes})
-
-    def _applied(self, move: Move) -> Iterator[Config]:
+    def applied(self, move: Move) -> Iterator[Config]:
         """What `move` can change here. Kinds that move along do what they can."""
         ways = [*move.along.items(), *((kind, move.how) for kind in move.kinds if move.scope == "each")]
         along: dict[str, str] = {}  # of each tunable that has one, the first value that its way leads to
