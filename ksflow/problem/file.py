@@ -89,25 +89,16 @@ class _VariantFile(ProblemFile):
     defines: dict[str, Scalar] = {}
 
 
-def read(file: Path, text: str) -> dict[str, Any]:
-    """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError."""
-    return _checked(file, text, ProblemFile, {})
+def read(file: Path, text: str, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError.
 
-
-def read_variant(file: Path, text: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A problem's keys (`spec`) with those of a `variant.yaml` in their place, its `params` and `defines` beside them.
-
-    Raises ConfigError.
+    A `variant.yaml` takes what it leaves out from the keys of its `problem`, and has `params` and `defines` besides.
     """
-    return _checked(file, text, _VariantFile, spec)
-
-
-def _checked(file: Path, text: str, model: type[ProblemFile], base: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's keys over those of `base`, over the model's defaults. Raises ConfigError."""
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+    model, base = (ProblemFile, {}) if problem is None else (_VariantFile, problem)
     fields = model.model_fields
     required = sorted(name for name, field in fields.items() if field.is_required() and name not in base)
     if not isinstance(given, dict):

@@ -72,7 +72,7 @@ def load(
     chosen, home = _variant(root, spec, variant, target)
     extra = spec["variants"].get(chosen, {})
     if home != root:
-        extra = spec = problem_file.read_variant(home / _VARIANT, read_text(home / _VARIANT), spec)
+        extra = spec = problem_file.read(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
     tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
     spec = {**spec, "cases": _without_held_out(spec["cases"])}
@@ -89,9 +89,8 @@ def load(
         cost_model.check(work, (*tests, *benchmarks, *heldout))
     except ValueError as error:
         raise ConfigError(f"{root}/problem.yaml: {error}") from error
-    folder = _seed_folder(root, home)
     wanted = [seeds] if isinstance(seeds, str) else seeds
-    own_seeds, lane_seeds = _seeds(root, folder, spec["baselines"], languages, target, wanted)
+    own_seeds, lane_seeds = _seeds(root, home, spec["baselines"], languages, target, wanted)
     identity = json.dumps([spec, chosen, _told_apart(spec["cases"], tests, benchmarks), reference], default=str)
     return Problem(
         name=root.name,
@@ -275,23 +274,22 @@ def alike(languages: Sequence[str], target: Target | None) -> tuple[str, ...]:
     return languages_of([one.name for one in LANGUAGES.values() if one.like in languages], target)
 
 
-def _seed_folder(root: Path, home: Path) -> Path:
-    """Where a problem's kernels are; a variant with a folder (`home`) has its own in a folder of its name there."""
-    folder = root / "seeds"
-    if not folder.is_dir() and root.parent == shipped("problems").resolve():
-        folder = shipped("seeds", root.name)
-    return folder if home == root or not (folder / home.name).is_dir() else folder / home.name
-
-
 def _seeds(
     root: Path,
-    folder: Path,
+    home: Path,
     baselines: list[str],
     languages: tuple[str, ...],
     target: Target | None,
     wanted: list[str] | None,
 ) -> tuple[tuple[Seed, ...], tuple[Seed, ...]]:
-    """Kernels in the folder, and those in its folder `cpu` or `gpu` for such a target; those in `alike` languages."""
+    """A problem's kernels, also those in the folder `cpu` or `gpu` for such a target; those in `alike` languages.
+
+    A variant with a folder (`home`) has its own in a folder of its name there.
+    """
+    folder = root / "seeds"
+    if not folder.is_dir() and root.parent == shipped("problems").resolve():
+        folder = shipped("seeds", root.name)
+    folder = folder if home == root or not (folder / home.name).is_dir() else folder / home.name
     found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
     files = sorted(found, key=lambda file: file.name)
     if lost := set(baselines) - {file.name for file in files}:
