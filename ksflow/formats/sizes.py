@@ -87,7 +87,7 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
 
 def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
     """The source after the edits, with whole numbers cut by a cap as `cut` does it; 0 leaves them as they are."""
-    smaller = iter(_after(source, edits, cap))
+    smaller = iter(_cut_numbers(source, edits, cap)[1])
     values = [value if isinstance(value, str) else next(smaller) for _, _, value, _ in edits]
     body = source.encode()
     for (begin, end, before, _), value in reversed([*zip(edits, values, strict=True)]):
@@ -98,26 +98,22 @@ def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
 
 def merged(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
     """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
-    return describe_merged(_named_numbers(edits), _after(source, edits, cap))
+    return describe_merged(*_cut_numbers(source, edits, cap))
 
 
-def _named_numbers(edits: Sequence[Edit]) -> list[tuple[str, int]]:
-    return [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
-
-
-def _after(source: str, edits: Sequence[Edit], cap: int) -> list[int]:
-    """What the whole numbers become under a cap; 0 leaves them as they are.
+def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tuple[str, int]], list[int]]:
+    """The whole numbers with their names, and what they become under a cap; 0 leaves them as they are.
 
     Numbers above 1 that what makes the inputs has, or that a user has given, stay.
     """
-    numbers = _named_numbers(edits)
+    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
     if not cap:
-        return [value for _, value in numbers]
+        return numbers, [value for _, value in numbers]
     overridden = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
     nodes = [*overridden, *(node for maker in makers for node in ast.walk(maker))]
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
-    return cut(numbers, cap, {number for number in fixed if number > 1})
+    return numbers, cut(numbers, cap, {number for number in fixed if number > 1})
 
 
 def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:

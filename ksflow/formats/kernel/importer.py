@@ -58,11 +58,10 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     timed = [_case(case, usual) for case in (cases if cases is not None else _own_cases(beside, module, usual))]
     if not timed:
         raise ConfigError(f"{beside}: no cases; give problem.cases='[{{...}}]'")
-    parsed = _parse(file, beside, body, timed, {"rtol": rtol, "atol": atol})
+    parsed = _parse(file, beside, module, body, timed, {"rtol": rtol, "atol": atol})
     task = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
-    task = _with_baselines(
-        task, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
-    )
+    gpu = target is not None and target.kind == "gpu"
+    task = _with_baselines(task, module, body, gpu if compile is None else compile)
     kind = task.seeds[-1].kernel.language
     pointers = {name for name, language in LANGUAGES.items() if not language.python}
     if kind not in task.languages:
@@ -77,14 +76,10 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
 
 def _with_baselines(problem: Problem, module: ast.Module, body: str, compiled: bool) -> Problem:
     """With the reference as candidates in front of the kernel to start from: what speed-ups are claimed against."""
-    imported = {
-        alias.name.partition(".")[0]
-        for node in ast.walk(module)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    imported |= {str(node.module).partition(".")[0] for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
-    if "torch" not in imported:
+    nodes = [*ast.walk(module)]
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    if not any(name.partition(".")[0] == "torch" for name in imported):
         return replace(problem, seeds=(_baseline("00_reference.py", body, "ref_kernel"), *problem.seeds))
     seeds = [_baseline("00_torch.py", body, "ref_kernel")]
     if compiled:
@@ -134,8 +129,9 @@ def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> Seed
     return {**known, **own}, seed
 
 
-def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], bounds: Json) -> ParsedProblem:
-    module = ast.parse(body)
+def _parse(
+    file: Path, beside: Path, module: ast.Module, body: str, timed: Sequence[SeededParams], bounds: Json
+) -> ParsedProblem:
     functions = _functions(module)
     own = [name for name in _CHECKS if name in functions]
     inferred = [f"{own[0]} of {beside.name} decides" if own else "an element may be off by what its format allows"]

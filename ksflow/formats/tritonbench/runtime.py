@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -51,11 +52,11 @@ class TritonBench(Task):
         self._tests = (files.folder / "tests_of_task.txt").read_text(encoding="utf-8")
         self._name = (files.folder / "name.txt").read_text(encoding="utf-8")
         self._spec = spec
-        self._known: dict[int, Call] = {}
-        self._fixed: dict[int, set[int]] = {}
+        self._call = cache(lambda number: self._recorded(1, number)[-1])
+        self.fixed = cache(self._fixed)
 
     def call_spec(self, params: Params) -> Json:
-        call = self._call(params)
+        call = self._call(int(params["call"]))
         return {"entry": call.function, "spread": True, "keywords": list(call.keywords)}
 
     def inputs(self, params: Params, seed: int) -> Tree:
@@ -66,7 +67,7 @@ class TritonBench(Task):
         return build(shape, [varied(leaf) if place in fixed else leaf for place, leaf in enumerate(leaves)])
 
     def answer(self, tree: Tree, params: Params) -> Tree:
-        call = self._call(params)
+        call = self._call(int(params["call"]))
         plain = len(tree) - len(call.keywords)
         named = dict(zip(call.keywords, tree[plain:], strict=True))
         return getattr(self._golden, call.function)(*tree[:plain], **named)
@@ -90,24 +91,16 @@ class TritonBench(Task):
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, handler)
 
-    def fixed(self, number: int) -> set[int]:
+    def _fixed(self, number: int) -> set[int]:
         """The places of tensors that the tests fill alike for every seed, and that are varied here.
 
         Whole numbers and truth values may be indices or masks: they are left alone where anything else varies.
         """
-        if number not in self._fixed:
-            left, right = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
-            alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if same(mine, theirs)]
-            floats = {place for place in alike if left[place].is_floating_point() and bool(left[place].double().any())}
-            whole = {place for place in alike if not (left[place].is_floating_point() or left[place].is_complex())}
-            self._fixed[number] = floats if floats or len(alike) < len(left) else whole
-        return self._fixed[number]
-
-    def _call(self, params: Params) -> Call:
-        number = int(params["call"])
-        if number not in self._known:
-            self._known[number] = self._recorded(1, number)[-1]
-        return self._known[number]
+        left, right = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
+        alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if same(mine, theirs)]
+        floats = {place for place in alike if left[place].is_floating_point() and bool(left[place].double().any())}
+        whole = {place for place in alike if not (left[place].is_floating_point() or left[place].is_complex())}
+        return floats if floats or len(alike) < len(left) else whole
 
     def _recorded(self, seed: int, last: int) -> list[Call]:
         """The calls up to that one, made under a seed."""
