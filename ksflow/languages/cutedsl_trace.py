@@ -1,11 +1,12 @@
 """CuTe DSL where there is no GPU: `cute.compile` compiles for the ordered architecture, and nothing is launched."""
 
 import os
-from contextlib import nullcontext as tensors
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 DEVICE = "cpu"
+tensors = nullcontext
 _compiled: list[Any] = []
 
 
@@ -40,6 +41,3 @@ def start(march: str) -> None:
 def made() -> list[dict[str, Any]]:
     """Of every function that was compiled the PTX and the binary, where they are known."""
     return [{"ptx": str(one.__ptx__ or ""), "cubin": one.__cubin__ or b""} for one in _compiled]
-
-
-__all__ = ["DEVICE", "made", "start", "tensors"]

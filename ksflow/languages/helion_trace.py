@@ -103,6 +103,3 @@ def _traced(kernel: Any, args: tuple[Any, ...], target: Any) -> Any:
 def made() -> list[dict[str, Any]]:
     """A row for every launch."""
     return _rows
-
-
-__all__ = ["DEVICE", "made", "start", "tensors"]

@@ -62,9 +62,8 @@ def _where(kind: str, data: bytes) -> str:
     from jsonschema.exceptions import best_match
 
     try:
-        found = best_match(
-            Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_bytes())).iter_errors(_loaded(data))
-        )
+        schema = json.loads(shipped("schemas", f"{kind}.json").read_bytes())
+        found = best_match(Draft202012Validator(schema).iter_errors(_loaded(data)))
     except (ValueError, RecursionError):
         return ""
     return f"{found.json_path}: {found.message[:400]}" if found else ""

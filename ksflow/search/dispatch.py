@@ -150,12 +150,9 @@ class Table:
     def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
         """Being the best of many on few cases is partly luck, which is added to the time."""
         luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
-        costs = []
-        for key in self._pool:
-            row = self._logs[key]
-            if cases <= row.keys():
-                costs.append((sum(row[name] for name in cases) + (0.0 if key == self._single else luck), key))
-        cost, key = min(costs)
+        rows = {key: self._logs[key] for key in self._pool if cases <= self._logs[key].keys()}
+        sums = {key: sum(row[name] for name in cases) for key, row in rows.items()}
+        cost, key = min((time if key == self._single else time + luck, key) for key, time in sums.items())
         named = tuple(name for name in self._cases if name in cases)
         bounds: dict[tuple[str, str], float] = {}  # the tightest of each size
         for step in path:

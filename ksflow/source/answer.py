@@ -87,9 +87,8 @@ def with_main(kernel: Kernel, text: str) -> dict[str, str]:
 def as_text(files: Mapping[str, str]) -> str:
     """A kernel's files as one text: the main one, then each other one as `MORE_FILES` says; of one file that itself."""
     main, *others = files
-    return (
-        ended(files[main]) + "".join(f"===== {name} =====\n{files[name]}" for name in others) if others else files[main]
-    )
+    below = "".join(f"===== {name} =====\n{files[name]}" for name in others)
+    return ended(files[main]) + below if others else files[main]
 
 
 def needed(text: str) -> list[str]:

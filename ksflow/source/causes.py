@@ -115,12 +115,8 @@ class Failures:
 
     def suspect(self, config: Mapping[str, str]) -> frozenset[Item]:
         """Of the values of `config`, those that most probably made another kernel fail; none where none did."""
-        blamed = [
-            (max(shares.values()), sorted(values))
-            for values, shares in self._blamed.items()
-            if values <= config.items()
-        ]
-        return frozenset(max(blamed, default=(0.0, []))[1])
+        met = [values for values in self._blamed if values <= config.items()]
+        return max(met, key=lambda values: (max(self._blamed[values].values()), sorted(values)), default=frozenset())
 
     def causes(self) -> list[Cause]:
         """What failures most probably failed of, by the number of values."""
@@ -130,12 +126,10 @@ class Failures:
                 likeliest[name] = max(likeliest.get(name, (0.0, [])), (share, sorted(values)))
         causes = {frozenset(values) for _, values in likeliest.values()}
         least = [values for values in causes if not any(less < values for less in causes)]
-        shortest = [Cause(values, self._with(values)) for values in least]
+        having = {values: self._having(values) for values in least}
+        failed = [(1 << place, point.id) for place, point in enumerate(self._failed)]
+        shortest = [Cause(values, tuple(id for bit, id in failed if having[values] & bit)) for values in least]
         return sorted(shortest, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
-
-    def _with(self, values: frozenset[Item]) -> tuple[str, ...]:
-        having = self._having(values)
-        return tuple(point.id for place, point in enumerate(self._failed) if having >> place & 1)
 
     def _alike(self, config: Mapping[str, str], context: float = 0.0) -> Mapping[str, float]:
         """Failure -> the chance that `config` has its cause; "" where a lesson or the words on a failure say so.
@@ -162,9 +156,8 @@ class Failures:
             explained = (having & exactly).bit_count() + (having & roughly).bit_count()
             pulls[values] = explained**3 * _ONE_MORE ** len(values) * (1 if having & exactly == exactly else _UNLIKE)
         total = sum(pulls.values())
-        self._sure[point.id] = (
-            _SURE * total / (total + len(point.values) * 2**3 * _ONE_MORE**2)
-        )  # or it has its own pair
+        own = len(point.values) * 2**3 * _ONE_MORE**2  # of a pair that it alone has
+        self._sure[point.id] = _SURE * total / (total + own)
         for values in sorted(pulls, key=lambda values: (-pulls[values], sorted(values)))[:_SHOWN]:
             yield values, pulls[values] / total
 

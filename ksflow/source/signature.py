@@ -29,8 +29,6 @@ _SPARE = ("strides", "stream")
 
 
 class _Parameter(NamedTuple):
-    """One parameter of a function."""
-
     text: str
     name: str
     pointer: bool
