@@ -108,20 +108,12 @@ def relative(anchor: Trial, trials: Iterable[Trial]) -> dict[str, Speedup]:
     for name in (queue := [anchor.id]):
         last = found[name]
         for other in sorted(beside[name] - found.keys()):
-            step = _ranked(known[other], known[name])
-            if step:
+            ours, theirs = known[other].evaluation, known[name].evaluation
+            step = measured(ours, other, theirs, name) if ours and theirs and key(ours) == key(theirs) else None
+            if step and step.ranked:
                 found[other] = Speedup(last.ratio * step.speedup, last.low * step.low, last.high * step.high, True)
                 queue.append(other)
     return found
-
-
-def _ranked(trial: Trial, other: Trial) -> Ratio | None:
-    """How the one did beside the other, where that could be ranked and both verdicts hold for the same."""
-    ours, theirs = trial.evaluation, other.evaluation
-    if ours is None or theirs is None or key(ours) != key(theirs):
-        return None
-    row = measured(ours, trial.id, theirs, other.id)
-    return row if row and row.ranked else None
 
 
 def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:

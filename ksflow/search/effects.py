@@ -13,6 +13,9 @@ from ksflow.source.causes import Failures, Item
 from ksflow.source.families import Config, comparable, declared, point
 from ksflow.source.tunables import Tunable
 
+DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
+"""Values, and the trials with them, which all failed."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -37,14 +40,6 @@ class Effect:
         """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
         speed = speedup(self.trials[1], self.trials[0])
         return math.log(speed.ratio) if speed else 0.0
-
-
-@dataclass(frozen=True)
-class DeadEnd:
-    """Values whose kernels all failed."""
-
-    values: frozenset[Item]
-    trials: tuple[Trial, ...]
 
 
 def judged_families(population: Population) -> list[Family]:
@@ -78,8 +73,8 @@ def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
     failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
     trials = {trial.id: trial for trial, _ in family.failed}
-    ends = [DeadEnd(cause.values, tuple(trials[id] for id in cause.trials)) for cause in failures.causes()]
-    return [end for end in ends if len(end.trials) >= at_least]
+    causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]
+    return [(cause.values, tuple(trials[id] for id in cause.trials)) for cause in causes]
 
 
 def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:

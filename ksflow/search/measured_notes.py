@@ -83,14 +83,15 @@ def effects_note(effects: Sequence[Effect]) -> Note:
 
 def dead_end_note(end: DeadEnd) -> Note:
     """That some values never worked; it stands for the trials that had them."""
-    values = " with ".join(f"{name}={value}" for name, value in sorted(end.values))
-    reasons = dict.fromkeys(t.evaluation.reason for t in end.trials if t.evaluation)
+    assigned, trials = end
+    values = " with ".join(f"{name}={value}" for name, value in sorted(assigned))
+    reasons = dict.fromkeys(t.evaluation.reason for t in trials if t.evaluation)
     examples = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
-    verdicts = Counter(trial.verdict for trial in end.trials).most_common()
+    verdicts = Counter(trial.verdict for trial in trials).most_common()
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
-    text = f"All {len(end.trials)} kernels with {values} failed: {counts}."
-    note = _note(f"{OWN}{values} never worked", f"{text} {examples}".strip(), end.trials[-_SHOWN:])
-    return replace(note, closes=tuple(trial.id for trial in end.trials))
+    text = f"All {len(trials)} kernels with {values} failed: {counts}."
+    note = _note(f"{OWN}{values} never worked", f"{text} {examples}".strip(), trials[-_SHOWN:])
+    return replace(note, closes=tuple(trial.id for trial in trials))
 
 
 def lessons(notes: Iterable[Note], population: Population) -> tuple[frozenset[Item], ...]:

@@ -73,7 +73,9 @@ class FlashInfer(Task):
             return "it holds NaN or infinity where the reference does not"
         same, bound = mine == theirs, torch.zeros_like(theirs)
         if want.dtype.is_floating_point:
-            bound = self._bound(theirs)
+            rtol, atol = self._spec["rtol"], self._spec["atol"]
+            widest = min(atol, max(atol, rtol) * rms(theirs))  # no wider than the answer's own size
+            bound = torch.clamp_min(rtol * theirs.abs(), widest)
             same |= (mine.isnan() & theirs.isnan()) | ((mine - theirs).abs() <= bound)
         wrong = ~same
         right = 1 - float(wrong.double().mean()) if wrong.numel() else 1.0
@@ -83,11 +85,6 @@ class FlashInfer(Task):
         place = int(wrong.reshape(-1).int().argmax())
         first = f"first at {place}: {float(mine.reshape(-1)[place]):.6g} for {float(theirs.reshape(-1)[place]):.6g}"
         return f"{int(wrong.sum())} of {wrong.numel()} elements are off{besides}, {first}"
-
-    def _bound(self, theirs: torch.Tensor) -> torch.Tensor:
-        """How far off an element may be: one of both bounds, the absolute one no wider than the answer's own size."""
-        rtol, atol = self._spec["rtol"], self._spec["atol"]
-        return torch.clamp_min(rtol * theirs.abs(), min(atol, max(atol, rtol) * rms(theirs)))
 
 
 def _together(mine: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor) -> str:
