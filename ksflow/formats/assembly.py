@@ -269,10 +269,9 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
     file = reference.parent / f"{name}.json"
     if file.exists():
-        description: Json = json.loads(file.read_text(encoding="utf-8"))
-        return description
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     try:
-        description = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
+        description: Json = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     except IsolatedFailure as error:

@@ -35,10 +35,7 @@ def for_target(statement: str, target: Target | None) -> str:
 def model_region(problem: Problem) -> Json | None:
     """What `model profile` wrote of the region that a problem is; None where it is none."""
     file = Path(problem.root, "region.json")
-    if not file.is_file():
-        return None
-    content: Json = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
 
 def task_source(reference: str) -> str:

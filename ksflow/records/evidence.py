@@ -67,18 +67,9 @@ class Ratio(EvidenceRecord):
     @property
     def inverse(self) -> "Ratio":
         """The same from the other kernel's side."""
-        return Ratio(
-            speedup=1 / self.speedup,
-            low=1 / self.high,
-            high=1 / self.low,
-            clocks=self.clocks,
-            replicates=tuple(1 / value for value in self.replicates),
-            tau=self.tau,
-            heterogeneity_p=self.heterogeneity_p,
-            ranked=self.ranked,
-            why=self.why,
-            moment=self.moment,
-        )
+        same = {name: getattr(self, name) for name in ("clocks", "tau", "heterogeneity_p", "ranked", "why", "moment")}
+        replicates = tuple(1 / value for value in self.replicates)
+        return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low, replicates=replicates, **same)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

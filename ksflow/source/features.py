@@ -68,8 +68,7 @@ class _Line(NamedTuple):
 def _data() -> Json:
     import yaml
 
-    data: Json = yaml.safe_load(Path(__file__).with_name("features.yaml").read_text(encoding="utf-8"))
-    return data
+    return dict(yaml.safe_load(Path(__file__).with_name("features.yaml").read_text(encoding="utf-8")))
 
 
 def reader() -> str:

@@ -93,8 +93,7 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     name = hashlib.sha256(f"{service}\0{leaderboard}".encode()).hexdigest()[:24]
     file = home.cache("popcorn", f"{name}.json")
     if file.exists() and not refresh:
-        cached: Json = json.loads(file.read_text(encoding="utf-8"))
-        return cached
+        return dict(json.loads(file.read_text(encoding="utf-8")))
     try:
         with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
             answer.raise_for_status()

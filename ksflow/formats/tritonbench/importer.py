@@ -115,11 +115,10 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
     cached = home.cache("imported", f"calls-{name}.json")
     if cached.exists():
-        calls: list[Json] = json.loads(cached.read_text(encoding="utf-8"))
-        return calls
+        return list(json.loads(cached.read_text(encoding="utf-8")))
     triton = "triton" in files["golden.py"] and device == "cpu"
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
-    calls, why = [], ""
+    calls, why = list[Json](), ""
     try:
         calls = run_isolated("ksflow.formats.tritonbench.calls", order, most_s)
         if all(row["why"] for row in calls):
