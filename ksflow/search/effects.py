@@ -75,12 +75,3 @@ def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]
     return [(cause.values, tuple(trials[id] for id in cause.trials)) for cause in causes]
-
-
-def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:
-    """On how many of the benchmarks that both have `after` is faster, and how many there are."""
-    assert before.evaluation is not None
-    assert after.evaluation is not None
-    old = {timing.case: timing.us for timing in before.evaluation.timings}
-    both = [(old[t.case], t.us) for t in after.evaluation.timings if t.case in old]
-    return sum(new < was for was, new in both), len(both)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ksflow.notes.lessons import trial_of
 from ksflow.records import Note, Population, Status, Trial, speedup
-from ksflow.search.effects import DeadEnd, Effect, Family, faster_cases
+from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import values_in
 
@@ -135,9 +135,12 @@ def _effect(effect: Effect) -> str:
 
 
 def _change(gain: float, before: Trial, after: Trial) -> str:
-    faster, cases = faster_cases(before, after)
-    did, where = ("gained", faster) if gain > 0 else ("lost", cases - faster)
-    return f"{did} {_percent(gain)} % [{before.id}→{after.id}] on {where} of {cases} shapes"
+    assert before.evaluation is not None
+    assert after.evaluation is not None
+    old = {timing.case: timing.us for timing in before.evaluation.timings}
+    faster = [timing.us < old[timing.case] for timing in after.evaluation.timings if timing.case in old]
+    did, where = ("gained", sum(faster)) if gain > 0 else ("lost", len(faster) - sum(faster))
+    return f"{did} {_percent(gain)} % [{before.id}→{after.id}] on {where} of {len(faster)} shapes"
 
 
 def _percent(gain: float) -> str:

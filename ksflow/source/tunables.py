@@ -72,8 +72,7 @@ def tunables(text: str) -> tuple[Tunable, ...]:
         options = tuple(dict.fromkeys(re.split(r"[\s,]+", match["options"].strip(" \t,"))))
         if value not in options:
             options = (value, *options)
-        if name not in declared:
-            declared[name] = Tunable(name, value, options, match["kind"] or "", match["doc"] or "")
+        declared.setdefault(name, Tunable(name, value, options, match["kind"] or "", match["doc"] or ""))
     return tuple(declared.values())
 
 
