@@ -52,7 +52,7 @@ class Member:
         return self.trial.kernel.main if self.trial.kernel else self.unwritten
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True, slots=True)
 class _Known:
     """What a cache knows again by a key.
 
