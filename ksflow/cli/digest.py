@@ -156,7 +156,10 @@ class _Display:
 
     def end(self) -> None:
         """List the notes of this call."""
-        rows = [{"note": n.title, "status": n.status.value, "sources": _some(n)} for n in self.notes.values()]
+        rows = []
+        for note in self.notes.values():
+            more = f" and {len(note.sources) - 1} more" if note.sources[1:] else ""
+            rows.append({"note": note.title, "status": note.status.value, "sources": note.sources[0] + more})
         if rows:
             self._console.print(grid(self._console, rows, rows[0], rows[0]))
         self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")
@@ -167,8 +170,3 @@ class _Display:
 
     def _say(self, text: str, doubtful: bool = False) -> None:
         report.say(self._console, text, style="yellow" if doubtful else None)
-
-
-def _some(note: Note) -> str:
-    """The first of its sources, and how many there are beside."""
-    return note.sources[0] + (f" and {len(note.sources) - 1} more" if note.sources[1:] else "")

@@ -13,8 +13,8 @@ import sys
 import textwrap
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -74,26 +74,18 @@ def mcp(words: list[str], overrides: list[str]) -> int:
     """`mcp`: serve until the client closes its end; 0, or ConfigError."""
     if words:
         raise ConfigError(f"mcp takes key=value arguments, not {words[0]!r}")
-    with _protocol_alone() as give_back:
-        return _serve(overrides, give_back)
-
-
-@contextmanager
-def _protocol_alone() -> Iterator[Callable[[], int]]:
-    """Meanwhile nothing but the protocol reaches stdout: what a problem or a stage prints goes to stderr.
-
-    What is yielded puts stdout back, for the protocol's own transport, which takes it over at once.
-    """
+    # nothing but the protocol reaches stdout: what a problem or a stage prints goes to stderr
     sys.stdout.flush()
     wire = os.dup(1)
     os.dup2(2, 1)
     try:
-        yield partial(os.dup2, wire, 1)
+        return _serve(overrides, partial(os.dup2, wire, 1))
     finally:
         os.close(wire)
 
 
 def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
+    """Puts stdout back for the protocol's own transport, which takes it over at once."""
     try:
         from mcp.server import MCPServer
     except ImportError as error:

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
@@ -15,15 +15,6 @@ from ksflow.lineage import Lineage
 Command = Callable[[list[str], list[str]], int]
 _SUBCOMMANDS = ("show", "diff")
 _COMMIT = re.compile("[0-9a-f]{7,40}")
-
-
-class _Found(NamedTuple):
-    run: tuple[str, str]
-    """Problem and run."""
-    of: int
-    """Runs that it was taken from, as the newest; 1 where it is the one that was named."""
-    words: list[str]
-    """The command's words without the name."""
 
 
 def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
@@ -61,7 +52,11 @@ def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) ->
     return words, [*typed, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
 
 
-def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int) -> _Found | None:
+def _find(
+    lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int
+) -> tuple[tuple[str, str], int, list[str]] | None:
+    """Problem and run, how many runs it is the newest of (1 where it was named), and the words without the name."""
+
     def newest(among: Sequence[tuple[str, str]]) -> tuple[str, str]:
         return max(among, key=lambda run: lineage.store.newest(f"refs/heads/{run[0]}/{run[1]}/"))
 
@@ -70,18 +65,18 @@ def _find(lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], k
         parts = tuple(word.split("/"))
         rest = words[:at] + words[at + 1 :]
         if len(parts) == 2 and parts in runs:
-            return _Found(parts, 1, rest)
+            return parts, 1, rest
         if len(parts) == 3 and parts[:2] in runs:
-            return _Found((parts[0], parts[1]), 1, words)
+            return (parts[0], parts[1]), 1, words
         if among := [run for run in runs if run[0] == word]:
             main = (word, "main")
-            return _Found(main, 1, rest) if main in among else _Found(newest(among), len(among), rest)
+            return (main, 1, rest) if main in among else (newest(among), len(among), rest)
     if words and _COMMIT.fullmatch(words[0]):  # which says itself whose it is
         return None
     if len(words) > kernels and not begin:
         known = [*dict.fromkeys(run[0] for run in runs), *map("/".join, runs)]
         raise ConfigError(f"no run {words[0]!r} in {lineage.store.path}; {suggest(words[0], known)}")
-    return _Found(newest(runs), len(runs), words) if runs else None
+    return (newest(runs), len(runs), words) if runs else None
 
 
 def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:

@@ -86,16 +86,15 @@ class Asker:
         return asked
 
     def _selection(self, id: str) -> Selection:
-        """Base and reference of a trial's experiment; without one, what a round would start from."""
+        """Base and reference of a trial's experiment; without one, what a round would start from, or the newest did."""
         if id:
             return writer_question(self._known, self._experiment(id))[0]
         select: Selector = compose.build(self._cfg.selector)
         chosen: list[Selection] = []
         with boundary("selector"):
             preview(lambda: chosen.append(call_stage(select, self._problem, self._known, context=NO_CONTEXT)))
-        return chosen[0] if chosen else self._newest_selection()
-
-    def _newest_selection(self) -> Selection:
+        if chosen:
+            return chosen[0]
         lineage = self._lineage
         for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
             if (step := commit.round) and step.base and {step.base, step.reference} <= self._known.by_id.keys():

@@ -1,7 +1,7 @@
 """What commands that are no run share: a lineage to read, and model calls on record within the budgets of `loop`."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 
 from omegaconf import DictConfig
 
@@ -14,14 +14,10 @@ from ksflow.protocols import calling
 from ksflow.records import Problem, Trial
 
 
-@contextmanager
-def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> Iterator[Lineage]:
+def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> AbstractContextManager[Lineage]:
     """The lineage of a problem's run (the configured one), closed in the end. Raises LineageError, ConfigError."""
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem, run=run or str(cfg.run), create=create)
-    try:
-        yield lineage
-    finally:
-        lineage.close()
+    return closing(lineage)
 
 
 @contextmanager

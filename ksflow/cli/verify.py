@@ -47,7 +47,9 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     evidence.show(console, evaluation, details=details)
     if out:
         out.write_bytes(schema.dump("evaluation", evaluation))
-    return _code(evaluation)
+    if evaluation.verdict in (Verdict.HARNESS, Verdict.DISPUTED):
+        return 3
+    return 0 if evaluation.accepted or evaluation.verdict is Verdict.UNTIMED else 1
 
 
 def verify(words: list[str], overrides: list[str]) -> int:
@@ -173,12 +175,6 @@ def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, again
         return judging.verdict(problem, judge, kernel, against)
     with console.status(f"judging {what}{beside}"):
         return judging.verdict(problem, judge, kernel, against)
-
-
-def _code(evaluation: Evaluation) -> int:
-    """What is judged without being timed, as by evaluator=static, has nothing against it."""
-    fine = evaluation.accepted or evaluation.verdict is Verdict.UNTIMED
-    return 3 if evaluation.verdict in (Verdict.HARNESS, Verdict.DISPUTED) else 0 if fine else 1
 
 
 @contextmanager

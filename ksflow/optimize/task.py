@@ -7,7 +7,7 @@ are recorded and budgets kept as they are for the command.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,15 +79,11 @@ class Task:
     parts: Parts
     caps: Mapping[str, float]
 
-    @contextmanager
-    def lineage(self) -> Iterator[Lineage]:
+    def lineage(self) -> AbstractContextManager[Lineage]:
         """Where its calls are recorded: the run `optimize-<stage>` of the problem."""
         name = self.histories[0].problem.name
         lineage: Lineage = compose.build(self.cfg.lineage)(problem=name, run=f"optimize-{self.cfg.stage}", create=False)
-        try:
-            yield lineage
-        finally:
-            lineage.close()
+        return closing(lineage)
 
 
 def prepare(words: Sequence[str]) -> Task:
