@@ -61,7 +61,6 @@ def digest(words: list[str], overrides: list[str]) -> int:
 
 def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]:
     """The documents, with a line for each."""
-
     notice = partial(report.say, console, style="yellow")
     pairs = []
     for file in documents.find(words, notice):

@@ -149,8 +149,7 @@ def _git() -> str:
 
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
-    trial = [sys.executable, "-P", "-m", "ksflow.sandbox.probe"]
-    done = _answer(trial)
+    done = _answer([sys.executable, "-P", "-m", "ksflow.sandbox.probe"])
     if done.returncode:
         return "none", {"sandboxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     answer = json.loads(done.stdout)

@@ -61,8 +61,8 @@ def _problem(console: Console, name: str) -> None:
         "seeds/00_torch.py": "the baseline",
         "seeds/cpu/01_loops.cpp": "a kernel to start from",
     }
-    _list_files(console, {folder / file: role for file, role in what.items()})
-    _next(console, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
+    files = {folder / file: role for file, role in what.items()}
+    _tell(console, files, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
 
 
 def _stage(console: Console, kind: str, name: str) -> None:
@@ -88,9 +88,9 @@ def _stage(console: Console, kind: str, name: str) -> None:
         options.parent.mkdir(parents=True, exist_ok=True)
         write(module, text)
         write(options, f"{about}_target_: {name}.{class_name}\n{inner}")
-    _list_files(console, {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"})
+    files = {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"}
     asks = " writer=verified llm=dummy" if kind == "verifier" else ""
-    _next(console, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
+    _tell(console, files, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
 
 
 def _expect_absent(path: Path) -> None:
@@ -98,13 +98,11 @@ def _expect_absent(path: Path) -> None:
         raise ConfigError(f"{path} is there already, and nothing is overwritten; take another name")
 
 
-def _list_files(console: Console, files: dict[Path, str]) -> None:
+def _tell(console: Console, files: dict[Path, str], *commands: str) -> None:
+    """What was written, and how it is run."""
     width = max(len(str(file)) for file in files)
     console.print("written:")
     report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))
-
-
-def _next(console: Console, *commands: str) -> None:
     console.print("it runs as it is:")
     for command in commands:
         console.print(f"  ksflow {command}", soft_wrap=True, no_wrap=True)

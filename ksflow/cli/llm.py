@@ -20,8 +20,7 @@ def llm(words: list[str], overrides: list[str]) -> int:
     usage.expect_word("llm", words, ("check",))
     if len(words) != 1:
         raise ConfigError("the command is: llm check llm=NAME")
-    cfg = compose.compose(overrides)
-    models = compose.models(cfg)
+    models = compose.models(compose.compose(overrides))
     if not models:
         valid = ", ".join(name for name in keys.options("llm") if name != "offline")
         raise ConfigError(f"no stage asks a model: add llm=NAME; valid: {valid}")

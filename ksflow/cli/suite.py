@@ -9,7 +9,6 @@ run in a process of its own, so one that fails stops no other; all end when this
 finished is kept below `runs/suites/NAME`, and the same command goes on with the rest.
 """
 
-import fcntl
 import json
 import math
 import os
@@ -33,6 +32,7 @@ from ksflow.config.members import FLAGS, Member, Suite, members
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
 from ksflow.lineage import Lineage
 from ksflow.processes.child_environment import end_with_this_process
+from ksflow.processes.deadline import locked_within
 from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
 from ksflow.report.page import RunFacts, as_html
@@ -84,10 +84,8 @@ def _alone(plan: Suite) -> Iterator[Path]:
     except OSError as error:
         raise of_system(error) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER") from error
+        if not locked_within(lock.fileno(), 0):
+            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER")
         yield folder
 
 
@@ -190,7 +188,7 @@ class Session:
     # -- budgets ---------------------------------------------------------------------------------
 
     def _go_on(self) -> bool:
-        return not self._stopped and (self._usd() is None or self._usd() != 0.0) and self._minutes() != 0.0
+        return not self._stopped and self._usd() != 0.0 and self._minutes() != 0.0
 
     def _usd(self) -> float | None:
         """What is left to give away: neither paid, also by a running member before it was begun anew, nor given."""
@@ -284,7 +282,6 @@ class Session:
         home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
 
     def _end(self, waiting: Sequence[Member]) -> int:
-        """The table and the files."""
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
             {**_known(member), **({**left, "usd": member.row.get("usd", 0.0)} if member in waiting else member.row)}

@@ -112,7 +112,6 @@ def search(cfg: DictConfig) -> Outcome:
 def _tracking(
     tracker: Tracker, cfg: DictConfig, problem: Problem, lineage: Lineage, console: Console
 ) -> report.Tracking:
-    """What tells the tracker of the run."""
     known = {name: redact(value) for name, value in compose.parameters(cfg).items()}
     group = compose.sweep_name()
     return report.Tracking(
@@ -135,7 +134,6 @@ def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, 
 
 
 def _best_folder(lineage: Lineage) -> Path:
-    """Where the winner is written as files."""
     return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
@@ -146,7 +144,6 @@ def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
 
 
 def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmStart:
-    """What the run starts with from another one."""
     if not cfg.inherit:
         return WarmStart()
     lineages, target = compose.build(cfg.lineage), compose.build(cfg.target)
@@ -189,8 +186,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     if verb == "show":
         briefing.show_problem(console, task, machine_rates.measured(compose.build(cfg.target)))
         return 0
-    evaluate = compose.evaluator(cfg)
-    rows = evaluate.admit(replace(task, tests=(*task.tests, *task.heldout)))
+    rows = compose.evaluator(cfg).admit(replace(task, tests=(*task.tests, *task.heldout)))
     if rows is None:
         raise ConfigError("this evaluator cannot check a problem; use evaluator=local")
     return briefing.show_checks(console, task, rows)

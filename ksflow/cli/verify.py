@@ -101,8 +101,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
-    console = report.console()
-    report.say(console, f"{place.branch}  commit {approval.commit}\n{approval}")
+    report.say(report.console(), f"{place.branch}  commit {approval.commit}\n{approval}")
     return 0
 
 
@@ -112,9 +111,6 @@ def expect(lineage: Lineage, key: Key) -> None:
     if newest and newest.judge.partition("-")[0] not in ("", key.judge.partition("-")[0]):
         key = replace(key, judge=newest.judge, target=newest.target)
     lineage.expect(key)
-
-
-# -- inside ----------------------------------------------------------------------------------------
 
 
 def _words(words: list[str], usage: str) -> list[str]:

@@ -304,18 +304,13 @@ def _free_key(argument: str) -> str:
     if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
         argument = f"problem.path={plain_or_quoted(value)}"
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
-    return _parsable(f"++{argument}" if known else argument)
-
-
-def _parsable(argument: str) -> str:
-    """The word, or where Hydra's grammar has no place for its value (letters, brackets, signs), with that quoted."""
+    argument = f"++{argument}" if known else argument
     name, equals, value = argument.partition("=")
-    if not equals or PLAIN_VALUE.fullmatch(value):
-        return argument
-    try:
-        OverridesParser.create().parse_override(argument)
-    except HydraException:
-        return f"{name}={quoted(value)}"
+    if equals and not PLAIN_VALUE.fullmatch(value):
+        try:
+            OverridesParser.create().parse_override(argument)
+        except HydraException:  # its grammar has no place for the value: letters, brackets, signs
+            return f"{name}={quoted(value)}"
     return argument
 
 

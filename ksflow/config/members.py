@@ -1,6 +1,5 @@
 """Which members a suite has, from the words of a command line, and when `-m` means a suite."""
 
-import hashlib
 import itertools
 import re
 import subprocess
@@ -13,7 +12,7 @@ from hydra.errors import HydraException
 
 from ksflow.config import compose
 from ksflow.errors import ConfigError
-from ksflow.records import Json
+from ksflow.records import Json, digest
 
 FLAGS = ("-m", "--multirun")
 _WHOLE = re.compile(r"loop\.(usd|minutes)=[0-9.eE+-]+")
@@ -129,8 +128,7 @@ def _named(words: Sequence[str]) -> str:
     """A suite's name: its problems for people, and a digest of all that must stay the same."""
     pairs = sorted(word.lstrip("+").partition("=")[::2] for word in words if not word.startswith(("loop.", "suite.")))
     about = [value for key, value in pairs if key == "problem" or _over_problems(f"{key}={value}")]
-    digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:6]
-    return f"suite.name={_ODD.sub('_', '_'.join(about)).strip('_')[:60]}-{digest}"
+    return f"suite.name={_ODD.sub('_', '_'.join(about)).strip('_')[:60]}-{digest(repr(pairs), digits=6)}"
 
 
 def _read(word: str) -> tuple[str, list[str]]:

@@ -4,18 +4,16 @@ For each member a file below runs/sweeps/unfinished-*: empty while it is left to
 folder goes when none is left, so that the same words then go on with every member. Jobs of any launcher write there.
 """
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from ksflow import home
-from ksflow.records import Json
+from ksflow.records import Json, digest
 
 ARGUMENTS = "KSFLOW_ARGUMENTS"
 """The environment variable with the words of the command line: jobs of a sweep may run in other processes."""
@@ -26,7 +24,7 @@ class SweepMember:
 
     def __init__(self) -> None:
         config = HydraConfig.get()
-        self._file = _folder() / f"{_digest(config.overrides.task)}.json"
+        self._file = _folder() / f"{digest(*sorted(config.overrides.task), digits=12)}.json"
         self._summary = Path(config.runtime.output_dir, "summary.json")
 
     def finished(self) -> Json | None:
@@ -63,10 +61,5 @@ def forget_if_finished() -> None:
 
 def _folder() -> Path:
     """Of these words, whichever launcher runs them."""
-    words = os.environ[ARGUMENTS].split("\n")
-    digest = _digest(word for word in words if not word.startswith("hydra"))
-    return Path("runs", "sweeps", f"unfinished-{digest}")
-
-
-def _digest(words: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(sorted(words)).encode()).hexdigest()[:12]
+    words = sorted(word for word in os.environ[ARGUMENTS].split("\n") if not word.startswith("hydra"))
+    return Path("runs", "sweeps", f"unfinished-{digest(*words, digits=12)}")

@@ -89,11 +89,8 @@ class Files:
             "dataset_info": [{"config_name": name, "features": features(name)} for name in names],
         }
         head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-        home.write(self.folder / "README.md", f"---\n{head}---\n\n{self._body(names, arguments)}")
-
-    def _body(self, names: list[str], arguments: str) -> str:
         problems = self.counts["problem"]
-        return _TEMPLATE.read_text(encoding="utf-8").format(
+        body = _TEMPLATE.read_text(encoding="utf-8").format(
             rows=_table(("configuration", *SPLITS), ((n, *(self.rows[n, s] for s in SPLITS)) for n in names)),
             problems=_table(("problem", "split", "rows"), ((n, self.splits[n], problems[n]) for n in sorted(problems))),
             models=_counted("model", self.counts["model"]),
@@ -104,6 +101,7 @@ class Files:
             first=names[0],
             arguments=arguments,
         )
+        home.write(self.folder / "README.md", f"---\n{head}---\n\n{body}")
 
 
 def features(configuration: str) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def _pair(source: Source, kind: str, winner: RecordedCall, other: RecordedCall) 
     names: list[Hashable] = [(kind, winner.answer, other.answer)]  # by what a pair is known again
     if winner.stage == "writer" and first and second and first.form and second.form:
         names.append((kind, winner.prompt, first.form, second.form))
-    if rated and less and rated.reward > less.reward and source.seen.add(*names):
+    if rated and less and rated.reward > less.reward and source.unseen(*names):
         prompt, rejected = source.prompt_and_answer(other.commit)
         chosen = source.prompt_and_answer(winner.commit)[1]
         extra = {"kind": kind, "licence": source.licence_of(first, second)}
@@ -95,7 +95,7 @@ def _kernels(source: Source) -> Iterator[Row]:
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
         for winner, other in _pairs(list(trials.values()), better):
-            if source.seen.add(("kernels", prompt, winner.form, other.form)):
+            if source.unseen(("kernels", prompt, winner.form, other.form)):
                 yield _of_kernels(source, source.run.results[name].trial, winner, other, models)
 
 
@@ -104,7 +104,17 @@ def _of_kernels(source: Source, base: Trial, winner: Trial, other: Trial, models
         source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
         for trial in (winner, other)
     )
-    prompt = [{"role": "user", "content": _question(source, base)}]
+    assert base.evaluation is not None
+    language, files = _files(source, base)
+    task = source.statement(base.evaluation.problem)
+    question = _ASK.format(
+        task=f"{task}\n\n" if task else "",
+        language=language,
+        problem=source.run.problem,
+        target=base.evaluation.target or "the machine at hand",
+        files=files,
+    )
+    prompt = [{"role": "user", "content": question}]
     chosen, rejected = ([{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other))
     extra = {"kind": "kernels", "licence": source.licence_of(winner, other)}
     return _row(prompt, chosen, rejected, ours | extra, theirs)
@@ -120,19 +130,6 @@ def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], 
         **{f"rejected_{name}": theirs[name] for name in ("model", "about", "verdict")},
         **ours,
     }
-
-
-def _question(source: Source, base: Trial) -> str:
-    assert base.evaluation is not None
-    language, files = _files(source, base)
-    task = source.statement(base.evaluation.problem)
-    return _ASK.format(
-        task=f"{task}\n\n" if task else "",
-        language=language,
-        problem=source.run.problem,
-        target=base.evaluation.target or "the machine at hand",
-        files=files,
-    )
 
 
 def _files(source: Source, trial: Trial) -> tuple[str, str]:

@@ -165,7 +165,6 @@ class IndexReader:
         return replace(trial, kernel=None, experiment=None, evaluation=evaluation)
 
     def _recorded_calls(self, run: RunIndex, step: Callable[[], None]) -> list[RecordedCall]:
-        """The calls in their order."""
         calls: list[RecordedCall] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         """Of each call and stage: the last message's length, the digest of all messages, and the first commit."""

@@ -94,9 +94,6 @@ def of_speedup(speedup: float) -> float:
     return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
 
 
-# -- inside ----------------------------------------------------------------------------------------
-
-
 def _rated(trial: Trial, right: Worth | None) -> Worth | None:
     """`right` for a kernel that is, what its verdict is worth for another; None where the verdict does not count."""
     evaluation = trial.evaluation

@@ -42,20 +42,6 @@ COLUMNS = {
 """Configuration -> column -> its type; `messages` is a list of role and content."""
 
 
-class Seen:
-    """Digests of what was written, over all runs."""
-
-    def __init__(self) -> None:
-        self._known: set[Hashable] = set()
-
-    def add(self, *names: Hashable) -> bool:
-        """Whether none of it was seen before; from now on all of it was."""
-        if not self._known.isdisjoint(names):
-            return False
-        self._known.update(names)
-        return True
-
-
 @dataclass(frozen=True)
 class Source:
     """What the rows of one run are made from."""
@@ -63,7 +49,8 @@ class Source:
     run: RunIndex
     reader: IndexReader
     stages: tuple[str, ...]
-    seen: Seen
+    seen: set[Hashable]
+    """Digests of what was written, over all runs."""
     licence: str
     """Of kernels and references that name none."""
     problem: Problem | None = None
@@ -124,13 +111,20 @@ class Source:
         names = {self.reference}.union(*(self.run.licences[trial.id] for trial in trials if trial))
         return joined(name or self.licence for name in names)
 
+    def unseen(self, *names: Hashable) -> bool:
+        """Whether none of it was seen before; from now on all of it was."""
+        if not self.seen.isdisjoint(names):
+            return False
+        self.seen.update(names)
+        return True
+
     def new(self, configuration: str, call: RecordedCall) -> bool:
         """Whether neither this answer to this prompt nor a kernel of this form was written before."""
         names: list[Hashable] = [(configuration, call.prompt, call.answer)]
         trial = self.rated(call)[1] if call.stage == "writer" else None
         if trial and trial.form and trial.evaluation:
             names.append((configuration, self.run.problem, trial.evaluation.target, trial.form))
-        return self.seen.add(*names)
+        return self.unseen(*names)
 
     def prompt_and_answer(self, commit: str) -> tuple[list[Message], list[Message]]:
         """The prompt and the answer of a call."""
@@ -163,13 +157,16 @@ def rl(source: Source) -> Iterator[Row]:
 
 def prompts(source: Source) -> Iterator[Row]:
     """The writer's questions; without the stage of the writer there are none."""
-    baselines = _baselines(source.run)
+    baselines: dict[tuple[str, str, str], float] = {}  # the fastest seed's time under each key
+    for seed in (result.trial for result in source.run.results.values()):
+        if seed.origin is Origin.SEED and holds(seed) and seed.score_us:
+            baselines[key(seed)] = min(seed.score_us, baselines.get(key(seed), seed.score_us))
     for call in source.calls():
         trial = source.rated(call)[1] if call.stage == "writer" else None
         base = source.run.base(trial) if trial else None
         if not (trial and base and base.score_us and comparable(trial, base)):
             continue
-        if source.seen.add(("prompts", call.question)):
+        if source.unseen(("prompts", call.question)):
             yield {
                 "prompt": source.prompt_and_answer(call.first)[0],
                 "base": base.id,
@@ -179,12 +176,3 @@ def prompts(source: Source) -> Iterator[Row]:
                 "score_us": trial.score_us or 0.0,
                 **source.shared_columns(call),
             }
-
-
-def _baselines(run: RunIndex) -> dict[tuple[str, str, str], float]:
-    """The fastest seed's time under each key."""
-    times: dict[tuple[str, str, str], float] = {}
-    for trial in (result.trial for result in run.results.values()):
-        if trial.origin is Origin.SEED and holds(trial) and trial.score_us:
-            times[key(trial)] = min(trial.score_us, times.get(key(trial), trial.score_us))
-    return times

@@ -7,14 +7,13 @@ What it does not do: judge, train, publish, or settle whose words these are. Sec
 this machine are struck out; read what you publish all the same.
 """
 
-import hashlib
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,12 +25,12 @@ from ksflow.config import compose, keys
 from ksflow.dataset.card import MARK, SEE_CARD, Files
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
-from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
+from ksflow.dataset.rows import FORMATS, STAGES, Row, Source, chat, prompts, rl
 from ksflow.errors import ConfigError, counted, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.store import Store
 from ksflow.problem.licences import UNKNOWN, of_problem
-from ksflow.records import Problem, family
+from ksflow.records import Problem, digest, family
 from ksflow.redaction import redact
 
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
@@ -59,7 +58,7 @@ def dataset(words: list[str], overrides: list[str]) -> int:
     chosen = any(override.startswith(("problem=", "problem.path=")) for override in rest)
     problem: Problem | None = compose.build(cfg.problem) if chosen else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name if problem else "any", run="any", create=False)
-    try:
+    with closing(lineage):
         everything = lineage.store.runs()
         runs = [(p, r) for p, r in everything if (not problem or problem.name == p) and own["run"] in ("", r)]
         if not runs:
@@ -80,14 +79,11 @@ def dataset(words: list[str], overrides: list[str]) -> int:
                 )
             public = ("format", "stages", "test_problems", "licence")
             files.card(" ".join(override for override in overrides if override.partition("=")[0] in public))
-    finally:
-        lineage.close()
     console = report.console()
     for (configuration, split), count in sorted(files.rows.items()):
         file = f"{own['out']}/{configuration}/{split}.jsonl"
         report.say(console, f"{file}  {counted(count, 'row')}")
-    card = f"{own['out']}/README.md  the card: licences and providers' terms are yours to settle"
-    report.say(console, card)
+    report.say(console, f"{own['out']}/README.md  the card: licences and providers' terms are yours to settle")
     return 0
 
 
@@ -119,7 +115,7 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
     if named:
         test = {family(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
     else:
-        test = {name for name in families if int(hashlib.sha256(name.encode()).hexdigest()[-8:], 16) % _TENTH == 0}
+        test = {name for name in families if int(digest(name, digits=64)[-8:], 16) % _TENTH == 0}
         test = test if families - test else set()
     return {problem: "test" if family(problem) in test else "train" for problem in problems}
 
@@ -134,7 +130,7 @@ class _RunReader:
     licence: str
     problem: Problem | None
     console: Console
-    seen: Seen = field(default_factory=Seen)
+    seen: set[Hashable] = field(default_factory=set)
 
     def rows(self, name: str, run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Row]]:
         """(configuration, row) of one run, with its progress shown. Raises LineageError."""

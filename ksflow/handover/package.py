@@ -58,8 +58,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}{f', {claim}' if claim else ''}"
     if trial.kernel.language in ON_DEVICE:
         how = _how_to_run(problem, target, trial.kernel, main)
-        readme = f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
-        home.write(folder / "README.md", readme)
+        home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n")
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
@@ -76,7 +75,6 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
 
 
 def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> str:
-    """How a kernel for a GPU is compiled and run."""
     lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
     strong = any(line.startswith("launch:") for line in lines)
     if strong:

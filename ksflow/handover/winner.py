@@ -5,7 +5,6 @@ what launches it (`loader`).
 """
 
 import ast
-import hashlib
 import io
 import json
 import math
@@ -21,7 +20,7 @@ from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
 from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
-from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict, digest
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
@@ -187,7 +186,7 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "cases": [{**asdict(case), "params": dict(case.params)} for case in (*problem.tests, *problem.benchmarks)],
     }
     identity = json.dumps([_VERSION, problem.digest, {**order, "root": ""}])
-    cached = home.cache("facts", f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json")
+    cached = home.cache("facts", f"{digest(identity, digits=24)}.json")
     if problem.digest and cached.exists():
         content = json.loads(cached.read_text(encoding="utf-8"))
         return Facts(content["rows"], content["sources"])

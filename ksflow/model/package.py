@@ -104,7 +104,6 @@ def region_of(problem: Problem) -> Json:
 
 
 def _region(candidate: Candidate, error: float | None) -> Json:
-    """What the package knows of a region."""
     assert candidate.trial.kernel
     region = region_of(candidate.problem)
     count = len(region["inputs"]) + len(region["parameters"])
@@ -139,7 +138,6 @@ def _region(candidate: Candidate, error: float | None) -> Json:
 
 
 def _readme(name: str, regions: Sequence[Json]) -> str:
-    """What a person reads first."""
     rows = []
     for region in regions:
         record, modules = region["record"], region["modules"]

@@ -274,7 +274,12 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
     open_: defaultdict[str, list[Any]] = defaultdict(list)
 
     def begins(name: str) -> Callable[..., None]:
-        return lambda *_: open_[name].append(_entered(f"{_MARK}{name}"))
+        def begin(*_: Any) -> None:
+            span = record_function(f"{_MARK}{name}")
+            span.__enter__()  # type: ignore[no-untyped-call]
+            open_[name].append(span)
+
+        return begin
 
     def ends(name: str) -> Callable[..., None]:
         return lambda *_: open_[name].pop().__exit__(None, None, None)
@@ -297,12 +302,6 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
         if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:
             spans[event.name.removeprefix(_MARK)] += event.device_time_total if user.gpu else event.cpu_time_total
     return spans
-
-
-def _entered(mark: str) -> record_function:
-    span = record_function(mark)
-    span.__enter__()  # type: ignore[no-untyped-call]
-    return span
 
 
 def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Callable[[str], None]) -> float:

@@ -3,7 +3,7 @@
 The file runs here as it does in the user's program, with nothing around it.
 """
 
-import importlib.util
+import inspect
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ksflow.errors import ConfigError, foreign, one_line, place
+from ksflow.judge.cases import loaded
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Of a call: those by place, those by name."""
@@ -44,15 +45,12 @@ def load(file: Path) -> UserModel:
     list. ConfigError where it lacks something, or its code fails."""
     if not file.is_file():
         raise ConfigError(f"there is no file {file}: name one that offers model() and inputs()")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
+    if inspect.getmodulename(str(file)) is None:
         raise ConfigError(f"{file} is no Python file: name one that offers model() and inputs()")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
     if str(file.parent.resolve()) not in sys.path:
         sys.path.insert(0, str(file.parent.resolve()))
     with foreign() as caught:
-        spec.loader.exec_module(module)
+        module = loaded(file.stem, file)
         lacking = [name for name in ("model", "inputs") if not callable(getattr(module, name, None))]
         if not lacking:
             model, inputs = module.model(), module.inputs()

@@ -77,20 +77,20 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
         first = first_attempt(trial, population.by_id)
         if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
             last[first.id] = trial
-    outcomes = (_prediction(population.by_id[name], trial, population) for name, trial in last.items())
-    return tuple(prediction for prediction in outcomes if prediction is not None)
-
-
-def _prediction(first: Trial, last: Trial, population: Population) -> Prediction | None:
-    """None where what came of it is not known."""
-    evaluation, experiment = last.evaluation, first.experiment
-    assert experiment is not None
-    if evaluation is None or not evaluation.accepted:
-        judged = evaluation is not None and not evaluation.verdict.blameless
-        return Prediction(first.id, first.by, experiment, None) if last.failure or judged else None
-    base = base_of(first, population.by_id)
-    speed = speedup(last, base) if base and not evaluation.unranked else None
-    return None if speed is None else Prediction(first.id, first.by, experiment, speed.gain_percent)
+    known = []
+    for name, trial in last.items():
+        first, evaluation, gain = population.by_id[name], trial.evaluation, None
+        if evaluation is not None and evaluation.accepted:
+            base = base_of(first, population.by_id)
+            speed = speedup(trial, base) if base and not evaluation.unranked else None
+            if speed is None:
+                continue
+            gain = speed.gain_percent
+        elif not trial.failure and (evaluation is None or evaluation.verdict.blameless):
+            continue
+        assert first.experiment is not None
+        known.append(Prediction(first.id, first.by, first.experiment, gain))
+    return tuple(known)
 
 
 def calibrations(population: Population) -> tuple[Calibration, ...]:

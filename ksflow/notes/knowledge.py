@@ -125,7 +125,12 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
     with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)
-        home.write(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
+        origin = origin or (_read(file)[1] if file.exists() else "")
+        values = {key: origin if key == "origin" else getattr(note, key) for key in _KEYS}
+        values["status"] = note.status.value
+        shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
+        head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
+        home.write(file, f"---\n{head}---\n{note.text.strip()}\n")
         _write_index(folder)
     return file
 
@@ -153,9 +158,6 @@ def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note
     return tuple(replace(n, challenge=n.challenge or doubts.get(n.title, "")) for n in notes)
 
 
-# -- inside ----------------------------------------------------------------------------------------
-
-
 def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
     """The notes below a folder; a line goes into `broken` for each file that is none."""
     patterns = ("*.md", "*/*.md") if deep else ("*.md",)
@@ -173,7 +175,6 @@ def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = Tr
 
 
 def _read(file: Path) -> tuple[Note, str]:
-    """A note and its origin."""
     about = file.stat()
     return _parsed(file, about.st_mtime_ns, about.st_size)
 
@@ -208,13 +209,6 @@ def _checked(key: str, value: object) -> Any:
     if not isinstance(value, list | None) or not all(isinstance(word, str) for word in value or ()):
         raise ValueError(f"{key} is not a list of texts")
     return tuple(value or ())
-
-
-def _text(note: Note, origin: str) -> str:
-    values = {key: origin if key == "origin" else getattr(note, key) for key in _KEYS} | {"status": note.status.value}
-    shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
-    head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
-    return f"---\n{head}---\n{note.text.strip()}\n"
 
 
 def _file(title: str, folder: Path) -> Path:

@@ -9,13 +9,15 @@ from another machine. What is not covered: what a note's words claim is not read
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ksflow.errors import LineageError
 from ksflow.records import BETTER_BY, Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of, between
 
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
+_Pair = tuple[Evaluation, Evaluation | None]
+"""A trial's evaluation and its base's."""
 
 
 def trial_of(source: str) -> str:
@@ -90,53 +92,42 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
             continue
         base = base_of(now, known.by_id)
         base_was, base_now = (then.get(base.id, base).evaluation, base.evaluation) if base else (None, None)
-        history = _History(name, base.id if base else "", was.evaluation, now.evaluation, base_was, base_now)
-        if reasons := history.contradiction():
-            judged = history.id if history.was != history.now else history.base
+        base_name, said = base.id if base else "", (was.evaluation, base_was)
+        if reasons := _contradiction(name, base_name, said, (now.evaluation, base_now)):
+            judged = name if was.evaluation != now.evaluation else base_name
             sentence = f"Contradicted: {reasons[0]} ({name}@{cites[name]}); {reasons[1]} ({_cite(judged, commits)})."
             return replace(note, text=f"{note.text.rstrip()}\n\n{sentence}", status=Status.REFUTED)
     return note
 
 
-@dataclass(frozen=True)
-class _History:
-    """A trial and its base, as judged when a note was written and as judged now."""
+def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[str, str] | None:
+    """What was said when a note was written and what is said; None where both may be true."""
+    (was, base_was), (now, base_now) = then, today
+    if then == today or was.target != now.target:
+        return None
+    if (was.accepted and _wrong(now)) or (_wrong(was) and now.accepted):
+        return f"{trial} was {was.verdict.value}", f"{trial} is now {now.verdict.value}"
+    if not (was.accepted and now.accepted and now.lasting):
+        return None
+    # it was faster than its base, or slower, and is not any more, by more than noise
+    old, fresh = was.beside(base), now.beside(base)
+    before = _from_row(old) or _from_scores(was, base_was)
+    after = _from_row(fresh) if fresh and fresh != old else None
+    after = after or _from_new_row(trial, base_was, base_now) or _from_scores(now, base_now)
+    if before is None or after is None or not before[1] or before[1] == after[1]:
+        return None
+    if abs(math.log(after[0] / before[0])) <= math.log(BETTER_BY):
+        return None
+    return f"{trial} was x{before[0]:.3g} as fast as {base}", f"judged again, it is x{after[0]:.3g}"
 
-    id: str
-    base: str
-    was: Evaluation
-    now: Evaluation
-    base_was: Evaluation | None
-    base_now: Evaluation | None
 
-    def contradiction(self) -> tuple[str, str] | None:
-        """What was said and what is said; None where both may be true."""
-        if (self.was, self.base_was) == (self.now, self.base_now) or self.was.target != self.now.target:
-            return None
-        if (self.was.accepted and _wrong(self.now)) or (_wrong(self.was) and self.now.accepted):
-            return f"{self.id} was {self.was.verdict.value}", f"{self.id} is now {self.now.verdict.value}"
-        return self._turned() if self.was.accepted and self.now.accepted and self.now.lasting else None
-
-    def _turned(self) -> tuple[str, str] | None:
-        """Where it was faster than its base, or slower, and is not any more, by more than noise."""
-        old, fresh = self.was.beside(self.base), self.now.beside(self.base)
-        before = _from_row(old) or _from_scores(self.was, self.base_was)
-        after = _from_row(fresh) if fresh and fresh != old else None
-        after = after or self._from_new_row_of_base() or _from_scores(self.now, self.base_now)
-        if before is None or after is None or not before[1] or before[1] == after[1]:
-            return None
-        if abs(math.log(after[0] / before[0])) <= math.log(BETTER_BY):
-            return None
-        than = f"as fast as {self.base}"
-        return f"{self.id} was x{before[0]:.3g} {than}", f"judged again, it is x{after[0]:.3g}"
-
-    def _from_new_row_of_base(self) -> tuple[float, int] | None:
-        """By the base's own row about the trial, where it is a new one."""
-        new = self.base_now.beside(self.id) if self.base_now else None
-        if new is None or (self.base_was and new == self.base_was.beside(self.id)):
-            return None
-        ratio, sign = _from_row(new) or (1.0, 0)
-        return 1 / ratio, -sign
+def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation | None) -> tuple[float, int] | None:
+    """By the base's own row about the trial, where it is a new one."""
+    new = base_now.beside(trial) if base_now else None
+    if new is None or (base_was and new == base_was.beside(trial)):
+        return None
+    ratio, sign = _from_row(new) or (1.0, 0)
+    return 1 / ratio, -sign
 
 
 def _wrong(evaluation: Evaluation) -> bool:

@@ -85,11 +85,8 @@ def _bounded(passage: Passage) -> Iterator[Passage]:
         yield Passage(passage.place, text)
 
 
-def _one_line(text: str, room: int = 120) -> str:
-    return " ".join(text.split())[:room]
-
-
-# -- PDF -------------------------------------------------------------------------------------------
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:120]
 
 
 def _pdf(name: str, data: bytes) -> Iterator[Passage]:
@@ -128,9 +125,6 @@ def _outline(reader: "PdfReader") -> dict[int, list[str]]:
         if page is not None and page >= 0 and item.title:
             headings.setdefault(page + 1, []).append(_one_line(str(item.title)))
     return headings
-
-
-# -- headings --------------------------------------------------------------------------------------
 
 
 def _markdown(text: str) -> Iterator[Passage]:
@@ -195,9 +189,6 @@ class _End(str):
 def _tidy(text: str) -> str:
     """Without trailing blanks and rows of empty lines."""
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
-
-
-# -- lines -----------------------------------------------------------------------------------------
 
 
 def _lines(text: str) -> Iterator[Passage]:

@@ -107,9 +107,6 @@ class Judge:
         return measured.gain_percent if measured else None
 
 
-# -- selector ------------------------------------------------------------------------------------
-
-
 def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
     """By the fastest kernel that was ever made from a base, among the bases of that round."""
     fastest: dict[str, float] = {}
@@ -137,8 +134,6 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
 
     return grade
 
-
-# -- designer ------------------------------------------------------------------------------------
 
 Attempt = Callable[[RoundSnapshot, Selection, Experiment], "Measured | None"]
 """Says what an experiment did, or would do, to the base; None where nobody knows."""
@@ -230,9 +225,6 @@ def _compared(experiment: Experiment, measured: Measured | None) -> str:
     return f"{what}: predicted {low:g} to {high:g} %, {measured.what}: {did}"
 
 
-# -- writer --------------------------------------------------------------------------------------
-
-
 def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
     """By the verdict on its kernel, and the gain over the base."""
 
@@ -255,9 +247,6 @@ def _verdict(evaluation: Evaluation) -> str:
     return f"{evaluation.verdict.value}{f': {evaluation.reason[:600]}' if evaluation.reason else ''}"
 
 
-# -- verifier ------------------------------------------------------------------------------------
-
-
 def verifier(evaluation: Evaluation) -> Grader:
     """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
     refused_by_judge = not evaluation.accepted and evaluation.verdict not in NO_TIME
@@ -269,9 +258,6 @@ def verifier(evaluation: Evaluation) -> Grader:
         return 1 - (review.risk_percent / 100 - refused_by_judge) ** 2, remark
 
     return grade
-
-
-# -- digester ------------------------------------------------------------------------------------
 
 
 def digester(read: str) -> Grader:

@@ -8,7 +8,6 @@ with an answer cost nothing. The optimisers' own snapshots are not used: they do
 What it does not do: judge. Grades come from whoever compiles.
 """
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.refusals import Filtered
 from ksflow.optimize.metrics import Grade, Grader
 from ksflow.protocols import call_context, calling
+from ksflow.records import digest
 from ksflow.redaction import redact
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
@@ -99,8 +99,7 @@ class CandidateProgram(Program):
 def prompt_hash(predict: dspy.Predict) -> str:
     """Names an instruction with its demos."""
     state = predict.dump_state()
-    text = json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    return digest(json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str))
 
 
 @dataclass
@@ -259,8 +258,6 @@ class PromptCompiler:
         with self._open():
             yield OptimizerInputs(self, teacher, learnt, chosen, reserved, **settings)
 
-    # -- inside --------------------------------------------------------------------------------
-
     def _count(self) -> None:
         self.asked += 1
 
@@ -292,7 +289,7 @@ class PromptCompiler:
         case, names = int(example.case), self.program.predict.signature.output_fields
         fields = {name: prediction[name] for name in names if name in prediction}
         refused = str(prediction.get("refused") or "")
-        key = (case, hashlib.sha256(f"{fields!r}\0{refused}".encode("utf-8", "replace")).hexdigest())
+        key = (case, digest(repr(fields), refused, digits=64))
         if key not in self._grades:
             self._grades[key] = self._judged(case, fields, refused)
         if prompt := prediction.get("prompt"):

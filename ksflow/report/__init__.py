@@ -2,12 +2,11 @@
 
 from ksflow.report import explanation
 from ksflow.report.headline import known_baselines
-from ksflow.report.pager import paged
 from ksflow.report.progress import Display
 from ksflow.report.tables import show_calibration, show_outcome, show_spending, summary
 from ksflow.report.tracking import Tracking
 from ksflow.report.tree import show_source, show_tree, show_trial
-from ksflow.report.words import console, say
+from ksflow.report.words import console, paged, say
 
 __all__ = [
     "Display",

@@ -73,8 +73,7 @@ def _check(problem: Problem, target: Target) -> dict[str, str]:
     check = problem.check
     unit = check.unit(target.march)
     term = f" + {unit:g} * sqrt(sum of squares)" if unit else ""
-    bound = f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{term}"
-    return {"bound": bound}
+    return {"bound": f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{term}"}
 
 
 def _tabular(value: Any) -> bool:

@@ -13,7 +13,6 @@ from ksflow.hardware import compiler_report, roofline
 from ksflow.records import (
     Clocks,
     Evaluation,
-    ProfilePage,
     Ratio,
     RooflineCase,
     SanitizerFinding,
@@ -192,7 +191,11 @@ def _device(evaluation: Evaluation) -> list[str]:
     lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
     compilers = dict.fromkeys(row.compiler for row in evidence.compiler)
     lines += [f"compiled by: {name}" for name in compilers if name]
-    lines += _clock(evaluation)
+    cases: dict[str, list[str]] = {}  # by clock, where a kernel's own events were not believed
+    for row in evidence.timed:
+        if row.clock not in ("", _EVENTS):
+            cases.setdefault(row.clock, []).append(row.case)
+    lines += [f"clock: {clock} (of {', '.join(names)})" for clock, names in cases.items()]
     if evidence.clocks:
         lines.append(f"clocks: {_clocks(evidence.clocks)}")
     if evidence.transfer:
@@ -200,8 +203,11 @@ def _device(evaluation: Evaluation) -> list[str]:
         lines.append(f"transfer: {pairs}")
     if evidence.emulated:
         lines.append(f"emulated: {evidence.emulated}")
-    lines += [_sanitized(row) for row in evidence.sanitizer]
-    return [*lines, *(_profile(evidence.profile) if evidence.profile else [])]
+    lines += map(_sanitized, evidence.sanitizer)
+    if profile := evidence.profile:
+        head = " ".join(filter(None, ["profile:", profile.tool, profile.case]))
+        lines += [f"{head}: none: {profile.refused}"] if profile.refused else [head, _indented(profile.page)]
+    return lines
 
 
 def _clocks(clocks: Clocks) -> str:
@@ -215,27 +221,12 @@ def _clocks(clocks: Clocks) -> str:
     return f"{', '.join(known)} ({reasons})" if known else clocks.state
 
 
-def _clock(evaluation: Evaluation) -> list[str]:
-    """Where a kernel's own events were not believed."""
-    cases: dict[str, list[str]] = {}
-    for row in evaluation.evidence.timed:
-        if row.clock not in ("", _EVENTS):
-            cases.setdefault(row.clock, []).append(row.case)
-    return [f"clock: {clock} (of {', '.join(names)})" for clock, names in cases.items()]
-
-
 def _sanitized(row: SanitizerFinding) -> str:
     if row.refused:
         outcome = f"did not run: {row.refused}"
     else:
         outcome = f"{row.errors} errors; first: {row.finding}" if row.finding else "no errors"
     return f"sanitizer {row.tool}{f' on {row.case}' if row.case else ''}: {outcome}"
-
-
-def _profile(profile: ProfilePage) -> list[str]:
-    """The page of a profiler, or why there is none."""
-    head = " ".join(filter(None, ["profile:", profile.tool, profile.case]))
-    return [f"{head}: none: {profile.refused}"] if profile.refused else [head, _indented(profile.page)]
 
 
 def _circumstances(evaluation: Evaluation, details: bool) -> list[str]:

@@ -36,5 +36,4 @@ def _lines(explanation: Explanation, known: bool) -> Iterator[str]:
 
 def present(explanation: Explanation) -> str:
     """The features that the kernel surely has, in one line; empty where there is none."""
-    names = [feature.name for feature in explanation.features if feature.state is Presence.PRESENT]
-    return ", ".join(names)
+    return ", ".join(feature.name for feature in explanation.features if feature.state is Presence.PRESENT)

@@ -59,21 +59,16 @@ class Headline:
         if self.over is self.best:
             return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
         who = f"winner {self.best.id}: "
-        if self.tied:
-            *others, last = [self.best.id, *(trial.id for trial in self.tied)]
+        if self.known.tied:
+            *others, last = [self.best.id, *(trial.id for trial in self.known.tied)]
             who = f"{', '.join(others)} and {last}: {self.place(self.best)}; {self.best.id} is "
         return who + (self.claim or f"{us(self.best.score_us or 0.0)} µs, not timed beside a baseline")
 
-    @property
-    def tied(self) -> tuple[Trial, ...]:
-        """Those that the winner is not ahead of."""
-        return self.known.tied
-
     def place(self, trial: Trial) -> str:
         """What a trial is beside its name: the winner, or one of several that are alike or could not be ranked."""
-        if trial.id not in (self.best.id, *(rival.id for rival in self.tied)):
+        if trial.id not in (self.best.id, *(rival.id for rival in self.known.tied)):
             return ""
-        rows = [row for rival in self.tied if (row := beside(self.best, rival))]
+        rows = [row for rival in self.known.tied if (row := beside(self.best, rival))]
         doubts = [row.why for row in rows if not row.ranked]
         return f"not told apart ({doubts[0]})" if doubts else "a tie" if rows else "winner"
 

@@ -5,18 +5,17 @@ KernelBench counts milliseconds, GPU MODE nanoseconds; the times are the judge's
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ksflow import home
+from ksflow.formats.checkout import slug
 from ksflow.records import Json
 
 _NONE: Json = {"compiled": False, "right": False, "us": None, "target": "", "cases": []}
 _NONE |= {"baselines": {}, "speedups": {}, "sure": {}}
 """Figures of a member that left none."""
-_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _NOTHING = {"compiled": False, "correctness": False, "metadata": {}, "runtime": -1.0, "runtime_stats": {}}
 
 
@@ -54,7 +53,7 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
         files = [file for folder in folders for file in folder.glob(f"level{level}/{number}_*.py")]
         origin["path"] = origin["path"] or str(next(iter(files), ""))
     name = settings.get("problem.name") or Path(origin["path"]).name or str(row.get("member", ""))
-    return {"problem": _ODD.sub("-", name).strip("-."), "wall_s": 0.0, **row, "figures": {**_NONE, "origin": origin}}
+    return {"problem": slug(name), "wall_s": 0.0, **row, "figures": {**_NONE, "origin": origin}}
 
 
 def _put(file: Path, value: Any) -> None:

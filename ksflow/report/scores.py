@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import home
-from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean, speedup
+from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean, speedup
 from ksflow.report import results
 from ksflow.report.headline import Headline, beside, headline, known_baselines
 from ksflow.report.words import grid, us
@@ -206,17 +206,14 @@ def _first(speedups: Mapping[str, float | None]) -> float:
 
 
 def _cases(trial: Trial | None) -> list[Json]:
-    return [_case(timing) for timing in trial.evaluation.timings] if trial and trial.evaluation else []
-
-
-def _case(timing: Timing) -> Json:
-    samples = timing.samples_us or (timing.us,)
-    return {
-        "case": timing.case,
-        "us": timing.us,
-        "mean": statistics.fmean(samples),
-        "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
-        "min": min(samples),
-        "max": max(samples),
-        "runs": len(samples),
-    }
+    cases: list[Json] = []
+    for timing in trial.evaluation.timings if trial and trial.evaluation else ():
+        samples = timing.samples_us or (timing.us,)
+        moments = {
+            "mean": statistics.fmean(samples),
+            "std": statistics.stdev(samples) if len(samples) > 1 else 0.0,
+            "min": min(samples),
+            "max": max(samples),
+        }
+        cases.append({"case": timing.case, "us": timing.us, **moments, "runs": len(samples)})
+    return cases

@@ -150,7 +150,6 @@ def show_calibration(console: Console, population: Population) -> None:
 
 
 def _calibrated(row: calibration.Calibration) -> dict[str, str]:
-    """The cells of a designer's row, by the names of their columns."""
     wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
     return {
         "designed by": row.by or "not recorded",

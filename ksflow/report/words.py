@@ -2,8 +2,12 @@
 
 import os
 import re
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
@@ -31,6 +35,8 @@ STYLE = {
 _BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
 _HANG = 2
 """Columns by which the rest of a long line is indented."""
+_LESS = "FRX"
+"""Quit where it fits, keep colours, leave the text on the screen."""
 
 
 class _PrintableConsole(Console):
@@ -94,6 +100,32 @@ def say(console: Console, *lines: str | Text, style: str | None = None) -> None:
     """Print lines as they are: brackets are no markup, and each stays one line in a file and in a pipe."""
     for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def paged(console: Console) -> Iterator[None]:
+    """Meanwhile nothing is printed; then all of it is, through $PAGER (less) where the window is too low for it."""
+    if not console.is_terminal:
+        yield
+        return
+    with console.capture() as captured:
+        yield
+    text = captured.get()
+    pager = shlex.split(os.environ.get("PAGER", "less"))
+    if text.count("\n") < console.height or not pager or not _through(pager, text):
+        sys.stdout.write(text)
+
+
+def _through(pager: list[str], text: str) -> bool:
+    """Whether there was such a pager. It may be left before it has read everything."""
+    settings = {"LESS": _LESS, **os.environ}
+    try:
+        reading = subprocess.Popen(pager, stdin=subprocess.PIPE, encoding="utf-8", env=settings, errors="replace")
+    except OSError:
+        return False
+    with reading, suppress(BrokenPipeError, KeyboardInterrupt):
+        reading.communicate(text)
+    return True
 
 
 def fits(console: Console, table: Table) -> bool:

@@ -88,7 +88,6 @@ class RunFacts:
         dates: Mapping[str, int],
         settings: Json,
     ) -> Json:
-        """The claim, and what it rests on."""
         best = claimed.best
         assert best.evaluation
         return {
@@ -105,7 +104,6 @@ class RunFacts:
         }
 
     def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
-        """What a click on each trial shows."""
         by_id = {trial.id: trial for trial in everything}
         entries: dict[str, tuple[_Source, Json]] = {}
         for trial in everything:
@@ -224,23 +222,22 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
 
 
 def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
-    """What the winner's verdict holds for, and what it rests on."""
+    """What the winner's verdict holds for, and what it rests on.
+
+    The machine is `AMD EPYC, 2 cores`, as the judge or the run's settings name it, else the target's fingerprint.
+    """
+    evidence = evaluation.evidence
+    chip = evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
+    cores = {*evidence.cores.get("judge", ()), evidence.cores.get("box")} - {None}
     return {
         "judge": evaluation.judge,
         "target": evaluation.target,
-        "machine": _machine(evaluation, settings),
+        "machine": str(chip) if evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}",
         "date": day(judged),
         "isolation": evaluation.isolation,
         "problem": evaluation.problem,
         "unranked": evaluation.unranked,
         "control": plain(evaluation.claim.control) if evaluation.claim else None,
-        "upstream": evaluation.evidence.upstream or None,
-        "roofline": roofline.share(evaluation.evidence.roofline),
+        "upstream": evidence.upstream or None,
+        "roofline": roofline.share(evidence.roofline),
     }
-
-
-def _machine(evaluation: Evaluation, settings: Json) -> str:
-    """`AMD EPYC, 2 cores`: as the judge or the run's settings name it, else the target's fingerprint."""
-    chip = evaluation.evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
-    cores = {*evaluation.evidence.cores.get("judge", ()), evaluation.evidence.cores.get("box")} - {None}
-    return str(chip) if evaluation.evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}"
