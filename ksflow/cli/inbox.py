@@ -45,8 +45,7 @@ class Inbox:
         with self._lock:
             if parts.exists() and parts.stat().st_mtime < file.stat().st_mtime:
                 parts.unlink()  # of the same question when it was asked before
-            before = parts.read_text(encoding="utf-8") if parts.exists() else ""
-            whole = before + text
+            whole = (parts.read_text(encoding="utf-8") if parts.exists() else "") + text
             if len(whole) > _LARGEST:
                 raise ConfigError(f"the answer would be longer than {_LARGEST} characters")
             if not complete:

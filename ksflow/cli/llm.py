@@ -42,7 +42,6 @@ def llm(words: list[str], overrides: list[str]) -> int:
 
 
 def _description(call: Call) -> tuple[str, ...]:
-    """Who answered, how fast, for how much."""
     provider, _, name = call.model.partition("/")
     cached = f" ({call.cost.tokens_cached} cached)" if call.cost.tokens_cached else ""
     tokens = f"{call.cost.tokens_in} of prompt{cached}, {call.cost.tokens_out} of answer"

@@ -315,8 +315,6 @@ class _Tools:
         home.write(file, as_html([facts]))
         return f"the page is reports/{self._run.problem.name}/{file.name} in the run's folder\n\n{text}"
 
-    # -- inside ------------------------------------------------------------------------------------
-
     def _notes(self) -> tuple[Any, ...]:
         return (*self._run.initial_notes, *self._lineage.notes())
 

@@ -89,9 +89,7 @@ def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
         return words
     if problem in keys.options("problem"):
         return [f"problem={problem}", *(word for word in words if not word.startswith("problem="))]
-    if value in keys.options("problem"):
+    if not place or value in keys.options("problem"):
         return words
-    if place:
-        others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
-        return [f"problem.path={plain_or_quoted(place)}", *others]
-    return words
+    others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
+    return [f"problem.path={plain_or_quoted(place)}", *others]

@@ -63,7 +63,6 @@ def _arguments(verb: str, words: list[str], overrides: list[str], *names: str) -
 
 @contextmanager
 def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[Lineage], Problem]]:
-    """The lineages of some runs of one problem, and the problem."""
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with ExitStack() as stack:

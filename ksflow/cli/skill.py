@@ -9,11 +9,6 @@ from ksflow.errors import ConfigError, suggest, writing
 _TEXTS = Path(__file__).with_name("assistant")
 _FOLDERS = {"claude": ".claude/skills", "codex": ".agents/skills", "gemini": ".gemini/skills"}
 """Below a project or the home folder, as the documentation of each says in November 2026."""
-_ADD = {
-    "claude": "claude mcp add ksflow -- python -m ksflow mcp problem=fp8_gemm",
-    "codex": "codex mcp add ksflow -- python -m ksflow mcp problem=fp8_gemm",
-    "gemini": "gemini mcp add ksflow python -m ksflow mcp problem=fp8_gemm",
-}
 
 
 def skill(words: list[str], overrides: list[str]) -> int:
@@ -36,5 +31,6 @@ def skill(words: list[str], overrides: list[str]) -> int:
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
         report.say(console, f"written: {file}")
-    report.say(console, f"the server: {_ADD[words[1]]}")
+    dashes = "" if words[1] == "gemini" else "-- "
+    report.say(console, f"the server: {words[1]} mcp add ksflow {dashes}python -m ksflow mcp problem=fp8_gemm")
     return 0

@@ -114,13 +114,10 @@ class Sources:
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
     """The trial as the cited commit has it; without one as its first verdict has it. None for a foreign commit."""
-    history, at, store = [], lineage.commit_of(trial.id), lineage.store
-    while store.trailer(at, "Trial") == trial.id:  # those of the branch that are about it, the newest first
+    history, at, store = list[str](), lineage.commit_of(trial.id), lineage.store
+    while at and store.trailer(at, "Trial") == trial.id:  # those of the branch that are about it, the newest first
         history.append(at)
-        parents = store.header(at)[0]
-        if not parents:
-            break
-        at = parents[0]
+        at = next(iter(store.header(at)[0]), "")
     if commit:
         named = next((name for name in history if name.startswith(commit)), None)
         return lineage.at(trial.id, named) if named else None

@@ -236,10 +236,7 @@ class Session:
 
     def _start(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> None:
         place = self.folder / member.folder
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise of_system(error) from error
+        place.mkdir(parents=True, exist_ok=True)
         try:
             shares = self._shares(member, waiting, running)
         except (ConfigError, LineageError) as error:

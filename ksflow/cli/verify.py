@@ -80,8 +80,7 @@ def _conclude(console: Console, tried: list[comparison.Agreement]) -> int:
     """Print what became of the record; the exit code. What could not be told once is not refuted."""
     agreement = next((each for each in tried if each.holds), None)
     agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
-    rows = [(row.what, row.then, row.now, row.word) for row in agreement.rows]
-    console.print(table(("", "on record", "now", ""), rows))
+    console.print(table(("", "on record", "now", ""), agreement.rows))
     word = {None: f"not verified ({agreement.why})", True: "holds", False: "DOES NOT HOLD"}[agreement.holds]
     note = f": {agreement.why}" if agreement.holds is not None and agreement.why else ""
     times = f", in {len(tried)} judgements" if len(tried) > 1 and agreement.holds is False else ""

@@ -38,10 +38,11 @@ _TRAINERS = {
 }
 
 
-class Files:
+class Files(ExitStack):
     """The files of a data set, being written. Use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.rows: Counter[tuple[str, str]] = Counter()
         """(configuration, split) -> rows."""
@@ -49,13 +50,6 @@ class Files:
         self.splits: dict[str, str] = {}
         """Problem -> the split that its rows are in."""
         self._open: dict[tuple[str, str], IO[str]] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "Files":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def write(self, configuration: str, split: str, row: Row) -> None:
         """Add one row to the file of its configuration and split, and count it for the card."""
@@ -63,7 +57,7 @@ class Files:
         if place not in self._open:
             path = self.folder / configuration / f"{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
-            self._open[place] = self._stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+            self._open[place] = self.enter_context(path.open("w", encoding="utf-8", newline="\n"))
         self._open[place].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         self.rows[place] += 1
         self.splits[row["problem"]] = split

@@ -40,7 +40,7 @@ def _formats(source: Source) -> Iterator[Row]:
     refused: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         group = (call.about, call.stage)
-        if not call.again:
+        if call.first == call.commit:
             refused[group] = []
         if call.malformed:
             refused[group].append(call)
@@ -106,7 +106,8 @@ def _of_kernels(source: Source, base: Trial, winner: Trial, other: Trial, models
     )
     assert base.evaluation is not None
     language, files = _files(source, base)
-    task = source.statement(base.evaluation.problem)
+    current = source.problem and source.problem.digest == base.evaluation.problem
+    task = source.problem.statement.strip() if source.problem and current else ""
     question = _ASK.format(
         task=f"{task}\n\n" if task else "",
         language=language,

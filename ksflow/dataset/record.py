@@ -57,11 +57,6 @@ class RecordedCall:
     used: bool = False
     """The run went on with this answer."""
 
-    @property
-    def again(self) -> bool:
-        """Whether it is the same question as before, with the reason why the answer was refused."""
-        return self.first != self.commit
-
 
 @dataclass
 class RunIndex:

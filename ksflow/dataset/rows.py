@@ -58,10 +58,6 @@ class Source:
     reference: str = UNKNOWN
     """The licence of the problem's reference, which every prompt shows."""
 
-    def statement(self, digest: str) -> str:
-        """The task in words; empty where the problem is no longer the one that was judged."""
-        return self.problem.statement.strip() if self.problem and self.problem.digest == digest else ""
-
     def calls(self) -> Iterator[RecordedCall]:
         """The calls of the wanted stages that were answered."""
         return (call for call in self.run.calls if call.answer and call.stage in self.stages)
@@ -131,9 +127,6 @@ class Source:
         call = self.reader.call(commit)
         prompt = [{"role": message["role"], "content": message["content"]} for message in call.messages]
         return prompt, [{"role": "assistant", "content": call.answer}]
-
-
-# -- chat, rl, prompts -----------------------------------------------------------------------------
 
 
 def chat(source: Source) -> Iterator[Row]:

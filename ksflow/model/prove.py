@@ -43,9 +43,7 @@ def prove(folder: Path, replicates: int, mode: str, begin: Callable[[str], None]
     ways, remarks = [], [f"compiled: not timed: {run['failed']}" for run in runs if run["failed"]][:1]
     for name in runs[0]["timed"]:
         if not any(kernel.hits[name] for kernel in kernels):
-            why = Counter[str]()
-            for kernel in kernels:
-                why.update(kernel.fallbacks)
+            why = sum((Counter(kernel.fallbacks) for kernel in kernels), Counter[str]())
             reasons = ", ".join(f"{reason} {count}" for reason, count in why.items())
             remarks.append(f"{name}: no result: no kernel ran in the timed calls (fallbacks: {reasons or 'none'})")
             continue

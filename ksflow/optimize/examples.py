@@ -73,7 +73,7 @@ class Parts(NamedTuple):
     train: tuple[int, ...]
     validation: tuple[int, ...]
     held_out: tuple[int, ...]
-    rounds: tuple[int, int, int]
+    rounds: tuple[int, ...]
     """How many rounds each part is from."""
     how: str = ""
     """What divides them, in words."""
@@ -114,7 +114,6 @@ def _parts(split: HeldOutSplit, cases: Mapping[str, Sequence[int]], most: int, s
         random.Random(f"{seed} {name}").shuffle(mine)
         parts.append(tuple(mine[: max(2, round(most * share))]))
     train, validation, held_out = parts
-    first, second, third = (len(split.parts[name]) for name in PARTS)
+    sizes = tuple(len(split.parts[name]) for name in PARTS)
     round_of = {case: name for name, mine in cases.items() for case in mine}
-    rounds = tuple(round_of[case] for case in held_out)
-    return Parts(train, validation, held_out, (first, second, third), split.how, rounds)
+    return Parts(train, validation, held_out, sizes, split.how, tuple(round_of[case] for case in held_out))

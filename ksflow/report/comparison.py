@@ -11,16 +11,8 @@ _BUSY_LOAD = 1.5
 """What the machine did beside judging, from which on a time alone tells nothing of a kernel."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One thing that both verdicts say."""
-
-    what: str
-    then: str
-    now: str
-    holds: bool | None
-    """None: it cannot be told now."""
-    word: str
+Cells = tuple[str, str, str, str]
+"""One thing that both verdicts say: what it is, then, now, and a word on the two."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +21,7 @@ class Agreement:
 
     holds: bool | None
     """None: it cannot be told now, `why`."""
-    rows: tuple[Row, ...]
+    rows: tuple[Cells, ...]
     why: str = ""
 
 
@@ -38,27 +30,26 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
     kernels that both were timed beside. The times themselves decide where there are none, since a machine may be
     slower today as a whole."""
     same = record.verdict is now.verdict
-    passing = not same and not now.lasting
-    verdicts = Row("verdict", record.verdict.value, now.verdict.value, None if passing else same, _word(same))
-    if passing:
+    verdicts = ("verdict", record.verdict.value, now.verdict.value, _word(same))
+    if not same and not now.lasting:
         return Agreement(None, (verdicts,), now.reason or now.unranked)
     if changed := Key(now.problem, now.judge, now.target).changed(record):
         why = f"the record is stale ({changed} changed since): only the verdicts are compared"
         return Agreement(same, (verdicts,), why)
     if not (same and now.accepted):
         return Agreement(same, (verdicts,))
-    times, ratios = _times(problem, record, now), _ratios(record, now)
-    rows = (verdicts, times, *ratios)
-    holds = [row.holds for row in ratios] or [times.holds]
-    if times.holds or all(holds):
+    (times, reached), ratios = _times(problem, record, now), _ratios(record, now)
+    rows = (verdicts, times, *(cells for cells, _ in ratios))
+    holds = [fine for _, fine in ratios] or [reached]
+    if reached or all(holds):
         return Agreement(True, rows)
     if now.unranked or None in holds:
         return Agreement(None, rows, now.unranked or "the machine is too busy to tell")
     return Agreement(False, rows)
 
 
-def _times(problem: Problem, record: Evaluation, now: Evaluation) -> Row:
-    """Whether the fastest that is likely now reaches the slowest that was likely then."""
+def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells, bool | None]:
+    """Whether the fastest that is likely now reaches the slowest that was likely then; None: it cannot be told now."""
     noise = max(_noise(record), _noise(now), BETTER_BY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
     fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
@@ -66,16 +57,16 @@ def _times(problem: Problem, record: Evaluation, now: Evaluation) -> Row:
     word = "within noise or better" if fine else "slower by more than noise"
     if busy:
         word += f", at a load of {now.evidence.load:.2g}"
-    return Row("score, µs", us(record.score_us or 0.0), us(now.score_us or 0.0), None if busy else fine, word)
+    return ("score, µs", us(record.score_us or 0.0), us(now.score_us or 0.0), word), None if busy else fine
 
 
-def _ratios(record: Evaluation, now: Evaluation) -> list[Row]:
+def _ratios(record: Evaluation, now: Evaluation) -> list[tuple[Cells, bool | None]]:
     rows = []
     for old in record.evidence.against:
         if new := now.beside(old.id):
             fine = new.high * BETTER_BY >= old.low
-            holds = fine if new.ranked and old.ranked else None
-            rows.append(Row(f"times as fast as {old.id}", str(old), str(new), holds, new.why or _word(fine)))
+            cells = f"times as fast as {old.id}", str(old), str(new), new.why or _word(fine)
+            rows.append((cells, fine if new.ranked and old.ranked else None))
     return rows
 
 

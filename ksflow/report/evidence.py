@@ -73,14 +73,18 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
         for timing in evaluation.timings
     ]
     compiled = [compiler_report.cells(row) for row in evidence.compiler]
-    beside = [*_ratios(evaluation, names or {}), *_held_out(evaluation, names or {})]
     fields = plain(evidence) if details else {}
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Description(
         _head(evaluation),
         [rows for rows in (cases, compiled) if rows],
-        [*beside, *_checks(evaluation, details), *_device(evaluation), *_circumstances(evaluation, details)],
+        [
+            *_beside(evaluation, names or {}),
+            *_checks(evaluation, details),
+            *_device(evaluation),
+            *_circumstances(evaluation, details),
+        ],
         {name: text[-_LONG:] for name, text in texts.items() if text},
         [f"{name}: {_words(fields[name])}" for name in (*_OTHERS, *evidence.more) if name in fields],
     )
@@ -138,7 +142,8 @@ def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]
     }
 
 
-def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
+def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
+    """Against whom; then of the cases that no model is shown, all in a line, and each."""
     newest = max((row.moment for row in evaluation.evidence.against), default=0)
     rows = [
         over(row, names.get(row.id, row.id)) + ("" if row.moment == newest else f", seen {when(row.moment)}")
@@ -149,17 +154,12 @@ def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
         control = f"; control, the same kernel twice: {claim.control}" if claim.control else ""
         first = f" (before that {claim.first})" if claim.first else ""
         rows.append(f"claim: {says} {names.get(claim.id, claim.id)}, {claim}{first}{control}")
+    if held := evaluation.evidence.heldout:
+        beside = f"; where it is right: {over(held.over, names.get(held.over.id, held.over.id))}" if held.over else ""
+        cases = {**{case: f"{us(time)} µs" for case, time in held.right.items()}, **held.wrong}
+        rows.append(f"{replace(held, over=None)}{beside}")
+        rows += [f"held out {case}: {outcome}" for case, outcome in cases.items()]
     return rows
-
-
-def _held_out(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
-    """Of the cases that no model is shown: all in a line, then each."""
-    held = evaluation.evidence.heldout
-    if held is None:
-        return []
-    beside = f"; where it is right: {over(held.over, names.get(held.over.id, held.over.id))}" if held.over else ""
-    rows = {**{case: f"{us(time)} µs" for case, time in held.right.items()}, **held.wrong}
-    return [f"{replace(held, over=None)}{beside}", *(f"held out {case}: {outcome}" for case, outcome in rows.items())]
 
 
 def over(row: Ratio, name: str) -> str:

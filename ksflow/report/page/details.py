@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from ksflow.records import Explanation, Json, Trial
@@ -17,6 +17,11 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
     """The details of one trial."""
     before = base.kernel.files if base and base.kernel else {}
     after = trial.kernel.files if trial.kernel else {}
+    diff: list[str] = []
+    for name in sorted({*before, *after}) if before and after else ():
+        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
+        if old != new:
+            diff += _diff(old, new, f"base/{name}", name)
     return {
         "idea": trial.idea,
         "why": trial.reason,
@@ -24,16 +29,9 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
         "explanation": "\n".join(explanation.lines(explained)) if explained else "",
         "review": "\n".join(words.review(trial)),
         "rubric": trial.experiment.rubric if trial.experiment else "",
-        "diff": "".join(_changes(before, after)) if after and before else "",
+        "diff": "".join(diff),
         "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
     }
-
-
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted({*before, *after}):
-        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
-        if old != new:
-            yield from _diff(old, new, f"base/{name}", name)
 
 
 def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
