@@ -28,7 +28,7 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
-from ksflow.loop.assistant import Assistant, Ticket
+from ksflow.loop.assistant import Assistant
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.startup import no_other, place
 from ksflow.prompts import render
@@ -277,7 +277,19 @@ class _Tools:
         """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
         entry = self._assistant.ticket(ticket)
         entry.over.wait(wait_s)
-        return self._answer(entry)
+        if not entry.over.is_set():
+            return f"{entry.about}: {entry.state} for {time.monotonic() - entry.asked:.0f} s; ask again"
+        if entry.state == "failed" or entry.trial is None:
+            return f"{entry.about}: the judge failed: {without_paths(entry.error) or 'nothing was judged'}"
+        trial = entry.trial
+        if entry.about == "the winner once more":
+            return self._won(trial)
+        account = self._assistant.account(trial)
+        if trial.evaluation and (page := trial.evaluation.evidence.profile):
+            account += f"\n\n{without_paths(page.page)}"
+        claim = trial.evaluation.claim if trial.evaluation else None
+        beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
+        return f"{entry.about}, after {entry.ended - entry.asked:.0f} s: verdict {trial.verdict}{beside}\n{account}"
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
@@ -317,21 +329,6 @@ class _Tools:
 
     def _notes(self) -> tuple[Any, ...]:
         return (*self._run.initial_notes, *self._lineage.notes())
-
-    def _answer(self, ticket: Ticket) -> str:
-        if not ticket.over.is_set():
-            return f"{ticket.about}: {ticket.state} for {time.monotonic() - ticket.asked:.0f} s; ask again"
-        if ticket.state == "failed" or ticket.trial is None:
-            return f"{ticket.about}: the judge failed: {without_paths(ticket.error) or 'nothing was judged'}"
-        trial = ticket.trial
-        if ticket.about == "the winner once more":
-            return self._won(trial)
-        account = self._assistant.account(trial)
-        if trial.evaluation and (page := trial.evaluation.evidence.profile):
-            account += f"\n\n{without_paths(page.page)}"
-        claim = trial.evaluation.claim if trial.evaluation else None
-        beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
-        return f"{ticket.about}, after {ticket.ended - ticket.asked:.0f} s: verdict {trial.verdict}{beside}\n{account}"
 
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -246,7 +246,14 @@ class Session:
         self._keep(member, {**member.row, "state": "begun", "begun": time.time()})
         command = [sys.executable, "-m", "ksflow", *member.words, *shares, f"hydra.run.dir='{place}'"]
         with (place / _OUTPUT).open("wb") as out:
-            member.process = _process(command, out)
+            member.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # where no Ctrl-C comes that is not sent
+                preexec_fn=end_with_this_process(signal.SIGTERM),
+            )
 
     def _finish(self, member: Member) -> None:
         assert member.process is not None
@@ -308,18 +315,6 @@ def _known(member: Member) -> Json:
     folder = compose.PLAIN.sub("_", member.variant)
     final = {"final": True} if member.final else {}
     return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder, **final}
-
-
-def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """In a group of its own, where no Ctrl-C comes that is not sent; ended when this process is."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=out,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-        preexec_fn=end_with_this_process(signal.SIGTERM),
-    )
 
 
 def _fixed_words(words: Iterable[Any]) -> list[Any]:

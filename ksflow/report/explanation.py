@@ -1,7 +1,5 @@
 """What is known of a kernel's features, in words: a line for each, then what a model says and what that rests on."""
 
-from collections.abc import Iterator
-
 from ksflow.errors import one_line, printable
 from ksflow.records import Explanation, Presence
 
@@ -16,22 +14,18 @@ def lines(explanation: Explanation, known: bool = False) -> list[str]:
 
     `known`: without the features that nothing tells of.
     """
-    return [printable(line) for line in _lines(explanation, known)]
-
-
-def _lines(explanation: Explanation, known: bool) -> Iterator[str]:
+    told = []
     for feature in explanation.features:
-        if known and feature.state is Presence.UNKNOWN:
-            continue
-        cut = one_line("; ".join(feature.evidence), _MOST)
-        yield f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip()
+        if not (known and feature.state is Presence.UNKNOWN):
+            cut = one_line("; ".join(feature.evidence), _MOST)
+            told.append(f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip())
     if explanation.by:
-        yield ""
-        yield f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"
+        told += ["", f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"]
     for statement in explanation.statements:
         fact = explanation.contradicted(statement)
         doubt = f" CONTRADICTS THE FACTS: {fact.name} is {fact.state.value}." if fact else ""
-        yield f"- {' '.join(statement.text.split())} [{', '.join(statement.lines)}]{doubt}"
+        told.append(f"- {' '.join(statement.text.split())} [{', '.join(statement.lines)}]{doubt}")
+    return [printable(line) for line in told]
 
 
 def present(explanation: Explanation) -> str:

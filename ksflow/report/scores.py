@@ -129,20 +129,17 @@ def summary(row: Mapping[str, Any]) -> str:
     name = row["member"] or row.get("problem") or "the one problem"
     if row["state"] != "finished":
         return f"{name}: {_unfinished(row)}"
-    return "; ".join(filter(None, (f"{name}: {_outcome(row)} in {row['wall_s']:.0f} s", row.get("why"))))
+    result = row["figures"]
+    if result["right"]:
+        over = ", ".join(result.get("beside", ()))
+        outcome = f"{us(result['us'])} µs{f' ({over})' if over else ''}"
+    else:
+        outcome = ": ".join(filter(None, (_lack(row), row.get("reason"))))
+    return "; ".join(filter(None, (f"{name}: {outcome} in {row['wall_s']:.0f} s", row.get("why"))))
 
 
 def _unfinished(row: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, (row["state"], row.get("why"))))
-
-
-def _outcome(row: Mapping[str, Any]) -> str:
-    """A finished problem in a few words: the best new kernel, or what there is in place of one."""
-    result = row["figures"]
-    if not result["right"]:
-        return ": ".join(filter(None, (_lack(row), row.get("reason"))))
-    over = ", ".join(result.get("beside", ()))
-    return f"{us(result['us'])} µs{f' ({over})' if over else ''}"
 
 
 def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:

@@ -142,27 +142,25 @@ _CAPTION = "Gains are over the base. In range, predicted and measured: of the ac
 
 def show_calibration(console: Console, population: Population) -> None:
     """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
-    if calibrations := calibration.calibrations(population):
-        rows, first = [_calibrated(row) for row in calibrations], ("designed by",)
+    rows = []
+    for row in calibration.calibrations(population):
+        wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
+        rank = row.rank_correlation
+        cells = {
+            "designed by": row.by or "not recorded",
+            "experiments": str(row.experiments),
+            "accepted": _share(row.accepted, row.experiments),
+            "in range": _share(row.held, row.accepted),
+            "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
+            "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
+            "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
+            "rank corr.": "too few" if rank is None else "{:.2f} [{:.2f}, {:.2f}]".format(*rank),
+        }
+        rows.append(cells)
+    if rows:
+        first, title = ("designed by",), "predicted and measured gains"
         least = ("rank corr.", "ranges should", "in range", "accepted")
-        title = "predicted and measured gains"
         console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
-
-
-def _calibrated(row: calibration.Calibration) -> dict[str, str]:
-    wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
-    return {
-        "designed by": row.by or "not recorded",
-        "experiments": str(row.experiments),
-        "accepted": _share(row.accepted, row.experiments),
-        "in range": _share(row.held, row.accepted),
-        "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
-        "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
-        "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
-        "rank corr.": "too few"
-        if row.rank_correlation is None
-        else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
-    }
 
 
 def _share(part: int, whole: int) -> str:
