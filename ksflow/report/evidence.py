@@ -10,17 +10,7 @@ from rich.console import Console
 
 from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
-from ksflow.records import (
-    Clocks,
-    Evaluation,
-    Ratio,
-    RooflineCase,
-    SanitizerFinding,
-    TimedCase,
-    Timing,
-    Verdict,
-    plain,
-)
+from ksflow.records import Clocks, Evaluation, Ratio, RooflineCase, SanitizerFinding, TimedCase, Timing, Verdict, plain
 from ksflow.report.words import grid, not_ranked, say, us
 
 _OTHERS = (

@@ -96,7 +96,8 @@ class Display:
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
             self._headed = True
-            self._console.print(Text(_columns(*_HEADING, wide), "bold"), soft_wrap=True, no_wrap=True)
+            heading = _columns("trial", "verdict", "beside the best", "from", wide)
+            self._console.print(Text(heading, "bold"), soft_wrap=True, no_wrap=True)
         base = trial.parents[0] if trial.parents else "seed"
         # a ratio or a time, never both: two times are of two moments, and their ratio would be another one
         row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
@@ -190,9 +191,6 @@ def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
         "wall_s": trial.wall_s,
         "usd": trial.cost.usd,
     }
-
-
-_HEADING = ("trial", "verdict", "beside the best", "from")
 
 
 def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str:

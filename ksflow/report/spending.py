@@ -10,18 +10,12 @@ class Improvement:
     """A new best, and what it took since the one before it."""
 
     trial: Trial
-    before: Trial
-    """The best until then."""
+    gain_percent: float | None
+    """Over the best until then: 100 means twice as fast; None where the two verdicts cannot be compared."""
     trials: int
     """Experiments since the last improvement, this one included."""
     cost: Cost
     """Of those experiments."""
-
-    @property
-    def gain_percent(self) -> float | None:
-        """100 means twice as fast; None where the two verdicts cannot be compared."""
-        gain = speedup(self.trial, self.before)
-        return gain.gain_percent if gain else None
 
 
 def improvements(population: Population) -> tuple[Improvement, ...]:
@@ -31,7 +25,8 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
         if trial.origin is not Origin.SEED:
             trials, cost = trials + 1, cost + trial.cost
         if incumbent is trial and before is not None and trial.origin is not Origin.SEED:
-            steps.append(Improvement(trial, before, trials, cost))
+            gain = speedup(trial, before)
+            steps.append(Improvement(trial, gain.gain_percent if gain else None, trials, cost))
             trials, cost = 0, Cost()
         before = incumbent
     return tuple(steps)

@@ -25,6 +25,8 @@ _STEP, _SHARED = 40, 120
 """Columns of a change that led to the winner, and of the reason that most failures share."""
 _STEPS = 4
 """Changes that are told of those that led to the winner."""
+_ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
+_CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
@@ -137,9 +139,6 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         say(console, "; ".join(words))
 
 
-_CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
-
-
 def show_calibration(console: Console, population: Population) -> None:
     """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
     rows = []
@@ -169,9 +168,6 @@ def _share(part: int, whole: int) -> str:
         return "-"
     low, high = calibration.share(part, whole)
     return f"{part / whole:.0%} [{low:.0%}, {high:.0%}]"
-
-
-_ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
 
 
 def _scores(
