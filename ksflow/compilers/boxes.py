@@ -4,7 +4,6 @@ A job is one box: sources, what runs there, and what of its answer is kept. Kept
 JSON object, in a file named by everything it depends on. A failure that is the source's own is kept too.
 """
 
-import hashlib
 import json
 import os
 import queue
@@ -25,7 +24,7 @@ from ksflow.compilers.client import (
     outcome,
 )
 from ksflow.errors import ConfigError
-from ksflow.records import Json, Kernel, Limits, Problem, Target
+from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 from ksflow.source.launches import CaseLaunch, CasePlan, with_constants
 
 _VERSION = "3"
@@ -67,8 +66,7 @@ class CompileJob:
     @property
     def digest(self) -> str:
         """Names everything that its result depends on."""
-        words = [_VERSION, self.version, *(f"{name}\0{text}" for name, text in self.sources.items())]
-        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+        return digest(_VERSION, self.version, *(f"{name}\0{text}" for name, text in self.sources.items()), digits=32)
 
 
 @dataclass(frozen=True)

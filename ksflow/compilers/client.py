@@ -6,7 +6,6 @@ reach `rlimits` only, a compiler that is made to read the user's files (`#includ
 """
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ from ksflow.hardware.executables import output
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
-from ksflow.records import Json, Kernel, Limits, Problem, Target
+from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 from ksflow.sandbox import runners
 from ksflow.sandbox.levels import probe
 from ksflow.source.contract import defines
@@ -145,7 +144,7 @@ def _compiled(
     """A shared object. machine: what else it depends on."""
     flags = [*_FLAGS, *compiler.flags, *more_flags]
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
-    warm = home.cache("zig", f"warm-{_digest(*flags)}")
+    warm = home.cache("zig", f"warm-{digest(*flags, digits=32)}")
     limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else limits.compile_s
     memory_mb = limits.memory_mb * (4 if compiler.zig else 1)
 
@@ -158,7 +157,7 @@ def _compiled(
             warm.touch()  # its own C++ library is compiled on first use, once for each -march
         return outcome(answer, str(artefact), limit, memory_mb)
 
-    name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
+    name = digest(kernel.digest, *flags, *compiler.command, compiler.version, machine, digits=32)
     return cached_build(name, "so", make, _OWN_FAULT)
 
 
@@ -348,7 +347,3 @@ def _trim(text: str) -> str:
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
     return "\n".join(lines[max(first - 2, 0) :])[:_LOG]
-
-
-def _digest(*words: str) -> str:
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]

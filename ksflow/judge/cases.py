@@ -1,18 +1,16 @@
 """Cases: a reference's tensors packed as the bytes that a slot holds, with what the oracle expects of them."""
 
-import importlib.util
 import inspect
 import math
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ import torch
 from ksflow.errors import foreign
 from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
 from ksflow.sandbox.runners.pytree import Flat
+from ksflow.sandbox.runners.torch_kernel import loaded as loaded
 
 _ALIGN = 256
 _GUARD = 1024
@@ -291,14 +290,3 @@ def _within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
     if time.monotonic() > end:
         raise _Overdue
-
-
-def loaded(name: str, path: Path) -> ModuleType:
-    """Run a problem's own Python as a module: in processes for that only."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

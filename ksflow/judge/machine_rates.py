@@ -3,7 +3,6 @@
 Rooflines and floors of CPU targets rest on it. Where no probe can run, a target keeps what its instruction sets say.
 """
 
-import hashlib
 import json
 import math
 import platform
@@ -17,7 +16,7 @@ from ksflow.compilers.client import SHARED_SERVER, box_request, compile_kernel, 
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu
 from ksflow.processes.deadline import locked_within
-from ksflow.records import Json, Target
+from ksflow.records import Json, Target, digest
 
 try:
     from ksflow.notes import probes
@@ -67,8 +66,7 @@ def measured(target: Target, again: bool = False) -> Target:
 def _machine(target: Target) -> str:
     """Names this machine and what is asked of it."""
     asked = (probe.kernel.digest for probe in _able(target).values())
-    words = [platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked]
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    return digest(platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked)
 
 
 def _read(file: Path) -> dict[str, float]:

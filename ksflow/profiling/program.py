@@ -5,7 +5,6 @@ Inputs are drawn by the problem's reference, every tensor in memory of its own. 
 """
 
 import ctypes
-import importlib.util
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ import torch
 from ksflow.sandbox.platforms import open_driver
 from ksflow.sandbox.runners.cpu import Native
 from ksflow.sandbox.runners.device import Launcher
-from ksflow.sandbox.runners.torch_kernel import TorchRunner
+from ksflow.sandbox.runners.torch_kernel import TorchRunner, loaded
 
 Json = dict[str, Any]
 Tensors = tuple[torch.Tensor, ...]
@@ -29,12 +28,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 def main(path: str) -> None:
     """Run a workload (see `workload.Workload`), in the folder that has its files."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
-    spec = importlib.util.spec_from_file_location("reference", job["reference"])
-    assert spec is not None
-    assert spec.loader is not None
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
-    drawn = reference.generate_input(**job["params"], seed=job["seed"])
+    drawn = loaded("reference", job["reference"]).generate_input(**job["params"], seed=job["seed"])
     data = tuple(tensor.to(job["device"]) for tensor in drawn)
     call = _call(job, data)  # it may know their addresses alone: they have to live until the last call
     on_device = job["device"].startswith("cuda")

@@ -18,14 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ksflow.compilers.client import CompileServer
+from ksflow.compilers.client import CompileServer, box_request
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.device_lock import device_files, runtime_folders
 from ksflow.profiling.workload import WORKLOAD, Workload
 from ksflow.records import Json
-from ksflow.sandbox.levels import probe
 
 _LAST = 300
 """Characters of a tool's last words in a sentence."""
@@ -87,7 +86,8 @@ def run(
     extra: more of the environment. collect: patterns of files below the sandbox's folder whose text is returned.
     Raises nothing for what a tool or a kernel does; where no sandbox can be had, that is the `fault`.
     """
-    order = _order(command, workload, timeout_s, extra or {})
+    memory_mb = workload.memory_mb + _DRIVER_MB
+    options = _options(command[0], workload, timeout_s, extra or {})
     files = {
         **workload.texts(),
         _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(encoding="utf-8"),
@@ -95,37 +95,34 @@ def run(
     }
     with TemporaryDirectory(prefix="ksflow-tool-") as folder, _idle_server() as server:
         result = Path(folder, _RESULT)
-        request = {"op": "make", "files": files, "order": order, "wall_s": timeout_s, "into": str(result)}
+        script = [sys.executable, "-I", "-S", _SCRIPT]
+        request = box_request(script, files, result, timeout_s, memory_mb, **options)
         try:
             answer = server.ask(request, timeout_s)
         except ConfigError as error:
             return ToolResult(-1, "", fault=str(error))
-        return _ran(answer, result, int(order["memory_mb"]))
+        return _ran(answer, result, memory_mb)
 
 
-def _order(command: Sequence[str], workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
-    passed = {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"}
-    order: dict[str, Any] = {
-        "level": probe().level,
+def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
+    """What its box has besides, or otherwise than a compiler's."""
+    options: Json = {
         "profiler": True,
-        "command": [sys.executable, "-I", "-S", _SCRIPT],
-        "makes": _RESULT,
         "kind": "json",
-        "environment": passed,
+        "environment": {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"},
         "copies": workload.copies(),
-        "memory_mb": workload.memory_mb + _DRIVER_MB,
         "cpu_s": int(timeout_s * _THREADS) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
         "processes": _PROCESSES,
         "open_files": _OPEN_FILES,
-        "extra": _readable(command[0]),
+        "extra": _readable(tool),
     }
     if workload.device != "cpu":
-        order["device"] = {"platform": workload.device}
-        order["devices"] = list(device_files())
-        order["extra"] += runtime_folders()
-    return order
+        options["device"] = {"platform": workload.device}
+        options["devices"] = list(device_files())
+        options["extra"] += runtime_folders()
+    return options
 
 
 def _readable(tool: str) -> list[str]:

@@ -6,6 +6,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -22,16 +23,9 @@ class TorchRunner:
     def __init__(self, main: str, where: str = "cpu") -> None:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
-        path = os.path.join(os.getcwd(), main)
         sys.path.insert(0, os.getcwd())
-        spec = importlib.util.spec_from_file_location("kernel", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["kernel"] = module
-        spec.loader.exec_module(module)
-        self._module, self._where = module, where
-        self._function: Callable[[Tensors], object] | None = getattr(module, "custom_kernel", None)
+        self._module, self._where = loaded("kernel", os.path.join(os.getcwd(), main)), where
+        self._function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """One ready call per slot."""
@@ -57,6 +51,17 @@ class TorchRunner:
     def _call(self, data: Tensors, outputs: int) -> Call:
         function = self.function
         return lambda: _settle(function(data), data[len(data) - outputs :])
+
+
+def loaded(name: str, path: str | os.PathLike[str]) -> ModuleType:
+    """Run a Python file as a module: in processes for that only."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 class _Bytes:
