@@ -72,7 +72,6 @@ class CommandRunner:
         passed = {**child_environment({}), **self.target.environment}
         devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
         options: Json = {"uid": _USER} if os.getuid() == 0 else {}
-        options |= {"devices": devices} if devices else {}
         request = box_request(
             ["/bin/sh", "-c", f"cd {shlex.quote(str(folder))} && {command}"],
             {},
@@ -83,6 +82,7 @@ class CommandRunner:
             file_mb=_FILE_MB,
             extra=self.readable,
             writable=[str(folder)],
+            devices=devices,
             **options,
         )
         answer = self._server.ask(request, limit)

@@ -137,43 +137,38 @@ class Caller:
         if slot in self._unused:
             self._unused.remove(slot)
             if not all(filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
-                raise Rejected("reject-incorrect", f"{self.case.name}: wrote into the memory of other calls")
+                raise self._wrong("wrote into the memory of other calls")
         if slot not in self._held:
             return
         entry, region = self._held.pop(slot)
         if not same_bytes(self.sandbox.region(slot, out=False), entry.packed):
-            reason = f"{self.case.name}: wrote into the inputs of another call"
-            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+            raise self._wrong("wrote into the inputs of another call", entry)
         if not same_bytes(self.sandbox.region(slot, out=True), region):
-            reason = f"{self.case.name}: an output changed after the call had returned"
-            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+            raise self._wrong("an output changed after the call had returned", entry)
 
     def _inspect(self, slot: int, entry: Entry) -> None:
         if not same_bytes(self.sandbox.region(slot, out=False), entry.packed):
-            raise Rejected("reject-incorrect", f"{self.case.name}: wrote into its inputs", {"failed": self._at(entry)})
+            raise self._wrong("wrote into its inputs", entry)
         region = self._held[slot][1]
         astray = region.index_select(0, self._gaps) != self._poison[slot]
         if bool(astray.any()):
-            where = self.case.layout.where(int(self._gaps[astray][0]))
-            reason = f"{self.case.name}: wrote {where}"
-            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+            raise self._wrong(f"wrote {self.case.layout.where(int(self._gaps[astray][0]))}", entry)
         outputs = self._outputs(region)
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
-                failed = {**self._at(entry), "output": index, **detail}
                 looks = _looks(want, output, self._poison[slot])
-                raise Rejected("reject-incorrect", f"{self.case.name}: {_sentence(detail)}{looks}", {"failed": failed})
+                raise self._wrong(f"{_sentence(detail)}{looks}", entry, output=index, **detail)
         if self.reference.property_check is None:
             return
         if objection := self.reference.objection(self.case.layout.data(entry.packed), outputs):
-            raise Rejected("reject-incorrect", f"{self.case.name}: {objection}", {"failed": self._at(entry)})
+            raise self._wrong(objection, entry)
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
 
-    def _at(self, entry: Entry) -> dict[str, Any]:
-        """Where it failed."""
-        return {"case": self.case.name, "seed": entry.seed}
+    def _wrong(self, why: str, entry: Entry | None = None, **more: Any) -> Rejected:
+        failed = {"failed": {"case": self.case.name, "seed": entry.seed, **more}} if entry else {}
+        return Rejected("reject-incorrect", f"{self.case.name}: {why}", failed)
 
 
 def check(  # noqa: PLR0913 - what is checked, with what, for how long

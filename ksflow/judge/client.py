@@ -16,7 +16,7 @@ from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
 from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes.server_process import JudgeProcess
-from ksflow.records import Case, Evaluation, Kernel, Problem, Seed, Target, Verdict
+from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 
 _CACHE_USER = 61181
 """The user of sandboxes that share a cache: it owns what the others of them find."""
@@ -97,24 +97,14 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
     """A kernel, with the problem's own files and what was compiled of it."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
-    cache = {"compile_cache": _compile_cache(kernel)} if _is_compiled_baseline(problem, kernel) else {}
+    cache: dict[str, Any] = {}
+    baselines = [seed.kernel.digest for seed in problem.seeds if seed.baseline]
+    if "torch.compile" in kernel.main and kernel.digest in baselines:
+        # What torch.compile makes is found again by the next sandbox of this kernel. A candidate has no such folder: it
+        # would carry what it likes from one sandbox to the next.
+        folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
+        cache = {"compile_cache": {**order, "compile_cache": folder}}
     return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode, **cache}
-
-
-def _is_compiled_baseline(problem: Problem, kernel: Kernel) -> bool:
-    """Whether it is a baseline of the problem's own, of which torch.compile makes the kernels."""
-    return "torch.compile" in kernel.main and any(
-        seed.baseline and seed.kernel.digest == kernel.digest for seed in problem.seeds
-    )
-
-
-def _compile_cache(kernel: Kernel) -> dict[str, Any]:
-    """What a sandbox is told, so that what torch.compile makes in it is found again by the next one of this kernel.
-
-    A candidate has no such folder: it would carry what it likes from one sandbox to the next.
-    """
-    folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
-    return {**order, "compile_cache": folder}
 
 
 def check_solutions(
@@ -126,15 +116,11 @@ def check_solutions(
     rows = []
     for kind, seeds in (("good", problem.good), ("bad", problem.bad)):
         for seed in seeds:
-            skipped = not gpu and _needs_gpu(seed)
+            needs_gpu = seed.kernel.language in ON_DEVICE or any(map(_ON_A_GPU.search, seed.kernel.files.values()))
+            skipped = needs_gpu and not gpu
             verdict = (True, "skipped: needs a GPU") if skipped else _compared(kind, judge(seed.kernel), problem)
             rows.append((f"{kind} {seed.name}", *verdict))
     return tuple(rows)
-
-
-def _needs_gpu(seed: Seed) -> bool:
-    text = "\n".join(seed.kernel.files.values())
-    return seed.kernel.language in ON_DEVICE or bool(_ON_A_GPU.search(text))
 
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:

@@ -13,8 +13,9 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -180,7 +181,7 @@ class DeviceBuffers(Buffers):
         self.inputs, self.outputs = (device_bytes(*pair, device.where) for pair in pairs)
         self.shared = shared[0][1], shared[1][1]
         for (pointer, fd), size in zip(shared, whole, strict=True):
-            weakref.finalize(self, _free, device.driver, pointer, size, fd)
+            weakref.finalize(self, _give_back, partial(device.driver.unmap_shared, pointer, size), fd)
         self._gate = _GatePage(device.driver)
 
     def clear(self) -> None:
@@ -203,18 +204,12 @@ class _GatePage:
         self.page = mmap.mmap(self.fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
         self.word = driver.map_host(address, GATE_BYTES)
-        self.close = weakref.finalize(self, _hide, driver, address, self.fd)
+        self.close = weakref.finalize(self, _give_back, partial(driver.unmap_host, address), self.fd)
 
 
-def _hide(driver: Driver, address: int, fd: int) -> None:
+def _give_back(unmap: Callable[[], None], fd: int) -> None:
     with contextlib.suppress(DriverError):
-        driver.unmap_host(address)
-    os.close(fd)
-
-
-def _free(driver: Driver, pointer: int, size: int, fd: int) -> None:
-    with contextlib.suppress(DriverError):
-        driver.unmap_shared(pointer, size)
+        unmap()
     os.close(fd)
 
 

@@ -166,7 +166,7 @@ class LocalJudge(Evaluator):
         seen = seen or (str(problem.origin.get("narrowed", "")) if verdict == Verdict.INCORRECT else "")
         if seen:
             return f"; {seen}"
-        if verdict == Verdict.INCORRECT or at not in _names(problem):
+        if verdict == Verdict.INCORRECT or at not in {case.name for case in (*problem.tests, *problem.benchmarks)}:
             return ""
         if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
             place = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
@@ -333,10 +333,6 @@ class LocalJudge(Evaluator):
 
 def _timings(answer: Json) -> tuple[Timing, ...]:
     return tuple(Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"])
-
-
-def _names(problem: Problem) -> set[str]:
-    return {case.name for case in (*problem.tests, *problem.benchmarks)}
 
 
 def _nonsense(answer: Json) -> str:

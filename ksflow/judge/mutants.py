@@ -36,6 +36,10 @@ class Right:
             return 0.0
         return rms(self.outputs[index].reshape(-1), want.value)
 
+    def but_for(self, index: int, output: torch.Tensor) -> Tensors:
+        """The outputs with another one in a place."""
+        return (*self.outputs[:index], output, *self.outputs[index + 1 :])
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -50,21 +54,17 @@ class Mutant:
     """Why it does not apply, where it does not."""
 
 
-def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right], list[Tensors]]:
-    return lambda right: [tuple(change(out) for out in right.outputs)]
-
-
 def _one_output(
     change: Callable[[torch.Tensor], torch.Tensor], floats_only: bool = True
 ) -> Callable[[Right], list[Tensors]]:
     """One answer for each output with an oracle: that one changed, the others right."""
 
     def answers(right: Right) -> list[Tensors]:
-        variants: list[Tensors] = []
-        for index, out in enumerate(right.outputs):
-            if right.want and out.numel() and (parts(out).is_floating_point() or not floats_only):
-                variants.append((*right.outputs[:index], change(out), *right.outputs[index + 1 :]))
-        return variants
+        return [
+            right.but_for(index, change(out))
+            for index, out in enumerate(right.outputs)
+            if right.want and out.numel() and (parts(out).is_floating_point() or not floats_only)
+        ]
 
     return answers
 
@@ -91,9 +91,7 @@ def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tenso
 
 
 def _constant(right: Right) -> list[Tensors]:
-    if all(out.numel() <= 1 for out in right.outputs):
-        return []
-    return [tuple(map(_mean, right.outputs))]
+    return [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else []
 
 
 def _shifted(out: torch.Tensor) -> torch.Tensor:
@@ -189,7 +187,12 @@ def answered(right: Right, index: int, instead: torch.Tensor) -> Tensors:
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
 
 MUTANTS = (
-    Mutant("zeros", _each(torch.zeros_like), "a kernel that writes nothing but zeros would win", _TIGHTEN),
+    Mutant(
+        "zeros",
+        lambda right: [tuple(map(torch.zeros_like, right.outputs))],
+        "a kernel that writes nothing but zeros would win",
+        _TIGHTEN,
+    ),
     Mutant(
         "a constant",
         _constant,

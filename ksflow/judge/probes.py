@@ -64,11 +64,9 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
         share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
         inputs.look(right)
         for mutant in MUTANTS:
-            answers = mutant.answers(right)
-            if answers:
-                accepted[mutant.name][case["name"]] = any(
-                    _accepts(source.reference, right, answer) for answer in answers
-                )
+            if answers := mutant.answers(right):
+                passes = any(_accepts(source.reference, right, answer) for answer in answers)
+                accepted[mutant.name][case["name"]] = passes
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
     rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
@@ -145,19 +143,11 @@ def _shortcuts(source: Source) -> list[Row]:
         passed = {each.name: each.passed[kind] for each in played if each.passed[kind]}
         late = sum(each.late[kind] for each in played)
         note = f"; {late} more were left out, for time" if late else ""
+        words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
-            rows.append(
-                (
-                    name,
-                    kind == UNREAD and played[0].foreign,
-                    f"accepted on case {', '.join(passed)}: {what}; {played[0].remedy}",
-                )
-            )
-        elif tries:
-            rows.append((name, True, f"{tries} answers on {len(played)} cases{note}"))
-        else:
-            rows.append((name, True, f"does not apply: {otherwise}{note}"))
+            words = f"accepted on case {', '.join(passed)}: {what}; {played[0].remedy}"
+        rows.append((name, not passed or (kind == UNREAD and played[0].foreign), words))
     return rows
 
 
@@ -303,9 +293,8 @@ def _run(reference: Reference, data: Tensors) -> Tensors:
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     """Whether the judge's rules would let an answer pass."""
-    if any(first_error(want, out) for want, out in zip(right.want, answer, strict=False)):
-        return False
-    return not reference.objection(right.data, answer)
+    wrong = any(first_error(want, out) for want, out in zip(right.want, answer, strict=False))
+    return not wrong and not reference.objection(right.data, answer)
 
 
 def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:

@@ -50,9 +50,7 @@ class RequestHandler:
     gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`.
     """
 
-    def __init__(
-        self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str = "", loop: str = ""
-    ) -> None:
+    def __init__(self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str, loop: str) -> None:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = CorePinning(self.all_cores)

@@ -44,7 +44,7 @@ class Shortcut:
         answer = self.answer(right)
         for index, (mine, theirs) in enumerate(zip(answer, right.outputs, strict=True)):
             if mine.shape == theirs.shape and _differs(mine, theirs, right, index):
-                yield (*right.outputs[:index], mine, *right.outputs[index + 1 :])
+                yield right.but_for(index, mine)
 
 
 _NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
@@ -123,11 +123,7 @@ def _of_outputs(right: Right) -> Iterator[Shortcut]:
 
 def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
     """The reference's answer when one input is another."""
-
-    def answer(right: Right) -> Tensors:
-        return answered(right, place, change(right.data[place]))
-
-    return Shortcut(kind, what, answer, place)
+    return Shortcut(kind, what, lambda right: answered(right, place, change(right.data[place])), place)
 
 
 def _without(index: int, number: int) -> Callable[[Right], Tensors]:
@@ -140,11 +136,7 @@ def _without(index: int, number: int) -> Callable[[Right], Tensors]:
 
 def _of_output(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
     """The reference's answer with one output changed."""
-
-    def answer(right: Right) -> Tensors:
-        return (*right.outputs[:place], change(right.outputs[place]), *right.outputs[place + 1 :])
-
-    return Shortcut(kind, what, answer)
+    return Shortcut(kind, what, lambda right: right.but_for(place, change(right.outputs[place])))
 
 
 def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -163,7 +163,8 @@ class RayClient:
         except StopIteration as error:
             raise _Lost("a worker ended without a verdict") from error
         except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
-            raise ConfigError(f"Ray's workers cannot run the judge: {_last_line(error)}") from error
+            last = one_line(str(error).strip().rpartition("\n")[2], _WHY)  # of a worker's traceback
+            raise ConfigError(f"Ray's workers cannot run the judge: {last}") from error
         except ray.exceptions.RayError as error:
             why = one_line(str(error), _WHY).partition(". ")[0]
             raise _Lost(f"{type(error).__name__}: {why}") from error
@@ -243,8 +244,3 @@ def _took(evaluation: Evaluation) -> float:
     """Seconds of the lease, as the worker counted them."""
     worker = evaluation.evidence.more.get("worker", {})
     return float(worker.get("judged_s", 0.0)) if isinstance(worker, dict) else 0.0
-
-
-def _last_line(error: BaseException) -> str:
-    """Of a worker's traceback."""
-    return one_line(str(error).strip().rpartition("\n")[2], _WHY)

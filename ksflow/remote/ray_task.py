@@ -7,7 +7,6 @@ to task; judge and kernels run in children of it, which see an explicit environm
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ksflow.errors import ConfigError
 from ksflow.judge.evaluator import LocalJudge
@@ -17,16 +16,8 @@ from ksflow.remote import job_locks
 from ksflow.remote.job_judge import JobJudge, Judge
 from ksflow.remote.job_store import Job
 
-
-@dataclass
-class _Current:
-    """The judge of this process, which kind it is of, and the GPU that it has."""
-
-    judge: JobJudge | None = None
-    of: tuple[str, str] = ("", "")
-
-
-_current = _Current()
+_kept: dict[tuple[str, str], JobJudge] = {}
+"""The judge of this process, by its kind and the GPU that it has."""
 
 
 def judge(body: str, make: Callable[[Target], Judge] = LocalJudge) -> Iterator[str]:
@@ -47,18 +38,18 @@ def _verdict(body: str, make: Callable[[Target], Judge], gpu: str) -> Json:
             return {"refused": why}
         return {"result": plain(judge(job))}
     except ConfigError as error:
-        if _current.judge:
-            _current.judge.look_again()
+        for kept in _kept.values():
+            kept.look_again()
         return {"refused": str(error)}
 
 
 def _judge(make: Callable[[Target], Judge], gpu: str) -> JobJudge:
     """The one that is kept, unless this lease is of another GPU. What it starts sees that GPU alone."""
     of = getattr(make, "__qualname__", ""), gpu
-    if _current.judge is None or _current.of != of:
-        if _current.judge:
-            _current.judge.close()
+    if of not in _kept:
+        while _kept:
+            _kept.popitem()[1].close()
         if gpu:
             os.environ.update(CUDA_VISIBLE_DEVICES=gpu, HIP_VISIBLE_DEVICES=gpu, CUDA_DEVICE_ORDER="PCI_BUS_ID")
-        _current.judge, _current.of = JobJudge(scratch.make_folder(), make), of
-    return _current.judge
+        _kept[of] = JobJudge(scratch.make_folder(), make)
+    return _kept[of]

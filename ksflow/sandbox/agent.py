@@ -24,6 +24,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ksflow.sandbox import cgroup, landlock, linux, root, seccomp
@@ -149,8 +150,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
         ("uid_map", f"{inside[0]} {user} 1"),
         ("gid_map", f"{inside[1]} {group} 1"),
     ):
-        with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
-            file.write(text)
+        Path("/proc/self", name).write_text(text, encoding="utf-8")
     os.umask(0o022)
     top = "/proc"  # what is mounted here hides nothing that is shown
     linux.mount("", "/", None, root.WITH_SUBMOUNTS | root.PRIVATE)
@@ -168,8 +168,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
     home = os.environ.get("HOME", "/")
     own = {"passwd": f"agent:x:{inside[0]}:{inside[1]}::{home}:/bin/sh", "group": f"agent:x:{inside[1]}:"}
     for name, text in own.items():
-        with open(f"{top}/etc/{name}", "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
+        Path(top, "etc", name).write_text(f"{text}\n", encoding="utf-8")
     os.mkdir(f"{top}/proc")
     linux.mount("proc", f"{top}/proc", "proc", root.NO_SUID | root.NO_DEVICES)
     linux.change_root(top)

@@ -39,14 +39,11 @@ class Group:
         try:
             for folder in self._folders:
                 folder.mkdir(exist_ok=True)
-            self._limit(memory_bytes, processes)
+            _write(self._pids / "pids.max", processes)
+            _write(self._memory / ("memory.max" if self._unified else "memory.limit_in_bytes"), memory_bytes)
         except OSError:
             self.remove()
             raise
-
-    def _limit(self, memory_bytes: int, processes: int) -> None:
-        _write(self._pids / "pids.max", processes)
-        _write(self._memory / ("memory.max" if self._unified else "memory.limit_in_bytes"), memory_bytes)
         settings = {"memory.swap.max": 0, "memory.oom.group": 1} if self._unified else {}
         for name, value in (settings or {"memory.memsw.limit_in_bytes": memory_bytes}).items():
             with contextlib.suppress(OSError):

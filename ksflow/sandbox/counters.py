@@ -10,6 +10,7 @@ import glob
 import os
 import stat
 from functools import cache
+from pathlib import Path
 
 from ksflow.sandbox import linux
 
@@ -79,8 +80,7 @@ def cover(root: str) -> None:
             linux.mount(empty, root + path, None, _BIND)
     os.rmdir(empty)
     for path, content in texts().items():
-        with open(text, "w", encoding="utf-8") as file:
-            file.write(content)
+        Path(text).write_text(content, encoding="utf-8")
         with contextlib.suppress(OSError):
             linux.mount(text, root + path, None, _BIND)
         os.remove(text)  # the mount holds it

@@ -9,7 +9,7 @@ import mmap
 import queue
 import threading
 import time
-from dataclasses import dataclass
+import types
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,6 @@ from ksflow.sandbox import linux
 from ksflow.sandbox.driver import Driver, DriverError, Pointer, Work
 
 _LOOK_S = 20e-6
-
-
-@dataclass
-class _Event:
-    at: float = 0.0
 
 
 class Emulated(Driver):
@@ -99,7 +94,7 @@ class Emulated(Driver):
             raise self._fault
 
     def event(self) -> Any:
-        return _Event()
+        return types.SimpleNamespace(at=0.0)
 
     def record(self, event: Any) -> None:
         event.at = 0.0

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ksflow.sandbox import counters, linux
@@ -70,10 +71,8 @@ def build(order: dict[str, Any], user: int) -> None:
     Of the order: `folder`, whose files are copied in before it is mounted over; `disk_mb`; `extra`, further folders to
     read; `writable`, folders of the machine to write to; `devices`, what else it needs of /dev: a GPU's files.
     """
-    root, sources = order["folder"], {}
-    for entry in os.scandir(root):
-        with open(entry.path, "rb") as file:
-            sources[entry.name] = file.read()
+    root = order["folder"]
+    sources = {entry.name: Path(entry).read_bytes() for entry in os.scandir(root)}
     linux.mount("", "/", None, WITH_SUBMOUNTS | PRIVATE)
     linux.mount("box", root, "tmpfs", NO_SUID, "size=4m,mode=755")
     temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
@@ -90,8 +89,7 @@ def build(order: dict[str, Any], user: int) -> None:
     linux.change_root(root)
     os.makedirs(INSIDE, exist_ok=True)
     for name, data in sources.items():
-        with open(f"{INSIDE}/{name}", "wb") as file:
-            file.write(data)
+        Path(INSIDE, name).write_bytes(data)
     for path in (INSIDE, *(f"{INSIDE}/{name}" for name in sources)):
         os.chown(path, user, user)
     linux.mount("", "/", None, AGAIN | BIND | READ_ONLY | NO_SUID)
@@ -131,8 +129,7 @@ def _settings(root: str, user: int) -> None:
             shutil.copyfile(path, root + path)
     own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
     for name, text in own.items():
-        with open(f"{root}/etc/{name}", "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(root, "etc", name).write_text(text, encoding="utf-8")
 
 
 def devices(folder: str, extra: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ import socket
 import struct
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ksflow.sandbox import cgroup, init, kill_others, levels, linux, seccomp
@@ -73,8 +74,7 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
 def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
     folder = tempfile.mkdtemp(prefix=PREFIX)
     for name, text in files.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(folder, name).write_text(text, encoding="utf-8")
     for name, path in copies.items():
         shutil.copyfile(path, os.path.join(folder, name))
     return folder
@@ -104,8 +104,7 @@ def _map_users(root: int, uid: int | None) -> None:
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
         texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
     for name, text in texts.items():
-        with open(f"/proc/{root}/{name}", "w", encoding="utf-8") as file:
-            file.write(text)
+        Path("/proc", str(root), name).write_text(text, encoding="utf-8")
 
 
 class _Supervisor:
