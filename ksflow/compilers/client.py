@@ -150,7 +150,10 @@ def _compiled(
 
     def make(artefact: Path) -> BuildResult:
         command = [*compiler.command, *flags, "-o", artefact.name, *sources]
-        options = {"extra": _parts(Path(compiler.command[0])), **(_zig_order() if compiler.zig else {})}
+        options: Json = {"extra": _parts(Path(compiler.command[0]))}
+        if compiler.zig:  # its cache outlives the box
+            folder, order = lasting_folder(_ZIG_USER, "zig", "files")
+            options |= {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
         request = box_request(command, dict(kernel.files), artefact, limit, memory_mb, **options)
         answer = SHARED_SERVER.ask(request, limit)
         if compiler.zig and not answer["timed_out"]:
@@ -231,12 +234,6 @@ def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
         order["uid"] = user
         os.chown(folder, user, user)
     return str(folder), order
-
-
-def _zig_order() -> Json:
-    """What zig's boxes have besides: its cache."""
-    folder, order = lasting_folder(_ZIG_USER, "zig", "files")
-    return {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
 
 
 def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:

@@ -9,18 +9,17 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 _LONGEST = 24 << 20
 
 
 def main() -> int:
     """Do what is ordered; the status of the command that failed, or 0."""
-    with open(".order.json", encoding="utf-8") as file:
-        order = json.load(file)
+    order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     for name, text in order["headers"].items():
         os.makedirs(os.path.dirname(name), exist_ok=True)
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(text)
+        Path(name).write_text(text, encoding="utf-8")
     outputs = []
     for step in order["steps"]:
         output, status = _run(step["command"])
@@ -30,10 +29,8 @@ def main() -> int:
         outputs.append("" if status else output)
     files = dict.fromkeys(order["files"], "")  # in base 64; empty where an optional command did not make it
     for name in filter(os.path.exists, files):
-        with open(name, "rb") as binary:
-            files[name] = base64.b64encode(binary.read()).decode()
-    with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({"said": outputs, "files": files}, file)
+        files[name] = base64.b64encode(Path(name).read_bytes()).decode()
+    Path("made.json").write_text(json.dumps({"said": outputs, "files": files}), encoding="utf-8")
     return 0
 
 

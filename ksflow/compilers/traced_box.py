@@ -10,20 +10,19 @@ import os
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 
 def main() -> int:
     """1 and the reason on stdout where something cannot be compiled."""
-    with open(".order.json", encoding="utf-8") as file:
-        order = json.load(file)
+    order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     try:
         rows = _rows(order)
     except BaseException as error:  # noqa: BLE001 - whatever the source raises is its own error
         print(_explained(error, order["source"]))  # noqa: T201
         return 1
-    with open("made.json", "w", encoding="utf-8") as out:
-        json.dump({"kernels": rows}, out)
+    Path("made.json").write_text(json.dumps({"kernels": rows}), encoding="utf-8")
     return 0
 
 
@@ -50,8 +49,7 @@ def _rows(order: dict[str, Any]) -> list[dict[str, str]]:
     for row in rows:
         row |= {"usage": "", "sass": ""}
         if (binary := row.pop("cubin", b"")) and order["disassembler"]:
-            with open("code.cubin", "wb") as file:
-                file.write(binary)
+            Path("code.cubin").write_bytes(binary)
             for key, option in (("usage", "-res-usage"), ("sass", "-sass")):
                 run = subprocess.run([order["disassembler"], option, "code.cubin"], capture_output=True)
                 row[key] = run.stdout.decode("utf-8", "replace")

@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
@@ -29,8 +30,7 @@ class Wrong(Exception):
 
 def main() -> int:
     """Compile everything that is ordered; 1 and the reason on stdout where something cannot be."""
-    with open(".order.json", encoding="utf-8") as file:
-        order = json.load(file)
+    order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     try:
         module = _load(order["source"])
         entries = [_compile(module, entry, order) for entry in order["entries"]]
@@ -40,8 +40,7 @@ def main() -> int:
     except BaseException as error:  # noqa: BLE001 - whatever the source raises is its own error
         print(_explained(error, order["source"]))  # noqa: T201
         return 1
-    with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({"entries": entries}, file)
+    Path("made.json").write_text(json.dumps({"entries": entries}), encoding="utf-8")
     return 0
 
 
@@ -90,8 +89,7 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
     code = compiled.asm["cubin" if platform == "cuda" else "hsaco"]
     sass = b""
     if platform == "cuda" and order["disassembler"]:
-        with open("code.cubin", "wb") as file:
-            file.write(code)
+        Path("code.cubin").write_bytes(code)
         with contextlib.suppress(OSError):
             sass = subprocess.run([order["disassembler"], "-sass", "code.cubin"], capture_output=True).stdout
     return {

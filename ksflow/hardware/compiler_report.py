@@ -20,7 +20,9 @@ def by_time(
     """The rows with the share of all shapes' time that goes to those which run them, the largest first; in their order,
     and 0, where the source does not tell which shape runs which. Variants that compiled to the same are one row.
     """
-    times, runs = _case_times(evaluation, problem), _runs(evaluation, kernel, problem)
+    names = {case.name for case in problem.benchmarks} if problem else set()
+    times = {timing.case: timing.us for timing in evaluation.timings if timing.case in names}
+    runs = _runs(times, kernel, problem)
     whole = math.fsum(times.values())
     alike: dict[str, list[CompiledKernel]] = defaultdict(list)
     for row in evaluation.evidence.compiler:
@@ -34,18 +36,12 @@ def by_time(
     return sorted(shares, key=lambda pair: (-pair[1], not pair[0].instructions)) if runs else shares
 
 
-def _case_times(evaluation: Evaluation, problem: Problem | None) -> dict[str, float]:
-    cases = {case.name for case in problem.benchmarks} if problem else set()
-    return {timing.case: timing.us for timing in evaluation.timings if timing.case in cases}
-
-
 def _runs(
-    evaluation: Evaluation, kernel: Kernel | None, problem: Problem | None
+    times: Mapping[str, float], kernel: Kernel | None, problem: Problem | None
 ) -> dict[str, set[tuple[str, frozenset[tuple[str, str]]]]]:
     """Timed shape -> the device functions that it launches, each with the values that it was compiled with."""
     if kernel is None or problem is None:
         return {}
-    times = _case_times(evaluation, problem)
     try:
         if (plan := parse(kernel.main, kernel.language)) is None:
             return {}

@@ -46,16 +46,13 @@ class CasePool:
     few contents that all of them are checked at so many elements.
     """
 
-    def __init__(
-        self, reference: Reference, case: dict[str, Any], memory: int, limits: PoolLimits = PoolLimits()
-    ) -> None:
-        timed = memory > 0
+    def __init__(self, reference: Reference, case: dict[str, Any], memory: int, limits: PoolLimits) -> None:
         self.case = case
         self.name = str(case["name"])
         self.dims = [int(case["params"][name]) for name in reference.problem["dims"]]
-        self.timed = timed
+        self.timed = memory > 0
         self.entries: list[Entry] = []
-        self.wanted = _AHEAD if timed else 1
+        self.wanted = _AHEAD if self.timed else 1
         self._count = 0
         self.shown = 0
         """How many contents were shown in the present judgement."""
@@ -65,7 +62,7 @@ class CasePool:
         self._limits = limits
         self.layout: Layout
         self._public: Entry | None = None
-        if timed:
+        if self.timed:
             first = self._make()
             self.entries += [] if self.large else [first]
         else:

@@ -6,6 +6,7 @@ Reads `.order.json`, writes `made.json`: key -> µs, of those that answered righ
 import ctypes
 import json
 import time
+from pathlib import Path
 
 _VALUE = 2.0
 _FEWEST, _LONGEST_S = 3, 0.12
@@ -13,11 +14,9 @@ _FEWEST, _LONGEST_S = 3, 0.12
 
 def main() -> None:
     """Ask each of the probes in turn."""
-    with open(".order.json", encoding="utf-8") as file:
-        shots = json.load(file)
+    shots = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     times = {key: _fastest_us(shot) for key, shot in shots.items()}
-    with open("made.json", "w", encoding="utf-8") as file:
-        json.dump({key: us for key, us in times.items() if us}, file)
+    Path("made.json").write_text(json.dumps({key: us for key, us in times.items() if us}), encoding="utf-8")
 
 
 def _fastest_us(shot: dict[str, object]) -> float:

@@ -213,8 +213,6 @@ class Judgement:
         return outcome
 
     def _fails_alone(self, kernel: Json) -> bool:
-        """Whether a kernel cannot be timed with no other there."""
-
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
             with self._open(kernel, buffers) as sandbox:

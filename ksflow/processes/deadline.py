@@ -52,8 +52,12 @@ def killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator
             _watched.discard(watch)
 
 
-def end_process(process: "subprocess.Popen[bytes]", patience_s: float = END_S) -> None:
-    """Wait for the end of a process that was told to end; killed where it takes longer, and then left to the system."""
+def end_process(process: "subprocess.Popen[bytes]", patience_s: float) -> None:
+    """Close a process' pipes, which tells ours to end, and wait; killed where that takes longer, and then left to the
+    system."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
     for wait_s in (patience_s, END_S):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(wait_s)

@@ -99,9 +99,6 @@ class JudgeProcess(ServerProcess):
 
 
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            pipe.close()
     end_process(process, _TIMELY_END_S)
     os.close(words)
     scratch.remove_abandoned()

@@ -151,7 +151,6 @@ def _idle_server() -> Iterator[CompileServer]:
 
 
 def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
-    """What came of a sandbox."""
     words, output = answer["words"], answer["log"]
     if answer["timed_out"]:
         return ToolResult(-signal.SIGKILL, output, timed_out=True)

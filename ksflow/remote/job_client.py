@@ -7,6 +7,7 @@ record it. Not covered: forgery, see `job_store`.
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -29,7 +30,7 @@ class JobClient:
         self.store, self.target, self.judge, self.patience_minutes = store, target, judge, patience_minutes
         self._lock = threading.Lock()
         self._ready = False
-        self._warned: set[str] = set()
+        self._tell = partial(tell, set(), "ksflow.spool")
 
     def make_folder(self) -> None:
         """Have the folder, with the code that workers run. ConfigError."""
@@ -80,13 +81,6 @@ class JobClient:
         refused = "".join(f"; a worker says: {why}" for why in sorted(watch.refusals))
         return f"on {words}, run: {command}{refused}"
 
-    def _tell(self, event: str, **words: str) -> None:
-        """Once for each thing that can be told."""
-        text = f"{event} {words.get('why', words.get('run', ''))}"
-        if text not in self._warned:
-            self._warned.add(text)
-            structlog.get_logger("ksflow.spool").warning(event, **words)
-
 
 class _WorkerWatch:
     """Looks out for workers that may judge a job. `alone_s`: since when there was no sign of one."""
@@ -125,6 +119,14 @@ class _WorkerWatch:
             return path.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
+
+
+def tell(told: set[str], logger: str, event: str, **words: str) -> None:
+    """Warn, once for each thing that can be told."""
+    text = f"{event} {words.get('why', words.get('run', ''))}"
+    if text not in told:
+        told.add(text)
+        structlog.get_logger(logger).warning(event, **words)
 
 
 def checked(evaluation: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:

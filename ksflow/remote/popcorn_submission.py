@@ -5,7 +5,6 @@ again until the deadline.
 """
 
 import contextlib
-import fcntl
 import json
 import secrets
 import time
@@ -60,13 +59,11 @@ class SubmissionLog:
         """The one submission in flight. Waits while another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("ab") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locked_within(lock.fileno(), 0):
                 structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
                 if not locked_within(lock.fileno(), _TURN_S):
                     words = f"another process has submitted for {_TURN_S:g} s without an end"
-                    raise ConfigError(f"{words}: end it (fuser -v {self.folder / 'lock'})") from None
+                    raise ConfigError(f"{words}: end it (fuser -v {self.folder / 'lock'})")
             yield
 
     def pace(self) -> None:

@@ -14,9 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
-
-import structlog
 
 from ksflow import home
 from ksflow.errors import ConfigError, need_package, one_line
@@ -25,7 +24,7 @@ from ksflow.judge.client import EMULATED, gpus, platform
 from ksflow.judge.evaluator import LocalJudge, longest_s
 from ksflow.records import Evaluation, Json, Problem, Target, Verdict, parse, plain
 from ksflow.remote import ray_task, worker_payload
-from ksflow.remote.job_client import checked
+from ksflow.remote.job_client import checked, tell
 from ksflow.remote.job_judge import Judge
 from ksflow.remote.job_store import Job
 from ksflow.remote.ray_head import RayHead
@@ -68,7 +67,7 @@ class RayClient:
         self._head: RayHead | None = None
         self._machines: dict[str, str] = {}
         self._looked = 0.0
-        self._warned: set[str] = set()
+        self._tell = partial(tell, set(), "ksflow.ray")
 
     def connect(self) -> None:
         """Have the cluster: that of `address`, or one of this machine's, which ends with this process. ConfigError."""
@@ -232,12 +231,6 @@ class RayClient:
     def _remedy(self) -> str:
         offered = f"""--resources='{{"{self.resource}": 1}}'{" --num-gpus=1" if self._gpu else ""}"""
         return f"on a machine that has it, ray start --address={self.settings.address} {offered}"
-
-    def _tell(self, event: str, **words: str) -> None:
-        """Once for each thing that can be told."""
-        if (text := f"{event} {words}") not in self._warned:
-            self._warned.add(text)
-            structlog.get_logger("ksflow.ray").warning(event, **words)
 
 
 def _took(evaluation: Evaluation) -> float:

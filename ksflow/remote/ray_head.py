@@ -39,7 +39,7 @@ class RayHead:
             )
             assert process.stdout
             self._process = process
-            self.close = weakref.finalize(self, _end, process)
+            self.close = weakref.finalize(self, end_process, process, _ENDS_S)
             with killed_after(process, _STARTS_S) as watch:
                 self.address = process.stdout.readline().decode().strip()
             if not self.address:
@@ -54,13 +54,6 @@ class RayHead:
     def alive(self) -> bool:
         """Whether it runs."""
         return self._process.poll() is None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe:
-            pipe.close()
-    end_process(process, _ENDS_S)
 
 
 def main() -> None:

@@ -213,7 +213,6 @@ class Worker:
             self.spool.answer(name, harness.with_evidence(more={"worker": evaluation.evidence.more["worker"]}))
 
     def _refuses(self, name: str) -> bool:
-        """Whether a job is left alone, for ever or for now."""
         refusal = self._refused.get(name)
         return refusal is not None and time.monotonic() < refusal.until
 
@@ -226,7 +225,6 @@ class Worker:
         self._publish_sign()
 
     def _publish_sign(self) -> None:
-        """Tell who is here."""
         asked = [name for name in self._refused if (self.spool.jobs / f"{name}.json").exists()]
         refuses = {name: self._refused[name].why for name in asked[-_SHOWN:]}
         write(self._sign, {**self._me, "is": words(self._judge.here), "refuses": refuses})

@@ -132,8 +132,7 @@ def _closed_home() -> bool:
 
 
 def _limit(order: dict[str, Any]) -> None:
-    with open("/proc/self/statm", encoding="utf-8") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
+    used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     memory = used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
     # by its group where it has one; a GPU's driver reserves address space by the terabyte
     space = resource.RLIM_INFINITY if order["grouped"] or order.get("device") else memory

@@ -98,15 +98,11 @@ def variant(source: str, values: dict[str, str], index: int, name: str) -> str:
 
 
 @cache
-def headers() -> str:
-    """The emulator in one text."""
-    return _inlined("hip_runtime.h")
-
-
-def _inlined(name: str) -> str:
+def headers(name: str = "hip_runtime.h") -> str:
+    """The emulator in one text; or one of its headers, with those that it includes."""
     folder = next(path for path in (_HOST_HEADERS, DEVICE_HEADERS) if (path / "hip" / name).is_file())
     text = (folder / "hip" / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
-    return _INCLUDE.sub(lambda match: _inlined(match[2]) if match[2] else match[0], text)
+    return _INCLUDE.sub(lambda match: headers(match[2]) if match[2] else match[0], text)
 
 
 @cache

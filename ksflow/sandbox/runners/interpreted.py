@@ -53,7 +53,8 @@ class TritonInterpreted:
             return self._host.stage(case, inputs, outputs)
         plan = self._plans[case["name"]]
         regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
-        spaces = tuple(_workspace(getattr(torch, space["dtype"]), space["elements"]) for space in plan["workspaces"])
+        kinds = [(getattr(torch, space["dtype"]), space["elements"]) for space in plan["workspaces"]]
+        spaces = tuple(torch.full((n * kind.itemsize,), _STALE, dtype=torch.uint8).view(kind) for kind, n in kinds)
         module = self._modules[plan["variant"]]
 
         def ready(data: Tensors) -> Call:
@@ -94,10 +95,6 @@ def _module(name: str, path: str, text: str) -> ModuleType:
     sys.modules[name] = module
     exec(compile(text, file, "exec"), module.__dict__)
     return module
-
-
-def _workspace(kind: torch.dtype, elements: int) -> torch.Tensor:
-    return torch.full((elements * kind.itemsize,), _STALE, dtype=torch.uint8).view(kind)
 
 
 def _launch(module: ModuleType, step: Mapping[str, Any], data: Tensors, spaces: Tensors) -> Callable[[], None]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
@@ -28,8 +29,7 @@ class Rocjitsu:
     def __init__(self, order: Mapping[str, Any]) -> None:
         self._command = [order["rocjitsu"], "--config", CONFIG, "--", sys.executable, "-I", PROGRAM]
         self._deadline_s = order["deadline_s"]
-        with open(CODE, encoding="utf-8") as file:
-            self._plans = json.load(file)["plans"]
+        self._plans = json.loads(Path(CODE).read_text(encoding="utf-8"))["plans"]
 
     def stage(self, case: Json, inputs: mmap.mmap, outputs: mmap.mmap) -> list[Call]:
         """One ready call per slot."""
@@ -53,12 +53,10 @@ class Rocjitsu:
 
     def _run(self, order: Json, regions: list[memoryview]) -> None:
         """WrongResult for a race. RuntimeError where the kernel did not come to its end, whoever is to blame."""
-        with open("order.json", "w", encoding="utf-8") as file:
-            json.dump(order, file)
+        Path("order.json").write_text(json.dumps(order), encoding="utf-8")
         with open("memory.bin", "wb") as memory:
             memory.writelines(regions)
-        if os.path.exists("done"):
-            os.remove("done")
+        Path("done").unlink(missing_ok=True)
         environment = {**os.environ, "RJ_RACE": "1"}
         try:
             ended = subprocess.run(

@@ -89,7 +89,6 @@ def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Ten
 
 
 def _settle(result: object, outputs: Tensors) -> None:
-    """Make sure that the result is in the slot."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     if len(results) != len(outputs):
         raise WrongResult(f"custom_kernel returned {len(results)} values, expected {len(outputs)}")
