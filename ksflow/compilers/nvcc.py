@@ -87,11 +87,7 @@ def find() -> Nvcc | None:
 
 def bundled(name: str) -> tuple[Path, ...]:
     """Where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
-    on_path = shutil.which(name)
+    on_path = filter(None, [shutil.which(name)])
     triton = importlib.util.find_spec("triton")
-    own = (
-        [Path(folder, "backends/nvidia/bin", name) for folder in (triton.submodule_search_locations or ())]
-        if triton
-        else []
-    )
-    return (*([Path(on_path)] if on_path else []), *own)
+    folders = (triton.submodule_search_locations or ()) if triton else ()
+    return (*map(Path, on_path), *(Path(folder, "backends/nvidia/bin", name) for folder in folders))

@@ -79,11 +79,9 @@ def _summary(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:
         if kind and 0 < line <= len(lines):
             how = f" ({(access[1] or access[2]).lower()})" if access else ""
             sizes = [piece["bytes"] for piece in contents["pieces"]]
-            at = sizes.index(int(near[3])) if near and sizes.count(int(near[3])) == 1 else None
-            place = "" if at is None or not near else _place(near, problem.args[at].name)
+            place = ""
+            if near and sizes.count(int(near[3])) == 1:
+                argument = problem.args[sizes.index(int(near[3]))].name
+                place = f" {int(near[1])} bytes {_SIDES.get(near[2], 'before')} {argument}"
             return f"{name}, line {line}: {kind[1]}{how}{place}: {lines[line - 1].strip()[:120]}"
     return ""
-
-
-def _place(near: re.Match[str], name: str) -> str:
-    return f" {int(near[1])} bytes {_SIDES.get(near[2], 'before')} {name}"

@@ -15,7 +15,7 @@ from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
 from ksflow.languages import LANGUAGES, ON_DEVICE
-from ksflow.processes.server_process import JudgeProcess
+from ksflow.processes.server_process import ServerProcess
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 
 _CACHE_USER = 61181
@@ -36,9 +36,10 @@ class JudgeSlot:
         self._gpu = platform(target)
 
     @cached_property
-    def judge(self) -> JudgeProcess:
+    def judge(self) -> ServerProcess:
         """Started when it is first needed."""
-        return JudgeProcess(self.environment, self._gpu, "" if self._gpu else compile_loop())
+        option = f"--gpu={self._gpu}" if self._gpu else f"--loop={compile_loop()}"
+        return ServerProcess("ksflow.judge", self.environment, option)
 
     @property
     def started(self) -> bool:

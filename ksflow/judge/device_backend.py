@@ -239,20 +239,10 @@ class DeviceBenchmark(CaseBenchmark):
     rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 5, 3: 4}
     batch_us = 1e3
     most_calls = 16
-
-    def __init__(
-        self,
-        backend: DeviceBackend,
-        case: CasePool,
-        kernels: list[TimedKernel],
-        feed: Iterator[Entry],
-        replicate: Replicate,
-    ) -> None:
-        super().__init__(case, kernels, feed, None, replicate)
-        self._backend = backend
-        self._nulls: dict[str, NullCalls] = {}
+    _backend: DeviceBackend
 
     def run(self) -> None:
+        self._nulls: dict[str, NullCalls] = {}
         for kernel in self.kernels:
             assert isinstance(kernel, DeviceTimedKernel)
             kernel.nulls = self._nulls

@@ -25,7 +25,7 @@ from ksflow.judge import VERSION, machine_rates
 from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
 from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes import core_pinning, device_lock
-from ksflow.processes.server_process import JudgeProcess
+from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import LATE, Closed
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.protocols import Evaluator
@@ -193,7 +193,7 @@ class LocalJudge(Evaluator):
         return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
 
     @property
-    def _judge(self) -> JudgeProcess:
+    def _judge(self) -> ServerProcess:
         return self._slots[0].judge
 
     def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:

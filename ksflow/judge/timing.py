@@ -153,10 +153,10 @@ class CaseBenchmark:
 
     def __init__(
         self,
+        backend: "Backend",
         case: CasePool,
         kernels: list[TimedKernel],
         feed: Iterator[Entry],
-        overhead: Overhead | None,
         replicate: Replicate,
     ) -> None:
         self.replicate = replicate
@@ -172,7 +172,7 @@ class CaseBenchmark:
         self.whole = 0
         """How many of the contents were compared whole."""
         self._feed = feed
-        self._overhead = overhead
+        self._backend = backend
         self._stride = 1
         """So many rounds of a short kernel stand for one of another."""
 
@@ -204,13 +204,11 @@ class CaseBenchmark:
 
     def _null_timings(self) -> NullTimings | None:
         """What a batch costs when nothing is done in it, to be known better with every round."""
-        assert self._overhead is not None
-        return self._overhead.begin(self.case)
+        return self._backend.overhead.begin(self.case)
 
     def _calls_per_batch(self, fastest_s: float) -> int:
         """One. A kernel whose call is short gets more rounds for it."""
-        assert self._overhead is not None
-        net_s = max(fastest_s - self._overhead.usual_s, self.short_s / self.most_rounds)
+        net_s = max(fastest_s - self._backend.overhead.usual_s, self.short_s / self.most_rounds)
         self._stride = max(math.ceil(self.short_s / net_s), 1)
         self.wanted_rounds *= self._stride
         return 1
@@ -228,9 +226,8 @@ class CaseBenchmark:
         self._null_batch(null, entries)
 
     def _null_batch(self, null: NullTimings | None, entries: list[Entry]) -> None:
-        assert self._overhead is not None
         assert null is not None
-        self._overhead.run_batch(null, entries[0])
+        self._backend.overhead.run_batch(null, entries[0])
 
     def _each(self, move: Callable[[TimedKernel], object], kernels: list[TimedKernel] | None = None) -> None:
         """Let kernels (all, unless said) do something, in this round's order. Raises what a required one raises, drops
@@ -304,7 +301,7 @@ class Backend:
         self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
     ) -> CaseBenchmark:
         """One case in one replicate."""
-        return CaseBenchmark(case, kernels, feed, self.overhead, replicate)
+        return CaseBenchmark(self, case, kernels, feed, replicate)
 
     def evidence(self) -> Json:
         """What is known of the machine's state now."""

@@ -90,14 +90,6 @@ class ServerProcess:
         self._end()
 
 
-class JudgeProcess(ServerProcess):
-    """One judge process; `gpu`: the platform that it judges on, "" for the CPU; `loop`: what calls native kernels."""
-
-    def __init__(self, extra_environment: Mapping[str, str], gpu: str = "", loop: str = "") -> None:
-        flags = {"--gpu": gpu, "--loop": loop}
-        super().__init__("ksflow.judge", extra_environment, *(f"{name}={word}" for name, word in flags.items() if word))
-
-
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
     end_process(process, _TIMELY_END_S)
     os.close(words)

@@ -7,38 +7,25 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from ksflow.compilers import client, hip, nvcc
 from ksflow.errors import StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.records import Evaluation, Kernel, Problem, Target, Trial, Verdict, digest
+from ksflow.protocols import Evaluator
+from ksflow.records import Evaluation, Target, Verdict, digest
 from ksflow.remote import job_locks
 from ksflow.remote.job_store import Job
-
-
-class Judge(Protocol):
-    """What gives the verdicts: `LocalJudge`, or a stand-in of a test's."""
-
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """As an evaluator's. ConfigError where this machine lacks what the kernel needs."""
-
-    def prepare(self, problem: Problem, kernel: Kernel) -> None:
-        """Compile ahead."""
-
-    def close(self) -> None:
-        """End its processes."""
 
 
 class JobJudge:
     """Judges jobs on this machine. references: a private folder for what problems bring. make: a target's judge."""
 
-    def __init__(self, references: Path, make: Callable[[Target], Judge] = LocalJudge) -> None:
+    def __init__(self, references: Path, make: Callable[[Target], Evaluator] = LocalJudge) -> None:
         self.here = default_target()
         self._references, self._make = references, make
-        self._judge: Judge | None = None
+        self._judge: Evaluator | None = None
         self._wanted: Target | None = None
         self._host = job_locks.identity()["host"]
 
@@ -50,7 +37,7 @@ class JobJudge:
             return f"jobs want a {words(job.target)}; this is a {words(self.here)}"
         return ""
 
-    def judge_for(self, wanted: Target) -> Judge:
+    def judge_for(self, wanted: Target) -> Evaluator:
         """A judge of that target, kept while jobs want the same. ConfigError."""
         if self._judge is None or self._wanted != wanted:
             self.close()

@@ -22,10 +22,10 @@ from ksflow.errors import ConfigError, need_package, one_line
 from ksflow.hardware.target import label, single_gpu_environment
 from ksflow.judge.client import EMULATED, gpus, platform
 from ksflow.judge.evaluator import LocalJudge, longest_s
+from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Json, Problem, Target, Verdict, parse, plain
 from ksflow.remote import ray_task, worker_payload
 from ksflow.remote.job_client import checked, tell
-from ksflow.remote.job_judge import Judge
 from ksflow.remote.job_store import Job
 from ksflow.remote.ray_head import RayHead
 
@@ -47,7 +47,7 @@ class Settings:
     patience_minutes: float | None = None
     lease_minutes: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    make: Callable[[Target], Judge] = LocalJudge
+    make: Callable[[Target], Evaluator] = LocalJudge
     """A target's judge, on a worker."""
 
 

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from ksflow.errors import ConfigError
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.processes import scratch
+from ksflow.protocols import Evaluator
 from ksflow.records import Json, Target, parse, plain
 from ksflow.remote import job_locks
-from ksflow.remote.job_judge import JobJudge, Judge
+from ksflow.remote.job_judge import JobJudge
 from ksflow.remote.job_store import Job
 
 _kept: dict[tuple[str, str], JobJudge] = {}
 """The judge of this process, by its kind and the GPU that it has."""
 
 
-def judge(body: str, make: Callable[[Target], Judge] = LocalJudge) -> Iterator[str]:
+def judge(body: str, make: Callable[[Target], Evaluator] = LocalJudge) -> Iterator[str]:
     """Two answers: who has the lease, as soon as it begins; then `result`, or `refused`: why there is none here."""
     import ray
 
@@ -30,7 +31,7 @@ def judge(body: str, make: Callable[[Target], Judge] = LocalJudge) -> Iterator[s
     yield json.dumps(_verdict(body, make, gpu), allow_nan=False)
 
 
-def _verdict(body: str, make: Callable[[Target], Judge], gpu: str) -> Json:
+def _verdict(body: str, make: Callable[[Target], Evaluator], gpu: str) -> Json:
     try:
         job = parse(Job, json.loads(body))
         judge = _judge(make, gpu)
@@ -43,7 +44,7 @@ def _verdict(body: str, make: Callable[[Target], Judge], gpu: str) -> Json:
         return {"refused": str(error)}
 
 
-def _judge(make: Callable[[Target], Judge], gpu: str) -> JobJudge:
+def _judge(make: Callable[[Target], Evaluator], gpu: str) -> JobJudge:
     """The one that is kept, unless this lease is of another GPU. What it starts sees that GPU alone."""
     of = getattr(make, "__qualname__", ""), gpu
     if of not in _kept:
