@@ -6,7 +6,6 @@ Launches name the code by its index, pointers by theirs; sizes are numbers. Noth
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -90,8 +89,6 @@ def store(content: bytes, ending: str) -> str:
         os.utime(path)
         return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
-        file.write(content)
-    os.chmod(file.name, 0o755)
-    os.replace(file.name, path)
+    home.write(path, content)
+    path.chmod(0o755)
     return str(path)

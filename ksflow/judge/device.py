@@ -150,7 +150,6 @@ class Device:
         return self._flush_us() < self._alone_us * _BUSY + _BUSY_US
 
     def _flush_us(self) -> float:
-        """How long emptying the cache takes now."""
         before, after = self._own
         self.driver.record(before)
         self.driver.submit(self.flush)

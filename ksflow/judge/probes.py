@@ -260,7 +260,6 @@ _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
 
 
 def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
-    """How one wrong kernel fared."""
     name = f"rejects {mutant.name}"
     if not accepted:
         return name, True, f"does not apply: {mutant.otherwise}"

@@ -193,7 +193,6 @@ def _when(numbers: list[int], action: int) -> Program:
 
 
 def _checked(check: Check) -> Program:
-    """Decide one call by one argument."""
     (number,) = syscalls.numbers(check.call)
     inside = [_load(check.argument), *_when([*check.allowed], _ALLOW), *_when([*check.ignored], _ERRNO)]
     inside.append(_step(_RETURN, _ERRNO | check.otherwise))

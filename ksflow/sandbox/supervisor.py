@@ -167,7 +167,6 @@ class _Supervisor:
         seccomp.answer(self.listener, allowed=not self.locked)
 
     def _excess(self) -> bytes:
-        """What the tree has too much of."""
         if self.folder and _overfull(self.folder, self.most_disk):
             return b"disk"
         if self.group is None and _memory(linux.descendants(self.root)) > self.most_memory:
