@@ -28,11 +28,12 @@ Answer with every file of the new kernel, complete.
 
 
 def preference(source: Source) -> Iterator[Row]:
-    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
-    yield from _formats(source)
-    yield from _answers(source)
-    if "writer" in source.stages:
-        yield from _kernels(source)
+    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages.
+
+    Two kernels whose rewards are both at the end of their scale are no pair: there is no margin between them.
+    """
+    kernels = _kernels(source) if "writer" in source.stages else ()
+    yield from (row for row in itertools.chain(_formats(source), _answers(source), kernels) if row["margin"] > 0)
 
 
 def _formats(source: Source) -> Iterator[Row]:
