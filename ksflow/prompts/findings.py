@@ -6,8 +6,7 @@ bears on one experiment alone, and has no room in what all prompts of the round 
 """
 
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from ksflow.notes.relevance import CHARACTERS, relevance, word_set
@@ -52,47 +51,36 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
     refuted = [note for note in listed if note.status is Status.REFUTED]
     held = _ranked([note for note in listed if note.status is not Status.REFUTED], about)
     room = CHARACTERS * tokens - _COUNT
-    short = _listed(
-        [(_REFUTED, [f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}" for note in refuted])], room // _SHARE
-    )
-    shown, left_out = _in_full(held, room - short.size - _listed(_titles(held), room // _SHARE).size)
+    lines = [f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}" for note in refuted]
+    short, told = _listed(_REFUTED, lines, room // _SHARE)
+    all_titles, _ = _listed(_TITLES, _titles(note for note, _ in held), room // _SHARE)
+    room -= _size(short)
+    shown, left_out = _in_full(held, room - _size(all_titles))
     if not ranked:
         place = {id(note): index for index, note in enumerate(listed)}
         for part in (shown, left_out):
-            part.sort(key=lambda each: place[id(each.note)])
-    full = [_block(each.note) for each in shown]
-    titles = _listed(_titles(left_out), room - short.size - sum(len(block) + 2 for block in full))
-    missing = len(left_out) - titles.lines + len(refuted) - short.lines
-    blocks = [*full, *titles.blocks, *short.blocks]
-    if missing:
-        blocks.append(f"({missing} more notes have no room here)")
-    return "\n\n".join(blocks) or "(there are no findings yet)", [each.note for each in left_out]
+            part.sort(key=lambda note: place[id(note)])
+    full = [_block(note) for note in shown]
+    titles, named = _listed(_TITLES, _titles(left_out), room - sum(map(_size, full)))
+    missing = len(left_out) - named + len(refuted) - told
+    more = f"({missing} more notes have no room here)" if missing else ""
+    blocks = filter(None, [*full, titles, short, more])
+    return "\n\n".join(blocks) or "(there are no findings yet)", left_out
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    note: Note
-    full: bool
-    """Whether it bears on the work enough to be shown in full."""
+def _size(block: str) -> int:
+    """Characters of a block and of the blank line behind it; none of an empty one."""
+    return len(block) + 2 if block else 0
 
 
-@dataclass(frozen=True)
-class _List:
-    blocks: tuple[str, ...]
-    lines: int
-
-    @property
-    def size(self) -> int:
-        return sum(len(block) + 2 for block in self.blocks)
-
-
-def _ranked(notes: Sequence[Note], about: str) -> list[_Ranked]:
+def _ranked(notes: Sequence[Note], about: str) -> list[tuple[Note, bool]]:
+    """What bears most on the work comes first; each with whether it does enough to be shown in full."""
     own = [_note_words(" ".join([n.title, n.text, *n.targets, *n.problems])) for n in notes]
     scores = relevance(own, about)
     most = max(scores, default=0.0)
     levels = [round((_LEVELS - 1) * score / most) if most else 1 for score in scores]
     order = sorted(range(len(notes)), key=lambda i: (-levels[i], _doubt(notes[i]), -scores[i], i))
-    return [_Ranked(notes[index], levels[index] > 0) for index in order]
+    return [(notes[index], levels[index] > 0) for index in order]
 
 
 def _doubt(note: Note) -> float:
@@ -103,16 +91,16 @@ def _doubt(note: Note) -> float:
 _note_words = lru_cache(4096)(word_set)
 
 
-def _in_full(ranked: Sequence[_Ranked], room: int) -> tuple[list[_Ranked], list[_Ranked]]:
+def _in_full(ranked: Sequence[tuple[Note, bool]], room: int) -> tuple[list[Note], list[Note]]:
     """Those that have room, and the others."""
     shown, left_out = [], []
-    for each in ranked:
-        size = len(_block(each.note)) + 2
-        if each.full and size <= room:
+    for note, bears in ranked:
+        size = _size(_block(note))
+        if bears and size <= room:
             room -= size
-            shown.append(each)
+            shown.append(note)
         else:
-            left_out.append(each)
+            left_out.append(note)
     return shown, left_out
 
 
@@ -122,33 +110,24 @@ def _block(note: Note) -> str:
     return f"{head}{doubt}\n{note.text.strip()}"
 
 
-def _titles(ranked: Sequence[_Ranked]) -> list[tuple[str, list[str]]]:
-    lines = []
-    for each in ranked:
-        note = each.note
+def _titles(notes: Iterable[Note]) -> Iterator[str]:
+    for note in notes:
         doubt = ", challenged" if note.challenge else ""
-        lines.append(f"- {_cut(note.title, _TITLE)} [{note.status.value}{doubt}]{_chips(note)}")
-    return [(_TITLES, lines)]
+        yield f"- {_cut(note.title, _TITLE)} [{note.status.value}{doubt}]{_chips(note)}"
 
 
 def _chips(note: Note) -> str:
     return f" (for {', '.join(note.targets)})" if note.targets else ""
 
 
-def _listed(lists: Iterable[tuple[str, list[str]]], room: int) -> _List:
-    """Each list under its heading, as many lines as there is room for."""
-    blocks, count = [], 0
-    for heading, lines in lists:
-        block, some = f"{heading}:", 0
-        for line in lines:
-            if len(block) + len(line) + 3 > room:
-                break
-            block, some = f"{block}\n{line}", some + 1
-        if some:
-            room -= len(block) + 2
-            blocks.append(block)
-            count += some
-    return _List(tuple(blocks), count)
+def _listed(heading: str, lines: Iterable[str], room: int) -> tuple[str, int]:
+    """As many lines as there is room for, under the heading; and how many they are. Empty where there is none."""
+    block, some = f"{heading}:", 0
+    for line in lines:
+        if len(block) + len(line) + 3 > room:
+            break
+        block, some = f"{block}\n{line}", some + 1
+    return block if some else "", some
 
 
 @lru_cache(4096)
