@@ -195,13 +195,12 @@ class RunReader:
         """Of every branch the commits that are about its own trial: below them are those of its parents."""
         for trial, name in self.heads.items():
             commits = []
-            while (commit := read_commit(self.store, name, Kind.TRIALS)).trailer("Trial") == trial:
+            for below in self.store.line(name):
+                commit = read_commit(self.store, below, Kind.TRIALS)
+                if commit.trailer("Trial") != trial:
+                    break
                 if not commit.trailer(ANNOTATION):
                     commits.append(commit)
-                parents = self.store.header(name)[0]
-                if not parents:
-                    break
-                name = parents[0]
             yield from reversed(commits)
 
     def _take_round(self, commit: Commit) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from ksflow.errors import LineageError
@@ -200,11 +201,9 @@ class RunIndex:
 
     def read_rounds(self) -> None:
         """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
-        head = name = self._store.ref(self._rounds) or ""
-        new: list[str] = []
-        while name and name != self._rounds_read and len(new) < _ROUND_COMMITS * PLANS:
-            new.append(name)
-            name = next(iter(self._store.header(name)[0]), "")
+        head = self._store.ref(self._rounds) or ""
+        newest = islice(self._store.line(head), _ROUND_COMMITS * PLANS)
+        new = list(takewhile(lambda name: name != self._rounds_read, newest))
         self._rounds_read = head or ZERO
         for commit in reversed(new):
             try:

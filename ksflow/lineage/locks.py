@@ -55,7 +55,7 @@ def clear_lock(lock: Path, repository: Path) -> None:
     seen, since = _identity(lock), time.monotonic()
     while seen and (now := _identity(lock)) == seen:
         age = max(time.time() - now[1] / 1e9, time.monotonic() - since)
-        if age >= _ANY_S or (age >= _UNSEEN_S and not _workers(repository, now[2])):
+        if age >= _ANY_S or (age >= _UNSEEN_S and not _at_work(repository, now[2])):
             _remove(lock, age)
             return
         time.sleep(_LOOK_S)
@@ -80,9 +80,9 @@ def _identity(lock: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_uid
 
 
-def _workers(repository: Path, owner: int) -> list[int]:
-    """The git processes of a user that may be changing refs of the repository."""
-    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _works(process, repository, owner)]
+def _at_work(repository: Path, owner: int) -> bool:
+    """Whether a git process of a user may be changing refs of the repository."""
+    return any(_works(process, repository, owner) for process in Path("/proc").glob("[0-9]*"))
 
 
 def _works(process: Path, repository: Path, owner: int) -> bool:

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from ksflow.errors import LineageError, printable
 from ksflow.languages import ENDINGS, named
@@ -97,11 +98,10 @@ class Branches:
 
     def _earlier(self, trial: Trial, commit: str) -> Iterator[Trial]:
         """The trial as the commits below one of its branch have it, the newest first."""
-        while parents := self.store.header(commit)[0]:
-            commit = parents[0]
-            if self.store.trailer(commit, "Trial") != trial.id:
+        for before in islice(self.store.line(commit), 1, None):
+            if self.store.trailer(before, "Trial") != trial.id:
                 return
-            yield self.load(trial.id, commit)
+            yield self.load(trial.id, before)
 
     def judged(self, commit: str) -> str:
         """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
@@ -170,14 +170,10 @@ class Branches:
         return texts
 
     def _ancestor(self, commit: str, name: str) -> str | None:
-        for _ in range(_DEEPEST):
-            trial = self.store.trailer(commit, "Trial")
-            if trial and trial != name and f"{self.prefix}{trial}" in self.store.containing(commit):
+        for before in islice(self.store.line(commit), _DEEPEST):
+            trial = self.store.trailer(before, "Trial")
+            if trial and trial != name and f"{self.prefix}{trial}" in self.store.containing(before):
                 return trial
-            parents = self.store.header(commit)[0]
-            if not parents:
-                return None
-            commit = parents[0]
         return None
 
 

@@ -186,6 +186,12 @@ class Store:
         parents = [line[7:] for line in head.split("\n") if line.startswith("parent ")]
         return tuple(parents), message
 
+    def line(self, commit: str) -> Iterator[str]:
+        """A commit, its first parent, that one's, and so on; none where there is no commit."""
+        while commit:
+            yield commit
+            commit = next(iter(self.header(commit)[0]), "")
+
     def trailer(self, commit: str, key: str) -> str:
         """The last such line of a commit's message; empty when there is none."""
         return trailer(self.header(commit)[1], key)
