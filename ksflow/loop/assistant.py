@@ -135,7 +135,7 @@ class Assistant:
             if trial not in planned:
                 waiting = ", ".join(planned) or "none; plan makes some"
                 raise ConfigError(f"no experiment {trial[:40]!r} waits for a kernel; waiting: {waiting}")
-            self._count()
+            self._reserve()
             draft = self._planned.pop(trial)
         with contextlib.ExitStack() as undo:
             undo.callback(self._wait_again, trial, draft)
@@ -243,17 +243,14 @@ class Assistant:
         return f"the budget of {self.run.tally.most:g} evaluations is spent: loop.evaluations=MORE raises it"
 
     def _reserve(self) -> None:
-        with self._lock:
-            self._count()
-
-    def _count(self) -> None:
         """One more question to the judge. Raises ConfigError where none may be asked."""
-        if self.run.interrupted:
-            raise ConfigError("the server is closing")
-        if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
-            raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
-        if not self.run.reserve(1):
-            raise ConfigError(self._spent)
+        with self._lock:
+            if self.run.interrupted:
+                raise ConfigError("the server is closing")
+            if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
+                raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
+            if not self.run.reserve(1):
+                raise ConfigError(self._spent)
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
         with self._lock:

@@ -45,7 +45,7 @@ class DeviceQueue:
     `busy_s`: for how long places were taken.
     """
 
-    def __init__(self, places: int = 1) -> None:
+    def __init__(self, places: int) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
         self._taken = 0

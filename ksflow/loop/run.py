@@ -35,6 +35,8 @@ from ksflow.records import Key, Note, Plan, Population, Problem, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
+_JUDGE_FAILURES = 10
+"""Questions in a row that the judge may not be able to answer before a run gives up."""
 _TELLING = 3
 """Experiments after which their pace tells how long the others take."""
 _CONFIRMING = 4
@@ -83,7 +85,7 @@ class Run:
         self.limits.stops += self.budgets
         if recorded is None:
             hopeless, rounds = self.schedule.unpromising_rounds, _BARREN_ROUNDS * self.schedule.rounds_in_flight
-            self.limits.stops += [stops.BarrenRounds(rounds), stops.JudgeFails()]
+            self.limits.stops += [stops.BarrenRounds(rounds), stops.JudgeFails(_JUDGE_FAILURES)]
             self.limits.stops += [stops.NothingPromises(hopeless)] if hopeless else []
         self.exact: Turns | None = None
         """The recorded steps, where they are repeated one by one."""

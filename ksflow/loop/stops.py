@@ -45,10 +45,13 @@ class Tally:
 
 
 class Stop:
-    """A reason to end a run."""
+    """A reason to end a run: so many, or so much, of something."""
 
     at_once = True
     """Whether rounds in flight end at their next step; if not, no other round begins."""
+
+    def __init__(self, most: float) -> None:
+        self.most = most
 
     def reason(self, tally: Tally) -> str:
         """Why it is enough; empty while it is not."""
@@ -59,7 +62,8 @@ class Budget(Stop):
     """The most that may be used of something: `spent` says how much is."""
 
     def __init__(self, name: str, most: float, spent: Callable[[Tally], float], at_once: bool = True) -> None:
-        self.name, self.most, self.spent, self.at_once = name, most, spent, at_once
+        super().__init__(most)
+        self.name, self.spent, self.at_once = name, spent, at_once
 
     def used(self, tally: Tally) -> float:
         """The share of it that is used."""
@@ -85,9 +89,6 @@ class Evaluations(Budget):
 class BarrenRounds(Stop):
     """So many rounds in a row brought no trial."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-
     def reason(self, tally: Tally) -> str:
         """Says how many, and what was said last."""
         reasons = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
@@ -96,9 +97,6 @@ class BarrenRounds(Stop):
 
 class JudgeFails(Stop):
     """The judge could not answer so many times in a row, which is no kernel's fault."""
-
-    def __init__(self, most: int = 10) -> None:
-        self.most = most
 
     def reason(self, tally: Tally) -> str:
         """Says what the judge said last."""
@@ -110,9 +108,6 @@ class NothingPromises(Stop):
     """So many rounds in a row the designer itself expected that every experiment of its plan would lose."""
 
     at_once = False
-
-    def __init__(self, most: int) -> None:
-        self.most = most
 
     def reason(self, tally: Tally) -> str:
         """Says how many."""
