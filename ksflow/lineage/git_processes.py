@@ -161,8 +161,8 @@ class Repository(git.Repo):
 class RefUpdates:
     """Moves refs by `git update-ref`: started when it is first needed, and again when it has died."""
 
-    def __init__(self, path: Path, repo: git.Repo) -> None:
-        self._path, self._repo = path, repo
+    def __init__(self, repo: git.Repo) -> None:
+        self._repo = repo
         self._running: Any = None
         self._left = _TRANSACTIONS
 

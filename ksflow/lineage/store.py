@@ -68,7 +68,7 @@ class Store:
         self._objects = f"{path}/objects"
         self._unpacked = 0
         self._closed = False
-        self._updates = RefUpdates(path, self._repo)
+        self._updates = RefUpdates(self._repo)
         self._packing: threading.Thread | None = None
         self._claims = (path / "ksflow" / "claims").open("a+b")
         self._ahead: dict[str, bytes] = {}

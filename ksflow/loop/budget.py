@@ -52,7 +52,7 @@ class Meter:
     """Asked before every model call, from any number of threads.
 
     caps: name (`usd`, `stages.writer.usd`) -> the most; `minutes` count from now; those of other kinds are for others
-    to keep. stop: asked whether to wait any longer. given: the caps as the user gave them, where these are a share of
+    to keep. stop: asked whether to wait any longer. limits: the caps as the user gave them, where these are a share of
     them.
     """
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Job:
-    """One function in a thread of its own. `error` is what it raised, once it is `over`; then `told` is called."""
+    """One function in a thread of its own. `error` is what it raised, once it is `over`; then `notify` is called."""
 
     def __init__(self, work: Callable[[], None], notify: Callable[["Job"], None] = lambda job: None) -> None:
         self.error: BaseException | None = None
