@@ -1,6 +1,5 @@
 """A coding agent writes the kernel: it edits the file in a folder of its own, and may ask the judge."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import dspy
@@ -116,18 +115,14 @@ class AgentWriter(ModelWriter):
 
 def _in_short(whole: Inquiry) -> Inquiry:
     """The same question with names of files in place of what is long."""
-    return whole._replace(inputs=_named(whole.inputs))
-
-
-def _named(inputs: Mapping[str, str]) -> dict[str, str]:
     entries = {}
-    for name, text in inputs.items():
+    for name, text in whole.inputs.items():
         size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
         short = "" if text.startswith("(none") else text
         entries[name] = _OWN_FILES.get(name, short if size <= most else f"`{_file(name)}` ({size} tokens)")
         if name == "experiment":
             entries[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
-    return entries
+    return whole._replace(inputs=entries)
 
 
 def _file(name: str) -> str:

@@ -5,9 +5,9 @@ from ksflow.lm.program import Unusable
 from ksflow.lm.replay import Replay
 from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
+from ksflow.protocols import WriteFunction
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial
 from ksflow.stages.writer.diff import CODE, Diff
-from ksflow.stages.writer.model_writer import ModelWriter
 from ksflow.stages.writer.rewrite import Rewrite
 
 EDIT_ABOVE = 10_000
@@ -51,17 +51,17 @@ class LlmWriter(Rewrite):
         asked = (problem, selection, experiment, notes, failed)
         first, *others = self._in_order(start.main if start else "")
         try:
-            return first.write(*asked)
+            return first(*asked)
         except Unusable:
             if not others:
                 raise
-            return others[0].write(*asked)
+            return others[0](*asked)
 
-    def _in_order(self, text: str) -> list[ModelWriter]:
+    def _in_order(self, text: str) -> list[WriteFunction]:
         """Who writes the next version of a file, and who does if that one cannot."""
-        fits = self.fits(text)
+        whole, fits = super().__call__, self.fits(text)
         if isinstance(engine := self.program.model.engine, Replay):
             edited = engine.first_of([self.program.label, self.edits.program.label]) == self.edits.program.label
         else:
             edited = not fits or count(text) > self.edit_above
-        return [self.edits, *([self] if fits else [])] if edited else [self, self.edits]
+        return [self.edits, *([whole] if fits else [])] if edited else [whole, self.edits]

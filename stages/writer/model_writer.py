@@ -91,17 +91,6 @@ class ModelWriter(Writer):
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
-        return self.write(problem, selection, experiment, notes, failed)
-
-    def write(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None,
-    ) -> Kernel:
-        """The kernel as this writer's own question brings it."""
         asked = self.question(problem, selection, experiment, notes, failed)
         kernel: Kernel = self.program.ask(asked, key=selection.rationale)
         return kernel
