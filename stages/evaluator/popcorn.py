@@ -6,7 +6,6 @@ side): the service times one kernel at a time, so kernels are ranked by their sc
 """
 
 import time
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -73,7 +72,7 @@ class PopcornEvaluator(Evaluator):
         if against:
             evidence["skipped"] = {trial.id: _ALONE for trial in against}
         if why := fault(kernel, board):
-            return self._failed(Verdict.MALFORMED, why, evidence)
+            return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = Answer()
         try:
             with self.log.turn():
@@ -83,12 +82,12 @@ class PopcornEvaluator(Evaluator):
                     evidence |= answer.evidence
                     verdict, reason, extra = results.judged(answer, _RUNS[mode])
                     if verdict is not Verdict.ACCEPT:
-                        return self._failed(verdict, reason, {**evidence, **extra})
+                        return self._verdict(verdict, reason, {**evidence, **extra})
         except Refused as refused:
-            return self._failed(Verdict.CHEAT if refused.cheat else Verdict.MALFORMED, str(refused), evidence)
+            return self._verdict(Verdict.CHEAT if refused.cheat else Verdict.MALFORMED, str(refused), evidence)
         except (Busy, Lost) as error:
             why = f"the service gave no answer within {self.timeout_s:g} s: {error}"
-            return self._failed(Verdict.HARNESS, why, evidence)
+            return self._verdict(Verdict.HARNESS, why, evidence)
         except OSError as error:
             raise ConfigError(f"{self.log.folder} cannot be used: {error}; set evaluator.folder") from error
         return self._passed(problem, answer, evidence)
@@ -110,20 +109,20 @@ class PopcornEvaluator(Evaluator):
     def _passed(self, problem: Problem, answer: Answer, evidence: Json) -> Evaluation:
         if self.mode == "test":
             reason = "right on the service's tests; evaluator.mode=benchmark has it timed"
-            return self._stamped(Evaluation(Verdict.UNTIMED, reason, evidence=parse(Evidence, evidence)))
+            return self._verdict(Verdict.UNTIMED, reason, evidence)
         timed: tuple[Timing, ...] | str = results.timings(answer.runs["benchmark"], problem)
         if isinstance(timed, str):
-            return self._failed(Verdict.HARNESS, timed, evidence)
+            return self._verdict(Verdict.HARNESS, timed, evidence)
         score = problem.aggregate(timing.us for timing in timed)
         if self.mode == "leaderboard":
             ranked = answer.runs["leaderboard"].score_us
             if ranked is None:
-                return self._failed(Verdict.HARNESS, "the service ranked it without a score", evidence)
+                return self._verdict(Verdict.HARNESS, "the service ranked it without a score", evidence)
             evidence["benchmarks_us"], score = round(score, 3), ranked
-        return self._stamped(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, parse(Evidence, evidence)))
+        return self._verdict(Verdict.ACCEPT, "", evidence, round(score, 3), timed)
 
-    def _failed(self, verdict: Verdict, reason: str, evidence: Json) -> Evaluation:
-        return self._stamped(Evaluation(verdict, reason, evidence=parse(Evidence, evidence)))
-
-    def _stamped(self, evaluation: Evaluation) -> Evaluation:
-        return replace(evaluation, isolation="remote", target=self.fingerprint, judge=self.judge)
+    def _verdict(
+        self, verdict: Verdict, reason: str, content: Json, score: float | None = None, timed: tuple[Timing, ...] = ()
+    ) -> Evaluation:
+        evidence = parse(Evidence, content)
+        return Evaluation(verdict, reason, score, timed, evidence, "remote", self.fingerprint, judge=self.judge)
