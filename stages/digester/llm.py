@@ -175,14 +175,12 @@ class LlmDigester:
             return ReadingPlan(())
         bare = self._size(self._inputs(work, (), newest) | {"current": ""})
         inputs = {"task": render.summary(work.problem), "target": self._machine()}
-
-        def warn(why: str) -> None:
-            self.watch(Unread((), why))
-
-        def asking(asked: dict[str, str], refused: str) -> None:
-            self._count(work, self._size(asked, self.places), refused)
-
-        choose = chooser(self.places, inputs, warn, asking)
+        choose = chooser(
+            self.places,
+            inputs,
+            warn=lambda why: self.watch(Unread((), why)),
+            asking=lambda asked, refused: self._count(work, self._size(asked, self.places), refused),
+        )
         room = replace(self.room, fixed=bare + self.findings)
         return plan_reading(shown, question(work.problem, self.target), room, choose)
 

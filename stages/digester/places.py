@@ -32,7 +32,7 @@ def chooser(
     program: Program,
     inputs: dict[str, str],
     warn: Callable[[str], None],
-    asking: Callable[[dict[str, str], str], None] = lambda inputs, refused: None,
+    asking: Callable[[dict[str, str], str], None],
 ) -> Choose:
     """Asks the model for places; where it gives none, `warn` is told why, and none are named.
 

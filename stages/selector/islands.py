@@ -12,6 +12,7 @@ from random import Random
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Trial, first_attempt
 from ksflow.source.families import has_untried, values_in
+from ksflow.stages.selector.tournament import winner
 
 _DRAWS = 16  # winners that are looked at before an island counts as used up
 
@@ -27,8 +28,7 @@ class Islands:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        tunable = [trial for trial in population.ranked if values_in(trial.kernel)]
-        entrants = tunable or list(population.ranked)
+        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
         homes = self._homes(entrants, population)
         island = rng.randrange(self.islands)
         own = [trial for trial in entrants if homes[trial.id] == island]
@@ -38,7 +38,7 @@ class Islands:
         mine = {trial.id for trial in (*own, *filter(None, [guest]))}
         there = [trial for trial in entrants if trial.id in mine]
         base = self._base(rng, there, population) or self._base(rng, entrants, population) or there[0]
-        reference = self._winner(rng, [trial for trial in own if trial is not base] or own)
+        reference = winner(rng, [trial for trial in own if trial is not base] or own, self.size)
         from_elsewhere = homes[base.id] not in (None, island)
         moved = f", a migrant from island {homes[base.id]}," if from_elsewhere else ""
         rationale = f"island {island} of {self.islands}, {len(own)} kernels: {base.id}{moved} with {reference.id}"
@@ -48,15 +48,11 @@ class Islands:
         """A winner with something left to try; None where several winners have nothing."""
         left = list(entrants)
         for _ in range(min(_DRAWS, len(left))):
-            winner = self._winner(rng, left)
-            if has_untried(population, winner):
-                return winner
-            left.remove(winner)
+            drawn = winner(rng, left, self.size)
+            if has_untried(population, drawn):
+                return drawn
+            left.remove(drawn)
         return None
-
-    def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
-        """`entrants` are in order of rank, so the lowest index drawn wins."""
-        return entrants[min(rng.randrange(len(entrants)) for _ in range(self.size))]
 
     def _homes(self, trials: list[Trial], population: Population) -> dict[str, int | None]:
         """Trial -> the island that it lives on; None for one that lives on all of them."""

@@ -18,9 +18,7 @@ class RandomSelector:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        accepted = population.ranked
-        tunable = [trial for trial in accepted if values_in(trial.kernel)]
-        entrants = tunable or list(accepted)
+        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
         base = draw_untried(population, entrants, rng.choice)
         reference = rng.choice([trial for trial in entrants if trial is not base] or [base])
         return population.choose(base.id, reference.id, f"chance, one of {len(entrants)} kernels")

@@ -19,14 +19,13 @@ class Tournament:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        accepted = population.ranked
-        tunable = [trial for trial in accepted if values_in(trial.kernel)]
-        entrants = tunable or list(accepted)
-        base = draw_untried(population, entrants, lambda left: self._winner(rng, left))
-        reference = self._winner(rng, [trial for trial in entrants if trial is not base] or [base])
+        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
+        base = draw_untried(population, entrants, lambda left: winner(rng, left, self.size))
+        reference = winner(rng, [trial for trial in entrants if trial is not base] or [base], self.size)
         rationale = f"{base.id} and {reference.id} each won against {self.size - 1} others drawn from {len(entrants)}"
         return population.choose(base.id, reference.id, rationale)
 
-    def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
-        """`entrants` are in order of rank, so the lowest index drawn wins."""
-        return entrants[min(rng.randrange(len(entrants)) for _ in range(self.size))]
+
+def winner(rng: Random, entrants: list[Trial], size: int) -> Trial:
+    """The fastest of `size` that are drawn: `entrants` are in order of rank, so the lowest index wins."""
+    return entrants[min(rng.randrange(len(entrants)) for _ in range(size))]
