@@ -67,7 +67,7 @@ def of(text: str, tokens: int, about: str) -> str:
             shown.append(_folded(list(group), like))
             continue
         for part in group:
-            shown += part.lines if part in whole else [*part.lines[: part.head], _mark(part, part.head)]
+            shown += part.lines if part in whole else _shortened(part)
     return "\n".join(shown)
 
 
@@ -133,8 +133,7 @@ def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
 def _read(text: str) -> tuple[list[_Part], dict[_Part, _Part], dict[_Part, tuple[int, int]]]:
     """The parts of a file, those that are like one before them, and the tokens of each whole and as its head."""
     parts = _parts(text.split("\n"))
-    heads = ("\n".join([*part.lines[: part.head], _mark(part, part.head)]) for part in parts)
-    sizes = {part: (count(part.text), count(head)) for part, head in zip(parts, heads, strict=True)}
+    sizes = {part: (count(part.text), count("\n".join(_shortened(part)))) for part in parts}
     return parts, _alike(parts), sizes
 
 
@@ -179,10 +178,11 @@ def _form(text: str) -> tuple[str, ...]:
     return tuple(form)
 
 
-def _mark(part: _Part, head: int) -> str:
-    """What stands in the place of a part's lines behind its head."""
-    left = "\n".join(part.lines[head:])
-    return f"{_comment(part)} ... lines {part.first + head}-{part.last} are left out ({count(left)} tokens)\n"
+def _shortened(part: _Part) -> list[str]:
+    """A part's head, and what stands in the place of the lines behind it."""
+    head, left = part.head, count("\n".join(part.lines[part.head :]))
+    mark = f"{_comment(part)} ... lines {part.first + head}-{part.last} are left out ({left} tokens)\n"
+    return [*part.lines[:head], mark]
 
 
 def _folded(parts: list[_Part], like: dict[_Part, _Part]) -> str:

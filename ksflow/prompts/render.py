@@ -77,12 +77,9 @@ def interface(problem: Problem, kernel: Kernel) -> str:
     if not others:
         return text
     mark = "#" if LANGUAGES[others[0]].python else "//"
-    only = kernel.language not in problem.writable
-    when = (
-        f"The answer is in {others[0]}, whatever the base is in"
-        if only
-        else "Another language, only where the experiment asks for it"
-    )
+    when = "Another language, only where the experiment asks for it"
+    if kernel.language not in problem.writable:
+        when = f"The answer is in {others[0]}, whatever the base is in"
     return "\n\n".join(
         [
             text,
@@ -189,11 +186,8 @@ def siblings(selection: Selection, tried: Experiment) -> str:
         for trial in selection.siblings
         if trial.experiment and trial.experiment != tried
     ]
-    return (
-        "\n".join(["\n\nOthers that began at this base failed, for reasons to steer clear of:", *lines])
-        if lines
-        else ""
-    )
+    heading = "\n\nOthers that began at this base failed, for reasons to steer clear of:"
+    return "\n".join([heading, *lines]) if lines else ""
 
 
 def sentences(text: str, room: int) -> str:
