@@ -72,8 +72,7 @@ class Assistant:
 
     def open(self, settings: str) -> None:
         """Open the session. Raises ConfigError, LineageError."""
-        self.run.lineage.open_session(settings, self.run.initial_notes)
-        self.run.initial_notes = self.run.lineage.initial_notes
+        self.run.open(settings)
 
     def begin(self) -> None:
         """Have the seeds judged meanwhile, and then what an earlier call of the run left."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import median
 
 from ksflow.lineage import Lineage
@@ -118,8 +119,15 @@ class Run:
         known = self.known.by_id
         return tuple(Population(tuple(known[id] for id in sorted(self.baseline_ids) if id in known)).ranked)
 
-    def replay(self, recorded: Turns | None) -> None:
-        """Go by a recorded session, if there is one. Where its steps are repeated one by one, no budget counts."""
+    def open(self, settings: str) -> None:
+        """Open a session, with which the settings are kept, or the recorded one that comes next in a replay.
+
+        Where recorded steps are repeated one by one, no budget counts. Raises ConfigError, LineageError.
+        """
+        anew = not self.stages.evaluate.recorded
+        again = partial(self.recorded.open, anew=anew) if self.recorded else None
+        recorded = self.lineage.open_session(settings, self.initial_notes, again)
+        self.initial_notes = self.lineage.initial_notes
         if recorded is not None and recorded.ordered:
             self.exact, self.tally.most = recorded, math.inf
 

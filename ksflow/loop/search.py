@@ -30,7 +30,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
     meter = run.meter.reserve if run.recorded is None else None
     keep = run.transcript.keep
     with run.interruptible(), calling(record=keep, meter=meter, unanswered=run.wait_for_person):
-        _open(run, settings)
+        run.open(settings)
         _greet(run)
         run.baseline_ids = startup.baselines(run, seeds)
         startup.start(run, seeds)
@@ -49,14 +49,6 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
                 run.tell(Notice(f"not confirmed: {error}"))
         run.lineage.release_all()
     return _outcome(run, reason, ended, busy)
-
-
-def _open(run: Run, settings: str) -> None:
-    recorded = None
-    if run.recorded is not None:
-        recorded = partial(run.recorded.open, anew=not run.stages.evaluate.recorded)
-    run.replay(run.lineage.open_session(settings, run.initial_notes, recorded))
-    run.initial_notes = run.lineage.initial_notes
 
 
 def _greet(run: Run) -> None:
