@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from ksflow.lm.sections import COMPLETED
@@ -37,10 +38,9 @@ def answer(prompt: str) -> str:
 def sections(question: str) -> Sections:
     """Section -> text; the first of a name counts."""
     texts: Sections = {}
-    marks = [*_HEADER.finditer(question)]
-    for mark, after in zip(marks, [*marks[1:], None], strict=False):
-        end = after.start() if after else len(question)
-        texts.setdefault(mark[1], question[mark.end() + 1 : end].removesuffix("\n\n"))
+    _, *parts = _HEADER.split(question)
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        texts.setdefault(name, text[1:].removesuffix("\n\n"))
     return texts
 
 
@@ -131,9 +131,8 @@ def _block(old: list[str], new: list[str]) -> str:
 
 def _shared(first: list[str], second: list[str]) -> int:
     """How many lines at the start are the same."""
-    return next(
-        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return sum(1 for _ in alike)
 
 
 def _unified(old: list[str], new: list[str]) -> str:

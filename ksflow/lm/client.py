@@ -14,7 +14,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
-from ksflow.lm.connection import connect, mark, speaks_chat_elsewhere, takes_marks
+from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
 from ksflow.lm.engines import Given
 from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
@@ -46,7 +46,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
-            self.provider_engine, self.config = connect(owner)
+            self.provider_engine, self.config = engine_of(owner), generation_of(owner)
             super().__init__(owner.model, num_retries=0, engine=_Asked(), **settings)
             if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
                 asked = self._request([{"role": "user", "content": "?"}], {})

@@ -38,14 +38,6 @@ _DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
 
 
-def connect(model: ModelSettings) -> tuple[Any, dict[str, Any]]:
-    """The engine, and what its requests say beside DSPy's settings (fields of lm15's Config). Connects to nothing yet.
-
-    ConfigError, or an error of lm15's, when the model cannot be as configured.
-    """
-    return _engine(model), _generation(model)
-
-
 @lru_cache
 def resolved(model: str) -> tuple[str, str]:
     """Provider and name as lm15 has them: openai/NAME is openai-chat and NAME. Raises lm15's errors."""
@@ -143,7 +135,8 @@ class Streamed:
             yield event
 
 
-def _engine(model: ModelSettings) -> Any:
+def engine_of(model: ModelSettings) -> Any:
+    """What has `complete`. Connects to nothing yet. ConfigError, or an error of lm15's, when it cannot be as set."""
     if not isinstance(model.engine, str):
         return model.engine
     # Never a key from the environment for a server of the user's own.
@@ -168,8 +161,11 @@ def _engine(model: ModelSettings) -> Any:
     return _Native(model.model, config)
 
 
-def _generation(model: ModelSettings) -> dict[str, Any]:
-    """The fields of lm15's Config that the model's settings fill; what lm15 does not know goes as it is."""
+def generation_of(model: ModelSettings) -> dict[str, Any]:
+    """What requests say beside DSPy's settings, as fields of lm15's Config; what lm15 does not know goes as it is.
+
+    Raises lm15's errors.
+    """
     options = {name: value for name, value in (model.options or {}).items() if name not in _CONNECTION}
     effort = options.pop("reasoning_effort", None) or model.reasoning_effort
     budget = options.pop("thinking_budget", None)
