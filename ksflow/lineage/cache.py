@@ -5,14 +5,13 @@ stand in for a confirmation, keep what the machine caused (a harness error, a ti
 trusted), or keep ratios to another run's trials.
 """
 
-import hashlib
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError, LineageError
-from ksflow.records import Evaluation, Kept, Kernel, Key, schema
+from ksflow.records import Evaluation, Kept, Kernel, Key, digest, schema
 
 
 class Cache:
@@ -53,7 +52,7 @@ class Cache:
             ) from error
 
     def _file(self, kernel: Kernel, key: Key) -> Path:
-        return self.folder / f"{_name(kernel, key)}-{_short(key.isolation)}.json"
+        return self.folder / f"{_name(kernel, key)}-{digest(key.isolation)}.json"
 
     def _read(self, file: Path, kernel: Kernel) -> Kept | None:
         try:
@@ -84,8 +83,4 @@ def evaluation_cache(enabled: object) -> Cache | None:
 
 def _name(kernel: Kernel, key: Key) -> str:
     """What the files of a kernel and a key begin with, at whatever level it was held."""
-    return f"{kernel.digest}-{_short(key.problem, key.judge, key.target)}"
-
-
-def _short(*words: str) -> str:
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    return f"{kernel.digest}-{digest(key.problem, key.judge, key.target)}"

@@ -8,7 +8,6 @@ nobody holds is removed. Holders on other machines that share the repository are
 """
 
 import fcntl
-import hashlib
 import logging
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ksflow.errors import BudgetError, LineageError
+from ksflow.records import digest
 
 _LOG = logging.getLogger("ksflow.lineage")
 _FILE = re.compile(r"nable to create (?:file )?'?(?P<file>[^'\n]+?(?:\.lock|packed-refs\.new))'?: File exists")
@@ -161,7 +161,7 @@ class Claims:
     def _lock(self, name: str, kind: int) -> bool:
         if self._file.closed:
             raise LineageError(f"{self._file.name} was closed before this was written")
-        start = int.from_bytes(hashlib.sha256(f"{self._prefix}{name}".encode()).digest()[:7], "big")
+        start = int(digest(f"{self._prefix}{name}", digits=14), 16)
         # An open-file-description lock: the kernel drops it with the process, however that ends.
         request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
         try:

@@ -3,7 +3,6 @@
 They are the model's own: what `dspy.cache` is, for models that a person asks, stays as it was found.
 """
 
-import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from dspy.lm15 import Request, Response
 
 from ksflow import home
 from ksflow.lm.dspy_seams import request_to_dict, response_from_dict, response_to_dict
+from ksflow.records import digest
 
 _UNREADABLE = (OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError)
 
@@ -26,7 +26,7 @@ class AnswerFiles:
     def place(self, request: Request, rollout_id: int) -> Path:
         """Where the answer to a request is, or will be. `rollout_id` sets requests of the same words apart."""
         asked = json.dumps([request_to_dict(request), rollout_id], sort_keys=True, default=str)
-        name = hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()
+        name = digest(asked, digits=64)
         return self._folder / name[:2] / f"{name}.json"
 
     def get(self, place: Path) -> Response | None:

@@ -4,7 +4,6 @@ It knows the sections of the stages' signatures, not the stages.
 """
 
 import difflib
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from ksflow.lm.sections import COMPLETED
+from ksflow.records import digest
 from ksflow.source.tunables import assign, tunables
 
 Sections = dict[str, str]
@@ -46,8 +46,7 @@ def sections(question: str) -> Sections:
 
 def draw(question: Sections, *salt: object) -> int:
     """A number that looks random and depends on the question alone."""
-    text = json.dumps([question, *map(str, salt)], sort_keys=True)
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:4], "big")
+    return int(digest(json.dumps([question, *map(str, salt)], sort_keys=True), digits=8), 16)
 
 
 def _select(question: Sections) -> Made:

@@ -1,6 +1,5 @@
 """A model as a `dspy.LM`: what DSPy's modules and optimisers ask. What happens to a question is in `call`."""
 
-import hashlib
 import os
 from contextvars import ContextVar
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ksflow.lm.replay import Replay, replayed
 from ksflow.lm.settings import ModelSettings
 from ksflow.lm.streaming import listener
 from ksflow.protocols import calling
+from ksflow.records import digest
 from ksflow.redaction import redact
 
 _engine: ContextVar[Any] = ContextVar("engine")
@@ -147,8 +147,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
 
     def _rollout(self, rollout_id: int | None) -> int:
         """A request names neither the server nor the engine: this part of a kept answer's name stands for both."""
-        text = f"{self.owner.identity}\0{rollout_id or 0}"
-        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
+        return int(digest(self.owner.identity, str(rollout_id or 0), digits=12), 16)
 
 
 class _Asked:

@@ -4,7 +4,6 @@ DSPy matches field descriptions by position, so a state loaded into a changed si
 word. The hash in the file's metadata refuses that; where a file has none, the names of its fields must be the same.
 """
 
-import hashlib
 import json
 import platform
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic_core import to_jsonable_python
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.records import digest
 
 FOLDER = Path("runs", "prompts")
 """Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
@@ -35,8 +35,7 @@ def signature_hash(signature: Signature) -> str:
         [name, name in signature.input_fields, _values(field.annotation), field.json_schema_extra["desc"]]
         for name, field in signature.fields.items()
     ]
-    text = json.dumps([signature.instructions, fields], sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    return digest(json.dumps([signature.instructions, fields], sort_keys=True))
 
 
 def bare(state: State) -> State:

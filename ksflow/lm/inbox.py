@@ -1,6 +1,5 @@
 """An engine that is a folder: questions are files, and whoever likes writes the answers."""
 
-import hashlib
 import os
 import threading
 import time
@@ -16,6 +15,7 @@ from ksflow.home import write
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.protocols import call_context
+from ksflow.records import digest
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -51,7 +51,7 @@ class Inbox(Engine):
     def _asked(self, prompt: str) -> str:
         _check_deadline()
         stage = call_context().stage.partition("=")[0] or "question"
-        with self._name(f"{stage}-{hashlib.sha256(prompt.encode('utf-8', 'replace')).hexdigest()[:12]}") as names:
+        with self._name(f"{stage}-{digest(prompt, digits=12)}") as names:
             name, before = names
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             purpose = call_context().about or "another round"

@@ -1,6 +1,5 @@
 """A stage's question to a model as a `dspy.Module`, and how a stage asks it until an answer holds."""
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
@@ -23,6 +22,7 @@ from ksflow.lm.replay import Replay
 from ksflow.lm.tokenizer import counter
 from ksflow.prompts.brief import Brief, Kind, Section, fill
 from ksflow.protocols import call_context
+from ksflow.records import digest
 from ksflow.redaction import redact
 
 
@@ -266,5 +266,5 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def _rollout(self, key: str, attempt: int) -> int:
         """Names one sample. It is part of a kept answer's name and is not sent."""
-        text = "\0".join([self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index)])
-        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
+        sample = digest(self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index), digits=12)
+        return int(sample, 16)

@@ -1,7 +1,6 @@
 """An engine that answers from a recorded run, and asks nobody."""
 
 import contextvars
-import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.lm.engines import Engine
 from ksflow.lm.refusals import LATE, failure
 from ksflow.protocols import Recording, call_context, record, reserve
-from ksflow.records import Call, Question
+from ksflow.records import Call, Question, digest
 
 Messages = Sequence[Mapping[str, str]]
 _RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
@@ -78,9 +77,9 @@ class Replay(Engine):
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
         purpose, best, place = call_context().about, 0, -1
-        for index, (digest, call) in enumerate(self._recorded()):
+        for index, (question, call) in enumerate(self._recorded()):
             if call.stage == stage and (call.error == LATE) == late:
-                fit = (digest == asked) + 2 * (call.about == purpose and (digest == asked or self.past.session > 0))
+                fit = (question == asked) + 2 * (call.about == purpose and (question == asked or self.past.session > 0))
                 best, place = max((best, place), (fit, index), key=lambda pair: pair[0])
         return self._recorded().pop(place)[1] if best else None
 
@@ -112,8 +111,7 @@ def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
 
 
 def _digest(stage: str, messages: Messages) -> str:
-    text = json.dumps([[message["role"], _as_now(stage, message["content"])] for message in messages])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest(json.dumps([[message["role"], _as_now(stage, message["content"])] for message in messages]))
 
 
 def _as_now(stage: str, text: str) -> str:

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop.run import Run
 from ksflow.protocols import Asks, Composite, Verifier, calling
-from ksflow.records import Experiment, Material, Question, Reservation
+from ksflow.records import Experiment, Material, Question
 
 _A_ROUND = {"selector": 1, "designer": 1, "writer": 3, "verifier": 3}
 """Calls in a round of three experiments."""
@@ -78,11 +78,9 @@ _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
 def _asking(asked: list[Question], stage: str) -> Iterator[None]:
     """Take down what a stage would ask, and go no further. A stage that fails is left to the round, which says so."""
 
-    @contextmanager
-    def meter(question: Question) -> Iterator[Reservation]:
+    def meter(question: Question) -> NoReturn:
         asked.append(question)
         raise BudgetError("estimated")
-        yield Reservation()
 
     with calling(meter=meter, record=None), suppress(BudgetError, StageError), boundary(stage):
         yield

@@ -6,11 +6,10 @@ visits the next one until the next migration: there it can be the base, never th
 Where an island has nothing left to try, a kernel of any other is its base.
 """
 
-from hashlib import sha256
 from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
-from ksflow.records import Population, Problem, Selection, Trial, first_attempt
+from ksflow.records import Population, Problem, Selection, Trial, digest, first_attempt
 from ksflow.source.families import has_untried, values_in
 from ksflow.stages.selector.tournament import winner
 
@@ -63,8 +62,7 @@ class Islands:
                 founder = first_attempt(node, population.by_id) or node
                 reference = population.by_id.get(founder.parents[-1]) if founder.parents else None
                 if reference is None or not reference.parents or reference.id in line:
-                    digest = sha256(founder.id.encode()).digest()
-                    homes[node.id] = int.from_bytes(digest[:8], "big") % self.islands
+                    homes[node.id] = int(digest(founder.id), 16) % self.islands
                 else:
                     node = reference
                     line.append(node.id)
