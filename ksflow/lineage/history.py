@@ -10,10 +10,10 @@ of branches: a seed that was judged again yesterday is newer than a trial of las
 answer and calls no model.
 """
 
-import contextlib
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -256,14 +256,11 @@ def read_histories(
     open_lineage: Callable[..., Lineage], problem: Problem, names: Sequence[str] = ()
 ) -> tuple[RunHistory, ...]:
     """The runs of a problem, all or some. LineageError where there is no lineage, ConfigError for a run it lacks."""
-    lineage = open_lineage(problem=problem.name, run="main", create=False)
-    try:
+    with closing(open_lineage(problem=problem.name, run="main", create=False)) as lineage:
         known = [run for name, run in lineage.store.runs() if name == problem.name]
         if missing := [name for name in names if name not in known]:
             raise ConfigError(f"{problem.name} has no run {missing[0]}; runs: {', '.join(known) or 'none'}")
         readers = [RunReader(lineage.store, problem.name, run).read() for run in names or known]
-    finally:
-        lineage.close()
     return tuple(
         RunHistory(problem, reader.run, tuple(reader.rounds.values()), reader.population()) for reader in readers
     )
@@ -277,7 +274,7 @@ class RecordedRun:
         self.session = 0
         self.anew = False
         """Whether the session's kernels are judged anew."""
-        with self._lineage() as lineage:
+        with closing(self._open()) as lineage:
             commits = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
             self.commits = sorted((c for c in commits if c.order > (0, 0)), key=lambda commit: commit.order)
             self._outside = [commit for commit in reversed(commits) if commit.order == (0, 0)]
@@ -315,7 +312,7 @@ class RecordedRun:
 
         Verdicts on kernels whose branches were removed since are left out.
         """
-        with self._lineage() as lineage:
+        with closing(self._open()) as lineage:
             digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
         verdicts = []
         for commit, data in self._files("evaluation.json", self._commits(self.session)):
@@ -327,7 +324,7 @@ class RecordedRun:
 
     def first_verdict(self) -> Evaluation | None:
         """The first of any session: a session may have judged nothing."""
-        with contextlib.closing(self._files("evaluation.json", self.commits)) as files:
+        with closing(self._files("evaluation.json", self.commits)) as files:
             return next((schema.load("evaluation", data, Evaluation) for _, data in files), None)
 
     def _commits(self, session: int) -> list[Commit]:
@@ -335,7 +332,7 @@ class RecordedRun:
 
     def _files(self, name: str, commits: Iterable[Commit]) -> Generator[tuple[Commit, bytes], None, None]:
         """Those of the commits that have a file, with that."""
-        with self._lineage() as lineage:
+        with closing(self._open()) as lineage:
             for commit in commits:
                 entries = lineage.store.entries(commit.name)
                 if name in entries:
@@ -350,7 +347,7 @@ class RecordedRun:
                 "name a new one with run=, or another recorded one with recorded.run="
             )
         self.session = session
-        with self._lineage() as lineage:
+        with closing(self._open()) as lineage:
             entries = lineage.store.entries(commits[0].name)
             notes = lineage.store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
             return lineage.store.read(entries["session.yaml"]).decode(), notes
@@ -360,22 +357,14 @@ class RecordedRun:
         steps = (commit.round for commit in self._commits(session))
         return {step.name: step.ids for step in steps if step and step.ids}
 
-    @contextlib.contextmanager
-    def _lineage(self) -> Iterator[Lineage]:
-        lineage = self._open()
-        try:
-            yield lineage
-        finally:
-            lineage.close()
-
 
 def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> RecordedRun:
     """The recorded run of a problem; the same object for all who ask in this process. ConfigError, LineageError."""
-    opened = lineage(problem=problem.name, run=run, create=False)
-    key = (opened.store.path.resolve(), problem.name, run)
-    opened.close()
+    with closing(lineage(problem=problem.name, run=run, create=False)) as opened:
+        path = opened.store.path
+    key = (path.resolve(), problem.name, run)
     if key not in _OPENED:
-        name = f"run {run} of {problem.name} in {opened.store.path}"
+        name = f"run {run} of {problem.name} in {path}"
         _OPENED[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
     return _OPENED[key]
 

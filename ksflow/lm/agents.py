@@ -135,13 +135,9 @@ class Agent(Engine):
         prompt = "\n\n".join(message.text or "" for message in request.messages)
         prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
         work = call_context().workspace
-        with _thrown_away() as folder:
-            run = _Run(self, folder, prompt, work)
-            try:
-                usage = run.finish()
-                text = run.answer(usage)
-            finally:
-                run.close()
+        with _thrown_away() as folder, contextlib.closing(_Run(self, folder, prompt, work)) as run:
+            usage = run.finish()
+            text = run.answer(usage)
         estimated = usage.tokens is None
         tokens = (len(prompt) // 4, len(text) // 4) if usage.tokens is None else usage.tokens
         response = as_response(request, text, tokens)
