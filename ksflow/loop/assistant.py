@@ -50,17 +50,11 @@ class Ticket:
 class Assistant:
     """A run that is open for an assistant. Any number of threads may use it.
 
-    by: what the records call whoever designs. profiler: makes an evaluator that adds a page of counters.
+    profiler: makes an evaluator that adds a page of counters.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        seeds: tuple[Seed, ...],
-        by: str = "assistant",
-        profiler: Callable[[], Evaluator] | None = None,
-    ) -> None:
-        self.run, self.seeds, self.by = run, seeds, by
+    def __init__(self, run: Run, seeds: tuple[Seed, ...], profiler: Callable[[], Evaluator] | None = None) -> None:
+        self.run, self.seeds = run, seeds
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
@@ -116,7 +110,7 @@ class Assistant:
         """
         begun = self.run.lineage.begin_round()
         selection = self._selection(base, reference, rationale)
-        plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), self.by)
+        plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
         self.run.lineage.select(selection, begun.name)
         trials = dispatch(self.run, selection, plan, begun)
         self.run.give_back(len(trials))  # an experiment counts when its kernel comes
