@@ -70,9 +70,8 @@ class StaticEvaluator(Evaluator):
         if kernel.language in ("hip", "triton") and self._emulator.rocjitsu.version:
             second, why_no_second = _asked(partial(self._emulator.rocjitsu, problem, kernel, self.target))
         words = [_word(first, "right on the CPU at small shapes") or f"not emulated: {why}"]
-        words += (
-            [f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}"] if second or why_no_second else []
-        )
+        if second or why_no_second:
+            words.append(f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}")
         evidence = replace(evidence, emulated="; ".join(words))
         evaluations = [evaluation for evaluation in (first, second) if evaluation]
         wrong = [evaluation for evaluation in evaluations if evaluation.verdict is not Verdict.UNTIMED]

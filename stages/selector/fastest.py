@@ -22,19 +22,17 @@ class Fastest:
     def __call__(self, problem: Problem, population: Population) -> Selection:
         all_families = map(_Family, families(population).values())
         unfinished = [family for family in all_families if family.ranked and family.has_something_left]
-        if not unfinished:
-            base = population.ranked[0]
-            reference = _reference(base, population)
-            return population.choose(base.id, reference.id, "the fastest; nothing is left to tune")
-        chosen = min(unfinished, key=lambda family: family.hoped_us)
-        base = chosen.ranked[0]
+        chosen = min(unfinished, key=lambda family: family.hoped_us, default=None)
+        base = chosen.ranked[0] if chosen else population.ranked[0]
         reference = _reference(base, population)
-        rationale = (
-            f"{base.id} is the fastest of {len(chosen.ranked)} accepted kernels with its "
-            f"{len(chosen.members[0].values)} tunables ({chosen.best_us:.1f} us); {chosen.untried} of their values are "
-            f"untried, so it may reach {chosen.hoped_us:.1f} us. "
-            f"{reference.id} is the best kernel that differs from it in more than one value."
-        )
+        rationale = "the fastest; nothing is left to tune"
+        if chosen:
+            rationale = (
+                f"{base.id} is the fastest of {len(chosen.ranked)} accepted kernels with its "
+                f"{len(chosen.members[0].values)} tunables ({chosen.best_us:.1f} us); {chosen.untried} of their values "
+                f"are untried, so it may reach {chosen.hoped_us:.1f} us. "
+                f"{reference.id} is the best kernel that differs from it in more than one value."
+            )
         return population.choose(base.id, reference.id, rationale)
 
 
