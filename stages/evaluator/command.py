@@ -27,7 +27,6 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
-    parse,
 )
 from ksflow.sandbox.levels import probe
 
@@ -35,6 +34,7 @@ _VERSION = 1
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _RATE = 1e6
 _LOG = 4000
+_CLOCK: Json = {"time": "self-reported by the benchmark"}
 _MANY = 9
 _STEADY = 1.25
 """Times further apart than this say nothing."""
@@ -65,7 +65,6 @@ class CommandEvaluator(Evaluator):
             raise ConfigError(f"evaluator=command judges problem=command; for {problem.name} use evaluator=local")
         with ExitStack() as copies:
             folder = copies.enter_context(self._run.copy(problem, kernel))
-            evidence: Json = {"time": "self-reported by the benchmark"}
             for step, limit, verdict in (
                 ("build", problem.limits.compile_s, Verdict.COMPILE),
                 ("test", problem.limits.check_s, Verdict.INCORRECT),
@@ -73,14 +72,15 @@ class CommandEvaluator(Evaluator):
                 ran = self._run(problem, folder, order[step], limit)
                 if not ran.ok:
                     outcome = Verdict.TIMEOUT if ran.timed_out else verdict
-                    return self._verdict(outcome, f"{step}: {_reason(ran.log)}", {**evidence, "log": ran.log[-_LOG:]})
+                    evidence = Evidence(log=ran.log[-_LOG:], more=_CLOCK)
+                    return self._verdict(outcome, f"{step}: {_reason(ran.log)}", evidence)
             folders = {"": folder}
             for trial in against:  # one that does not build is left out
                 if trial.kernel is not None:
                     other = copies.enter_context(self._run.copy(problem, trial.kernel))
                     if self._run(problem, other, order["build"], problem.limits.compile_s).ok:
                         folders[trial.id] = other
-            return self._timed(problem, folders, evidence)
+            return self._timed(problem, folders)
 
     def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
         """Whether the file as it is passes, and an empty one does not: (name, ok, detail)."""
@@ -91,7 +91,7 @@ class CommandEvaluator(Evaluator):
         detail = "build and test take an empty file: they do not look at it" if empty.accepted else empty.reason
         return (f"seed {seed.name}", whole.accepted, took), ("rejects an empty file", not empty.accepted, detail)
 
-    def _timed(self, problem: Problem, folders: dict[str, Path], evidence: Json) -> Evaluation:
+    def _timed(self, problem: Problem, folders: dict[str, Path]) -> Evaluation:
         """In turns, so that whatever the machine does meanwhile meets all of them."""
         samples: dict[str, list[float]] = {name: [] for name in folders}
         for _ in range(self.repeats):
@@ -101,20 +101,19 @@ class CommandEvaluator(Evaluator):
                 if figure is None and not name:
                     why = _reason(ran.log) if not ran.ok else f"prints nothing like {problem.origin['metric']}"
                     verdict = Verdict.TIMEOUT if ran.timed_out else Verdict.CRASH
-                    return self._verdict(verdict, f"bench: {why}", {**evidence, "log": ran.log[-_LOG:]})
+                    return self._verdict(verdict, f"bench: {why}", Evidence(log=ran.log[-_LOG:], more=_CLOCK))
                 if figure is not None:
                     samples[name].append(figure)
         mine = samples.pop("")
         score = statistics.median(mine)
         rows = tuple(_row(name, mine, theirs) for name, theirs in samples.items() if len(theirs) == len(mine))
         claim = _claim(rows[0], mine) if rows else None
-        record = Evidence(against=rows, claim=claim, more={**evidence, "said": _in_words(problem, score)})
+        record = Evidence(against=rows, claim=claim, more={**_CLOCK, "said": _in_words(problem, score)})
         return self._verdict(Verdict.ACCEPT, "", record, (Timing("bench", score, tuple(mine)),))
 
     def _verdict(
-        self, verdict: Verdict, reason: str, content: Evidence | Json, timings: tuple[Timing, ...] = ()
+        self, verdict: Verdict, reason: str, evidence: Evidence, timings: tuple[Timing, ...] = ()
     ) -> Evaluation:
-        evidence = content if isinstance(content, Evidence) else parse(Evidence, content)
         score = round(timings[0].us, 6) if timings else None
         return Evaluation(verdict, reason, score, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
