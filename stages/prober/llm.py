@@ -186,11 +186,7 @@ def _interface(language: str) -> str:
             f"{arg.name} {arg.dtype}[{arg.shape}]{' out' if arg.role == 'out' else ''}" for arg in form.args
         )
         rows.append(f"form {name} ({args}): {form.doc}")
-    sample = Probe(
-        "sample", "", "", "loop", Kernel(language, {f"k{LANGUAGES[language].ending}": ""}), _SAMPLE, _FIGURES, ""
-    )
+    kernel = Kernel(language, {f"k{LANGUAGES[language].ending}": ""})
+    cases = {"case": {"n": 1, "turns": 1, "out": 1, "each": 1}}
+    sample = Probe("sample", "", "", "loop", kernel, cases, {"time": Figure("us", "us")}, "")
     return "\n".join([*rows, "", f"Language: {language}. For the form loop:", contract(sample.problem, language)])
-
-
-_SAMPLE = {"case": {"n": 1, "turns": 1, "out": 1, "each": 1}}
-_FIGURES = {"time": Figure("us", "us")}
