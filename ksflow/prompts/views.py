@@ -88,18 +88,16 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
 
 def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
     """Trial -> the shapes on which it is the fastest; who has most comes first."""
-    times: dict[str, float] = {}
-    who: dict[str, str] = {}
+    fastest: dict[str, tuple[float, str]] = {}
     for trial in population.ranked:
         assert trial.evaluation is not None
         for timing in trial.evaluation.timings:
-            if timing.us < times.get(timing.case, 1e300):
-                times[timing.case] = timing.us
-                who[timing.case] = trial.id
+            if timing.case not in fastest or timing.us < fastest[timing.case][0]:
+                fastest[timing.case] = timing.us, trial.id
     wins: dict[str, list[str]] = {}
     for case in problem.benchmarks:
-        if case.name in who:
-            wins.setdefault(who[case.name], []).append(case.name)
+        if case.name in fastest:
+            wins.setdefault(fastest[case.name][1], []).append(case.name)
     return dict(sorted(wins.items(), key=lambda item: -len(item[1])))
 
 
