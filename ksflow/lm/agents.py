@@ -73,7 +73,7 @@ while [ ! -e "$name.answer" ]; do sleep 0.1; done
 cat "$name.answer"
 """
 _HOW = """
-You are in a folder of your own. Read {folder}. {work}
+You are in a folder of your own. Read TASK.md. {work}
 What counts is the judge's verdict on that file. When you are done, end with three to ten sentences for the next
 engineer: the techniques used, how the rubric is met, what is uncertain.
 """
@@ -289,7 +289,7 @@ class _Run:
             return (self.folder / "TASK.md").read_text(encoding="utf-8")
         main = next(iter(self.work.kernel.files))
         work = f"Change {main} as its experiment says; `./check` asks the judge, at most {self.agent.checks} times."
-        return _HOW.format(folder="TASK.md", work=work).strip()
+        return _HOW.format(work=work).strip()
 
     def _answer_checks(self) -> None:
         """Ask the judge for each new question in the folder, and put its answer beside it."""
