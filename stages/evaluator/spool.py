@@ -5,6 +5,8 @@ data, checked before it is believed: a result can make this machine do nothing b
 has the folder's format, and what it does not cover.
 """
 
+from dataclasses import replace
+
 from ksflow import compilers
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
@@ -79,9 +81,8 @@ class SpoolEvaluator(Evaluator):
             return None
         compiler = compilers.versions(self.target).get(kernel.language, "")
         evidence = Evidence(log=built.log, more={"compiled_before_sending": compiler})
-        return Evaluation(
-            Verdict.COMPILE, built.reason, None, (), evidence, probe().level, self.fingerprint, judge=self.judge
-        )
+        evaluation = Evaluation(Verdict.COMPILE, built.reason, evidence=evidence, isolation=probe().level)
+        return replace(evaluation, target=self.fingerprint, judge=self.judge)
 
     def start(self) -> None:
         """Have the folder, with the code that workers run. Raises ConfigError where it cannot be written."""
