@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,10 +115,8 @@ class Sources:
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
     """The trial as the cited commit has it; without one as its first verdict has it. None for a foreign commit."""
-    history, at, store = list[str](), lineage.commit_of(trial.id), lineage.store
-    while at and store.trailer(at, "Trial") == trial.id:  # those of the branch that are about it, the newest first
-        history.append(at)
-        at = next(iter(store.header(at)[0]), "")
+    line = lineage.store.line(lineage.commit_of(trial.id))
+    history = list(takewhile(lambda name: lineage.store.trailer(name, "Trial") == trial.id, line))
     if commit:
         named = next((name for name in history if name.startswith(commit)), None)
         return lineage.at(trial.id, named) if named else None
