@@ -7,7 +7,6 @@ address translation of the timed one is at hand. Prints [{case: [us, us]}, ...] 
 """
 
 import ctypes
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ sys.path.insert(0, str(_ROOT))
 import torch  # noqa: E402
 
 from ksflow.sandbox.driver import early_launch, tensor_map  # noqa: E402
+from ksflow.sandbox.runners.torch_kernel import loaded  # noqa: E402
 from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _timed(order: dict[str, Any], cold: Call) -> dict[str, list[float]]:
-    reference = _module(order["reference"], "reference")
+    reference = loaded("reference", order["reference"])
     bind = _binder(order)
     times = {}
     for name, (params, seed) in order["cases"].items():
@@ -133,7 +133,7 @@ def _binder(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call
     if recipe is None:
         return _shared_object(order) if order["language"] == "cuda" else _python(order["source"])
     if order["language"] == "triton":
-        modules = [_module(str(file), file.stem) for file in sources]
+        modules = [loaded(file.stem, file) for file in sources]
         return lambda name, _, data: _triton(modules[made[name].variant], made[name], data)
     codes = [_cubin(file, order["defines"]) for file in sources]
     return lambda name, _, data: _driver(codes[made[name].variant], made[name], data)
@@ -162,7 +162,7 @@ def _compiled(order: dict[str, Any]) -> None:
 
 
 def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
-    function = _module(source, "kernel").custom_kernel
+    function = loaded("kernel", source).custom_kernel
 
     def bind(_: str, __: dict[str, Any], data: Data) -> Call:
         def call() -> None:
@@ -278,16 +278,6 @@ def _compile(source: Path, defines: dict[str, Any], mode: Sequence[str]) -> Path
 def _ok(code: int) -> None:
     if code:
         sys.exit(f"the driver says {code}")
-
-
-def _module(path: str, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ksflow.home import shipped
-from ksflow.judge.cases import loaded
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Verdict
+from ksflow.sandbox.runners.torch_kernel import loaded
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 SHAPE = {"m": 96, "n": 192, "k": 256}

@@ -6,6 +6,7 @@ Launches name the code by its index, pointers by theirs; sizes are numbers. Noth
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -89,6 +90,8 @@ def store(content: bytes, ending: str) -> str:
         os.utime(path)
         return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    home.write(path, content)
-    path.chmod(0o755)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
+        file.write(content)
+    os.chmod(file.name, 0o755)
+    os.replace(file.name, path)
     return str(path)

@@ -28,12 +28,11 @@ Answer with every file of the new kernel, complete.
 
 
 def preference(source: Source) -> Iterator[Row]:
-    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages.
-
-    Two kernels whose rewards are both at the end of their scale are no pair: there is no margin between them.
-    """
-    kernels = _kernels(source) if "writer" in source.stages else ()
-    yield from (row for row in itertools.chain(_formats(source), _answers(source), kernels) if row["margin"] > 0)
+    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
+    yield from _formats(source)
+    yield from _answers(source)
+    if "writer" in source.stages:
+        yield from _kernels(source)
 
 
 def _formats(source: Source) -> Iterator[Row]:
@@ -86,8 +85,15 @@ def _pair(source: Source, kind: str, winner: RecordedCall, other: RecordedCall) 
 
 
 def _kernels(source: Source) -> Iterator[Row]:
-    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them."""
+    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them.
+
+    Two whose rewards are both at the end of their scale are no pair: there is no margin between them.
+    """
     models = {call.about: call.model for call in source.calls() if call.used and call.stage == "writer"}
+
+    def columns(trial: Trial) -> Row:
+        return source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
+
     children: dict[str, dict[str, Trial]] = defaultdict(dict)
     for result in source.run.results.values():
         base = source.run.base(result.trial)
@@ -96,15 +102,18 @@ def _kernels(source: Source) -> Iterator[Row]:
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
         for winner, other in _pairs(list(trials.values()), better):
-            if source.unseen(("kernels", prompt, winner.form, other.form)):
-                yield _of_kernels(source, source.run.results[name].trial, winner, other, models)
+            ours, theirs = columns(winner), columns(other)
+            if ours["reward"] > theirs["reward"] and source.unseen(("kernels", prompt, winner.form, other.form)):
+                question = _question(source, source.run.results[name].trial)
+                chosen, rejected = (
+                    [{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other)
+                )
+                extra = {"kind": "kernels", "licence": source.licence_of(winner, other)}
+                yield _row(question, chosen, rejected, ours | extra, theirs)
 
 
-def _of_kernels(source: Source, base: Trial, winner: Trial, other: Trial, models: dict[str, str]) -> Row:
-    ours, theirs = (
-        source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
-        for trial in (winner, other)
-    )
+def _question(source: Source, base: Trial) -> list[Message]:
+    """The prompt that is made of a base."""
     assert base.evaluation is not None
     language, files = _files(source, base)
     current = source.problem and source.problem.digest == base.evaluation.problem
@@ -116,10 +125,7 @@ def _of_kernels(source: Source, base: Trial, winner: Trial, other: Trial, models
         target=base.evaluation.target or "the machine at hand",
         files=files,
     )
-    prompt = [{"role": "user", "content": question}]
-    chosen, rejected = ([{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other))
-    extra = {"kind": "kernels", "licence": source.licence_of(winner, other)}
-    return _row(prompt, chosen, rejected, ours | extra, theirs)
+    return [{"role": "user", "content": question}]
 
 
 def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], ours: Row, theirs: Row) -> Row:

@@ -1,6 +1,5 @@
 """From what an importer has read to a `Problem`: the reference for the judge, the cases that fit this machine."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.languages import LANGUAGES
 from ksflow.problem.loader import alike, languages_of
-from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
+from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target, digest
 
 _REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""
 
@@ -139,7 +138,7 @@ def assemble(
         spec=repr(dict(parsed.spec)),
         format=parsed.format,
     )
-    folder = home.cache("imported", hashlib.sha256(text.encode()).hexdigest()[:24])
+    folder = home.cache("imported", digest(text, digits=24))
     folder.mkdir(parents=True, exist_ok=True)
     reference = folder / "reference.py"
     if not reference.exists():
@@ -188,7 +187,7 @@ def assemble(
         benchmarks=tuple(map(_case, benchmarks)),
         small=(_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
-        digest=hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16],
+        digest=digest(json.dumps(identity, default=str)),
         origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *inferred], "cap": chosen.cap,
                 **({"narrowed": narrowed} if narrowed else {})},
     )  # fmt: skip
@@ -266,7 +265,7 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
     limits = {"memory": budget.memory_mb << 20, "generate_s": budget.generate_s, "run_s": budget.run_s}
     order = {"reference": str(reference), "device": device, **limits, "total_s": budget.total_s, "first": first}
     order["ladder"] = [each.cases for each in sets]
-    name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
+    name = digest(json.dumps([_VERSION, order], default=str), digits=24)
     file = reference.parent / f"{name}.json"
     if file.exists():
         return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ksflow.errors import own_line, place
 from ksflow.formats.isolated import answer_order
-from ksflow.judge.cases import loaded
+from ksflow.sandbox.runners.torch_kernel import loaded
 
 Json = dict[str, Any]
 _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)

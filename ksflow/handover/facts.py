@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from ksflow.formats.isolated import answer_order
-from ksflow.judge.cases import loaded
 from ksflow.sandbox.runners.pytree import Flat, Tensors
+from ksflow.sandbox.runners.torch_kernel import loaded
 from ksflow.source.launches import CasePlan, parse, plan_cases, with_constants
 
 Json = dict[str, Any]

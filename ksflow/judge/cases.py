@@ -18,7 +18,7 @@ import torch
 from ksflow.errors import foreign
 from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
 from ksflow.sandbox.runners.pytree import Flat
-from ksflow.sandbox.runners.torch_kernel import loaded as loaded  # for those who read references elsewhere, too
+from ksflow.sandbox.runners.torch_kernel import loaded
 
 _ALIGN = 256
 _GUARD = 1024

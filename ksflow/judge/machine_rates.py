@@ -50,7 +50,7 @@ def measured(target: Target, again: bool = False) -> Target:
         return target
     file = home.cache("rates", f"{_machine(target)}.json")
     known = _read(file)
-    if not known or again:
+    if (not known or again) and find() is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             locked_within(lock.fileno(), _TURN_S)  # of those who start at once one measures, and the others read that
@@ -86,8 +86,6 @@ def _able(target: Target) -> "dict[str, probes.Probe]":
 
 def _measure(target: Target) -> dict[str, float]:
     """Rates by their names in `Target.measured`; none where no probe can run."""
-    if find() is None:
-        return {}
     able, native = _able(target), replace(target, march="native")
     try:
         built = {key: compile_kernel(probe.problem, probe.kernel, native).artefact for key, probe in able.items()}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ksflow.errors import ConfigError, foreign, one_line, place
-from ksflow.judge.cases import loaded
+from ksflow.sandbox.runners.torch_kernel import loaded
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Of a call: those by place, those by name."""

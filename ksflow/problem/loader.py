@@ -7,7 +7,6 @@
 Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
 """
 
-import hashlib
 import json
 import math
 import re
@@ -34,6 +33,7 @@ from ksflow.records import (
     Scalar,
     Seed,
     Target,
+    digest,
 )
 from ksflow.source.answer import MOST_FILES
 from ksflow.source.tunables import has_launches, unreadable
@@ -116,7 +116,7 @@ def load(
         score=spec["score"],
         limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
         work=work,
-        digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        digest=digest(identity),
     )
 
 

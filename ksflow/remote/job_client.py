@@ -123,7 +123,7 @@ class _WorkerWatch:
 
 def tell(told: set[str], logger: str, event: str, **words: str) -> None:
     """Warn, once for each thing that can be told."""
-    text = f"{event} {words.get('why', words.get('run', ''))}"
+    text = f"{event} {words.get('why', '')} {words.get('run', '')}"
     if text not in told:
         told.add(text)
         structlog.get_logger(logger).warning(event, **words)

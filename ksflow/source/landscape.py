@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.records import Kernel, Problem, Verdict, geomean
+from ksflow.records import Kernel, Problem, Verdict, digest, geomean
 from ksflow.source.tunables import Tunable, tunables, values
 
 _SLOWEST_US = 4000.0
@@ -47,8 +47,8 @@ class Landscape:
         """ConfigError where the file cannot be read."""
         self.seed = seed
         self.recorded = _read(Path(file)) if file else ()
-        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8] if file else ""
-        self.name = f"fake-{digest}" if file else f"fake-{seed}" if seed else "fake"
+        content = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8] if file else ""
+        self.name = f"fake-{content}" if file else f"fake-{seed}" if seed else "fake"
         """Tells landscapes apart: their answers are not comparable."""
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Answer:
@@ -103,8 +103,7 @@ class Landscape:
 
     def _draw(self, *words: str) -> float:
         """Uniform in [0, 1), the same for the same words."""
-        text = "\0".join([str(self.seed), *words])
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+        return int(digest(str(self.seed), *words, digits=12), 16) / 2**48
 
 
 def _read(path: Path) -> tuple[Recorded, ...]:

@@ -7,7 +7,6 @@ and used where the service cannot be reached. Cases are the service's, at their 
 at small sizes, to tell what a kernel is given; `problem.local=false` leaves that out.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from ksflow.formats.assembly import assemble
 from ksflow.formats.cases import SeededParams, case_name
 from ksflow.formats.checkout import slug
 from ksflow.formats.gpumode import importer
-from ksflow.records import Case, Json, Problem, Target
+from ksflow.records import Case, Json, Problem, Target, digest
 
 _TIMEOUT_S = 30.0
 _LARGEST = 64 << 20
@@ -73,7 +72,7 @@ def load(
         tests=_cases(parsed.tests) or benchmarks,
         benchmarks=benchmarks,
         dims=(),
-        digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        digest=digest(identity),
         origin={**base.origin, "cap": None, "cases": "the service's, at their full sizes"},
     )
 
@@ -90,7 +89,7 @@ def _cases(cases: Sequence[SeededParams]) -> tuple[Case, ...]:
 
 def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     """What the service says of a leaderboard, or said before."""
-    name = hashlib.sha256(f"{service}\0{leaderboard}".encode()).hexdigest()[:24]
+    name = digest(service, leaderboard, digits=24)
     file = home.cache("popcorn", f"{name}.json")
     if file.exists() and not refresh:
         return dict(json.loads(file.read_text(encoding="utf-8")))

@@ -7,7 +7,6 @@ Each call that the tests make of a function defined above is a case. A process o
 """
 
 import ast
-import hashlib
 import json
 import re
 import subprocess
@@ -23,7 +22,7 @@ from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.languages import named
 from ksflow.problem.loader import read_text
-from ksflow.records import Json, Kernel, Problem, Seed, Target
+from ksflow.records import Json, Kernel, Problem, Seed, Target, digest
 
 _LINE = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)
 _CHANNELS = {"T": "data/TritonBench_T_v1", "G": "data/TritonBench_G_v1"}
@@ -112,7 +111,7 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     """Every call of the tests: whether it is a case, else why not. Kept for the next time. Raises ConfigError."""
     limits = {"generate_s": _BUDGET.generate_s / _SPARE, "run_s": _BUDGET.run_s / _SPARE}
     order = {"files": files, "spec": spec, "device": device, **limits}
-    name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
+    name = digest(json.dumps([_VERSION, order]), digits=24)
     cached = home.cache("imported", f"calls-{name}.json")
     if cached.exists():
         return list(json.loads(cached.read_text(encoding="utf-8")))

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.cases import loaded
 from ksflow.problem.loader import load
 from ksflow.sandbox.runners.interpreted import TritonInterpreted
+from ksflow.sandbox.runners.torch_kernel import loaded
 from ksflow.source.launches import parse, plan_cases
 from ksflow.source.tunables import assign
 
