@@ -22,7 +22,7 @@ from test_session import Run
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Ratio, Statement, base_of
+from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of
 from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
 from ksflow.report.page.details import _diff
@@ -121,9 +121,12 @@ def test_a_pytorch_baseline_has_a_figure_of_its_own_beside_what_the_claim_is_ove
 
 def test_a_doubt_is_told_once_in_a_headline(lineage: Lineage) -> None:
     torch = replace(plant(lineage, "int y;\n", 20.0), name="01_torch.py")
-    row = Ratio(speedup=1.5, low=1.4, high=1.6, ranked=False, why="busy")
-    told = Headline(plant(lineage, "int z;\n", 10.0), lineage.population(), torch, row)
-    assert told.claim == "x1.5 [1.4, 1.6] over PyTorch, not ranked: busy"
+    row = Comparison(id=torch.id, speedup=1.5, low=1.4, high=1.6071, ranked=False, why="busy")
+    best = plant(lineage, "int z;\n", 10.0)
+    assert best.evaluation
+    lineage.evaluate(replace(best, evaluation=best.evaluation.with_evidence(against=(row,))))
+    told = Headline(lineage.known.by_id[best.id], lineage.population(), torch)
+    assert told.claim == "not ranked over PyTorch: x1.5 [1.4, 1.61], busy"
 
 
 def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -> None:

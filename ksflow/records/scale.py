@@ -127,12 +127,15 @@ class Scale:
 
     @staticmethod
     def of(trials: Iterable[Trial]) -> "Scale":
-        """The scale of the accepted, current ones among them."""
-        accepted = sorted((t for t in trials if t.score_us and t.evaluation), key=lambda trial: trial.id)
-        known = {trial.id: trial.evaluation for trial in accepted if trial.evaluation and not trial.repeats}
-        alias = {trial.id: trial.repeats for trial in accepted if trial.repeats in known}
-        baselines = (trial.id for trial in accepted if trial.baseline and trial.id in known)
-        anchor = next(baselines, next(iter(known), ""))
+        """The scale of those among them that were timed and are not stale.
+
+        That includes one that was refuted when it was judged again: what was timed beside it stays connected.
+        """
+        timed = sorted(filter(_is_timed, trials), key=lambda trial: trial.id)
+        known = {trial.id: trial.evaluation for trial in timed if trial.evaluation and not trial.repeats}
+        alias = {trial.id: trial.repeats for trial in timed if trial.repeats in known}
+        accepted = [trial for trial in timed if trial.score_us and trial.id in known]
+        anchor = next((trial.id for trial in accepted if trial.baseline), accepted[0].id if accepted else "")
         edges: dict[str, dict[str, _Edge]] = {name: {} for name in known}
         absent: set[str] = set()
         for name, evaluation in known.items():
@@ -147,7 +150,7 @@ class Scale:
 
     def plus(self, trial: Trial) -> "Scale | None":
         """The scale with one more kernel, where it changes nobody else's estimate; None where it may."""
-        if not trial.score_us or not trial.evaluation:
+        if not trial.evaluation or not _is_timed(trial):
             return self
         if trial.id in self._absent or trial.id in self._known:
             return None
@@ -280,6 +283,11 @@ class Scale:
                 trial, variance = node.parent, variance + node.variance
             else:
                 return
+
+
+def _is_timed(trial: Trial) -> bool:
+    evaluation = trial.evaluation if not trial.stale else None
+    return evaluation is not None and bool(evaluation.score_us or evaluation.evidence.against)
 
 
 def _placed(scale: Scale) -> Scale:
