@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, kernel, rejected, until
+from conftest import accepted, again, draft, kernel, rejected, until
 from rich.console import Console
 
 from ksflow import report
@@ -26,7 +26,7 @@ from ksflow.loop import startup
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Event
-from ksflow.loop.queue import map_parallel
+from ksflow.loop.queue import Job, map_parallel
 from ksflow.loop.run import Run as RunOfTheLoop
 from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
@@ -806,6 +806,50 @@ def test_why_the_lowest_score_is_not_the_winner_is_said(lineage: Lineage, low: f
     text = shown(outcome, lineage)
     assert (said in text) if said else ("than the winner" not in text)
     assert ("no experiment beat the seed" in text) == bool(said)
+
+
+def test_a_start_without_an_accepted_seed_ends_though_experiments_are_unfinished(lineage: Lineage) -> None:
+    class Refuses:
+        judge = "2"
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            return rejected()
+
+    Run(lineage)(evaluations=1)
+    lineage.dispatch([draft("00001", "00002")], cause="round 1.1")  # as Ctrl-C in the middle of a round leaves it
+    job = Job(lambda: Run(again(lineage), evaluate=Refuses())(evaluations=1) and None)
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
+    assert str(job.error).startswith("no seed is accepted by the judge")
+
+
+def test_seeds_that_another_process_leaves_behind_are_judged(lineage: Lineage) -> None:
+    other, run, outcomes = again(lineage), Run(lineage), list[Outcome]()
+    other.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in SEEDS])
+    job = Job(lambda: outcomes.append(run(evaluations=1)))
+    waits = "waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"
+    until(lambda: (waits, "") in run.events or job.over, 60)
+    assert not job.over
+    other.store.close()  # it has been killed
+    until(lambda: job.over, 60)
+    assert job.error is None
+    assert outcomes[0].judged == 1
+
+
+def test_a_judge_that_ends_a_start_on_one_device_keeps_no_other_device_waiting(lineage: Lineage) -> None:
+    class Several:
+        devices = 2
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            if against:
+                raise ConfigError("the compiler is gone")
+            return evaluate(problem, kernel, against)
+
+    alike = (Seed(f"{n}.cpp", kernel(f"int x = 2;  // {n}\n")) for n in range(2))  # the second waits for the first
+    seeds = (*SEEDS[:1], *alike)
+    job = Job(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
 
 
 @pytest.mark.slow

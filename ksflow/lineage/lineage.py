@@ -200,8 +200,10 @@ class Lineage:
 
     @_locked
     def others_at_work(self) -> bool:
-        """Whether another process is at work on a trial of this run."""
-        return bool(self._index.undone()) or any(self.claims.held_elsewhere(trial.id) for trial in self.known.stale)
+        """Whether another process judges seeds of this run, or what has become stale."""
+        self._index.refresh()
+        awaited = (trial.id for trial in self._index.trials.values() if trial.stale or trial.origin is Origin.SEED)
+        return any(map(self.claims.held_elsewhere, awaited))
 
     @_locked
     def undone(self) -> tuple[int, bool]:
