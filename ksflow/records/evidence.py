@@ -4,11 +4,10 @@ Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence,
 keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ksflow.records.base import Json, Record
+from ksflow.records.base import Json, Record, plausible
 
 RESOLVED = 1.01
 """Nobody is called slower for less: in a handful of processes, where memory lies and a neighbour decide it."""
@@ -47,7 +46,7 @@ class Ratio(EvidenceRecord):
     """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
+        if not plausible(self.speedup, self.low, self.high, *self.replicates):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ksflow.errors import keep_traceback, place
+from ksflow.errors import described, keep_traceback, place
 from ksflow.loop.events import Event
 from ksflow.loop.queue import Job
 from ksflow.loop.run import Run
@@ -101,8 +101,7 @@ class Tracking:
     def _over(self, job: Job) -> None:
         if job.error:
             keep_traceback(job.error, "tracker")
-            message = " ".join(f"{type(job.error).__name__}: {job.error}".split())
-            why = textwrap.shorten(redact(message), _WHY, placeholder=" ...")
+            why = textwrap.shorten(redact(described(job.error)), _WHY, placeholder=" ...")
             self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
 
 
