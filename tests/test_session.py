@@ -21,6 +21,7 @@ from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
 from ksflow.loop.assistant import Assistant
@@ -850,6 +851,17 @@ def test_a_judge_that_ends_a_start_on_one_device_keeps_no_other_device_waiting(l
     job = Job(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
     until(lambda: job.over, 60)
     assert isinstance(job.error, ConfigError)
+
+
+def test_more_than_99999_trials_stay_in_their_order(lineage: Lineage) -> None:
+    Run(lineage)(evaluations=1)
+    for name in ("99997", "²"):  # a number for str.isdigit, and none for int
+        lineage.store.move([(f"refs/heads/toy/main/{name}", lineage.commit_of("00001"), ZERO)])
+    trials = Run(lineage)(evaluations=7, digest_every=1).population.trials
+    assert [t.id for t in trials][3:] == ["99997", "99998", "99999", *(f"{n}" for n in range(100000, 100005)), "²"]
+    assert again(lineage).population().trials == trials
+    Run(again(lineage))(evaluations=1)
+    assert again(lineage).began[1] == "100004"
 
 
 @pytest.mark.slow

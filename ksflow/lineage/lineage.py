@@ -55,6 +55,7 @@ from ksflow.records import (
     Repeat,
     Selection,
     Trial,
+    by_number,
     schema,
 )
 from ksflow.redaction import redact
@@ -149,7 +150,7 @@ class Lineage:
         if not judged:
             return
         dates = self.judged_at(judged)
-        name = max(judged, key=lambda name: (dates[name], name))
+        name = max(judged, key=lambda name: (dates[name], by_number(name)))
         newest = self.at(name, self._index.at[name]).evaluation
         if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
@@ -426,7 +427,7 @@ class Lineage:
             self._session, self._steps = session, 0
             files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
             names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
-            trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
+            trailers = {"Session": str(session), "After": max(filter(str.isdecimal, names), key=by_number, default="")}
             self._append("sessions", files, message(f"session {session}", "", trailers))
         return self._turns
 

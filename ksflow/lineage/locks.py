@@ -151,7 +151,7 @@ class Claims:
 
     def free_ids(self, count: int, used: Iterable[str]) -> list[str]:
         """The next ids above those in use that nobody is working on, claimed."""
-        top, free = max((int(name) for name in used if name.isdigit()), default=0), list[str]()
+        top, free = max((int(name) for name in used if name.isdecimal()), default=0), list[str]()
         while len(free) < count:
             top += 1
             name = f"{top:05d}"

@@ -32,6 +32,11 @@ def plausible(*values: float) -> bool:
     return all(1e-100 < value < 1e100 for value in values)
 
 
+def by_number(id: str) -> tuple[float, str]:
+    """What ids of trials are sorted by: numbers by their value, so 99999 comes before 100000; then other names."""
+    return (int(id) if id.isdecimal() else math.inf if id else -1, id)
+
+
 def geomean(values: Iterable[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(statistics.fmean(math.log(value) for value in values))

@@ -110,7 +110,7 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
     for trial, best in zip(population.trials, population.best_so_far, strict=True):
         evaluation = trial.evaluation
         harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS
-        if trial.id.isdigit() and int(trial.id) not in but and not harness:
+        if trial.id.isdecimal() and int(trial.id) not in but and not harness:
             row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
             beside = [trial.evaluation.beside(baseline.id) for baseline in baselines] if trial.evaluation else []
             known = {
