@@ -12,6 +12,7 @@ from test_session import SEEDS, Run, digest, evaluate, one_idea, select, write
 
 from ksflow.errors import StageError
 from ksflow.lineage import Lineage
+from ksflow.protocols import Context
 from ksflow.records import (
     Comparison,
     Evidence,
@@ -274,3 +275,12 @@ def test_no_answer_and_no_error_of_ones_own_stage_ends_a_run_or_a_later_start(li
 
 def parts(verifier: Callable[..., Review]) -> dict[str, Callable[..., object]]:
     return {"write": Verified(write, verifier)}
+
+
+def test_a_review_that_a_writer_makes_up_costs_its_trial_alone(lineage: Lineage) -> None:
+    def reviews(*values: Any, context: Context) -> Kernel:
+        context.reviewed(LONE)  # type: ignore[arg-type]
+        return write(*values)
+
+    trials = Run(lineage, write=reviews, design=one_idea)(evaluations=2).population.trials
+    assert [trial.failure for trial in trials[2:]] == ["writer: TypeError: returned str, not a Review"] * 2

@@ -317,6 +317,9 @@ def test_a_part_that_returns_something_else_is_named(lineage: Lineage) -> None:
     assert ("no plan: designer: TypeError: returned list, not a Plan", "") in run.events
     run = Run(lineage, write=lambda *given: "int main() {}")
     assert run(evaluations=1).population.trials[-1].failure == "writer: TypeError: returned str, not a Kernel"
+    run = Run(lineage, write=lambda *given: Kernel("cu", {"kernel.cu": "int x;"}))
+    failure = run(evaluations=1).population.trials[-1].failure
+    assert failure.startswith("writer: ValueError: no language 'cu'; did you mean cuda? valid: cpp, cuda, ")
 
 
 def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> None:

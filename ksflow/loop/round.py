@@ -58,7 +58,8 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
         for times in range(run.schedule.repairs + 2):
             if run.limits.reached():
                 return
-            trial = judge(run, trial if trial.kernel else write(run, trial, notes))
+            trial = trial if trial.kernel else write(run, trial, notes)  # which may give it another id
+            trial = judge(run, trial)
             repair = _dispatch_repair(run, trial, times)
             if repair is None:
                 return
