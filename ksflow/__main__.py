@@ -1,5 +1,6 @@
 """The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`; no word is help."""
 
+import atexit
 import difflib
 import gc
 import importlib
@@ -9,6 +10,7 @@ import select
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
@@ -22,6 +24,8 @@ from ksflow.redaction import redact
 _CLOSED_PIPE = 141
 """What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
 
+_LEFT_BEHIND_S = 5.0
+"""How long the end of the process waits for threads that a stage has left behind."""
 _COLLECT_EVERY = 50_000
 """Objects made between two searches for cycles. Python's 700 cost a run an eighth of its CPU, and its start more."""
 
@@ -55,6 +59,25 @@ def main() -> int:
                 with suppress(OSError):
                     os.dup2(nowhere, stream.fileno())
         return _CLOSED_PIPE
+
+
+def program() -> None:
+    """Run `main` as the whole of this process, and end it, also where a stage has left a thread that does not end."""
+    code, over = 1, threading.Event()
+    try:
+        code = main()
+    finally:
+        atexit.register(over.set)  # called when every thread that Python waits for has ended
+        threading.Thread(target=_leave, args=(code, over), daemon=True).start()
+    sys.exit(code)
+
+
+def _leave(code: int, over: threading.Event) -> None:
+    if not over.wait(_LEFT_BEHIND_S):
+        names = ", ".join(t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread())
+        _fail(f"left behind at the end: a thread of a stage that does not end by itself ({names})")
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _command(arguments: list[str]) -> int:
@@ -136,4 +159,4 @@ def _fail(text: str, code: int = 2) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -2,7 +2,8 @@
 
 A stage takes values and returns a value. It never sees the configuration, the lineage or another stage, must not
 change what it is given, and is called again after a crash with the same values. What it raises becomes a
-`StageError`, which costs a trial and never the run. One that has a parameter `context` is given a `Context` there.
+`StageError` (`errors.boundary`), and so does an answer that cannot be kept (`records.schema.received`): that costs a
+trial and never the run. One that has a parameter `context` is given a `Context` there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -86,6 +86,17 @@ def test_unfinished_work_is_handed_to_the_next_process_once(lineage: Lineage) ->
     other.close()
 
 
+def test_asking_who_holds_a_claim_changes_none(lineage: Lineage) -> None:
+    other = again(lineage)
+    assert lineage.claims.acquire("00001")
+    assert other.claims.held_elsewhere("00001")
+    assert not lineage.claims.held_elsewhere("00001")
+    assert lineage.claims.held_here("00001")
+    assert not other.claims.acquire("00001")
+    assert not other.claims.held_elsewhere("00002")
+    assert lineage.claims.acquire("00002")
+
+
 def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_path: Path) -> None:
     plant(lineage, "int a;", 20.0)
     clone = tmp_path / "clone"

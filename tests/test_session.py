@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, kernel, rejected, until
+from conftest import accepted, again, draft, kernel, rejected, until
 from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Event
-from ksflow.loop.queue import map_parallel
+from ksflow.loop.queue import Job, map_parallel
 from ksflow.loop.run import Run as RunOfTheLoop
 from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
@@ -321,6 +322,9 @@ def test_a_part_that_returns_something_else_is_named(lineage: Lineage) -> None:
     assert ("no plan: designer: TypeError: returned list, not a Plan", "") in run.events
     run = Run(lineage, write=lambda *given: "int main() {}")
     assert run(evaluations=1).population.trials[-1].failure == "writer: TypeError: returned str, not a Kernel"
+    run = Run(lineage, write=lambda *given: Kernel("cu", {"kernel.cu": "int x;"}))
+    failure = run(evaluations=1).population.trials[-1].failure
+    assert failure.startswith("writer: ValueError: no language 'cu'; did you mean cuda? valid: cpp, cuda, ")
 
 
 def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> None:
@@ -805,6 +809,61 @@ def test_a_lower_score_alone_wins_nothing(lineage: Lineage, low: float, high: fl
     outcome = Run(lineage, evaluate=judge)(evaluations=1)
     assert (outcome.best.origin is Origin.EXPERIMENT) is wins
     assert ("no experiment beat the seed" in shown(outcome, lineage)) is not wins
+
+
+def test_a_start_without_an_accepted_seed_ends_though_experiments_are_unfinished(lineage: Lineage) -> None:
+    class Refuses:
+        judge = "2"
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            return rejected()
+
+    Run(lineage)(evaluations=1)
+    lineage.dispatch([draft("00001", "00002")], cause="round 1.1")  # as Ctrl-C in the middle of a round leaves it
+    job = Job(lambda: Run(again(lineage), evaluate=Refuses())(evaluations=1) and None)
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
+    assert str(job.error).startswith("no seed is accepted by the judge")
+
+
+def test_seeds_that_another_process_leaves_behind_are_judged(lineage: Lineage) -> None:
+    other, run, outcomes = again(lineage), Run(lineage), list[Outcome]()
+    other.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in SEEDS])
+    job = Job(lambda: outcomes.append(run(evaluations=1)))
+    waits = "waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"
+    until(lambda: (waits, "") in run.events or job.over, 60)
+    assert not job.over
+    other.store.close()  # it has been killed
+    until(lambda: job.over, 60)
+    assert job.error is None
+    assert outcomes[0].judged == 1
+
+
+def test_a_judge_that_ends_a_start_on_one_device_keeps_no_other_device_waiting(lineage: Lineage) -> None:
+    class Several:
+        devices = 2
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            if against:
+                raise ConfigError("the compiler is gone")
+            return evaluate(problem, kernel, against)
+
+    alike = (Seed(f"{n}.cpp", kernel(f"int x = 2;  // {n}\n")) for n in range(2))  # the second waits for the first
+    seeds = (*SEEDS[:1], *alike)
+    job = Job(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
+
+
+def test_more_than_99999_trials_stay_in_their_order(lineage: Lineage) -> None:
+    Run(lineage)(evaluations=1)
+    for name in ("99997", "²"):  # a number for str.isdigit, and none for int
+        lineage.store.move([(f"refs/heads/toy/main/{name}", lineage.commit_of("00001"), ZERO)])
+    trials = Run(lineage)(evaluations=7, digest_every=1).population.trials
+    assert [t.id for t in trials][3:] == ["99997", "99998", "99999", *(f"{n}" for n in range(100000, 100005)), "²"]
+    assert again(lineage).population().trials == trials
+    Run(again(lineage))(evaluations=1)
+    assert again(lineage).began[1] == "100004"
 
 
 @pytest.mark.slow

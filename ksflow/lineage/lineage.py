@@ -55,6 +55,7 @@ from ksflow.records import (
     Repeat,
     Selection,
     Trial,
+    by_number,
     schema,
 )
 from ksflow.redaction import redact
@@ -150,7 +151,7 @@ class Lineage:
         if not judged:
             return
         dates = self.judged_at(judged)
-        name = max(judged, key=lambda name: (dates[name], name))
+        name = max(judged, key=lambda name: (dates[name], by_number(name)))
         newest = self.at(name, self._index.at[name]).evaluation
         if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
@@ -201,8 +202,10 @@ class Lineage:
 
     @_locked
     def others_at_work(self) -> bool:
-        """Whether another process is at work on a trial of this run."""
-        return bool(self._index.undone()) or any(self.claims.held_elsewhere(trial.id) for trial in self.known.stale)
+        """Whether another process judges seeds of this run, or what has become stale."""
+        self._index.refresh()
+        awaited = (trial.id for trial in self._index.trials.values() if trial.stale or trial.origin is Origin.SEED)
+        return any(map(self.claims.held_elsewhere, awaited))
 
     @_locked
     def undone(self) -> tuple[int, bool]:
@@ -425,7 +428,7 @@ class Lineage:
             self._session, self._steps = session, 0
             files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
             names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
-            trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
+            trailers = {"Session": str(session), "After": max(filter(str.isdecimal, names), key=by_number, default="")}
             self._append("sessions", files, message(f"session {session}", "", trailers))
         return self._turns
 

@@ -11,7 +11,7 @@ import dspy
 import structlog
 from dspy import AdapterParseError
 
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError, LeaveStage, StageError
 from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, header, why
 from ksflow.lm.client import MeteredLM
@@ -52,8 +52,8 @@ class Prompt(NamedTuple):
     """Each with its kind (`stable`, `slow`, `volatile`) and its tokens; the instructions are the first."""
 
 
-class _Previewed(BaseException):
-    """The way out of a stage that would ask now, no error. `args[0]` is the Prompt."""
+class _Previewed(LeaveStage):
+    """The way out of a stage that would ask now. `args[0]` is the Prompt."""
 
 
 _previewing: ContextVar[bool] = ContextVar("previewing", default=False)

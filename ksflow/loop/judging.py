@@ -5,34 +5,37 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from ksflow.errors import StageError, boundary, expect_type
+from ksflow.errors import StageError, boundary
 from ksflow.protocols import Evaluator
-from ksflow.records import Comparison, Evaluation, Kernel, Key, Problem, Trial, Verdict
+from ksflow.records import Comparison, Evaluation, Kernel, Key, Problem, Trial, Verdict, schema
 
 _ALONE = 1.03
 """How far scores of two moments may be off, where an evaluator times nothing side by side."""
 
 
 def key(problem: Problem, evaluate: Evaluator) -> Key:
-    """What a verdict given now holds for."""
-    return Key(problem.digest, evaluate.judge, evaluate.fingerprint, evaluate.level)
+    """What a verdict given now holds for. StageError where the evaluator cannot say what it is."""
+    with boundary("evaluator"):
+        return schema.received(Key, Key(problem.digest, evaluate.judge, evaluate.fingerprint, evaluate.level))
 
 
 def close(evaluate: Evaluator) -> None:
     """End its helpers; but not where a person abandons what it is at work on, who would wait."""
     if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
-        evaluate.close()
+        with suppress(StageError), boundary("evaluator"):
+            evaluate.close()
 
 
 def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
     """The judge's word with its key and what it took; a harness error, which is nobody's fault, where it fails."""
-    started, held = time.monotonic(), key(problem, evaluate)
+    started, held = time.monotonic(), Key(problem.digest, "", "")
     try:
         with boundary("evaluator"):
-            evaluation = expect_type(Evaluation, evaluate(problem, kernel, against))
+            held = key(problem, evaluate)
+            evaluation = schema.received(Evaluation, evaluate(problem, kernel, against))
     except StageError as error:
         evaluation = Evaluation(Verdict.HARNESS, str(error), target=held.target)
     if not evaluate.recorded:

@@ -4,7 +4,7 @@ import math
 import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Populatio
 from ksflow.source.flags import with_flags
 from ksflow.source.tunables import tunables
 
+_LOOK_S = 0.2
 _REASON = 200
 """Letters for each seed that failed."""
 _LEADERS = 8
@@ -58,19 +59,34 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
 
     def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
-            if not run.limits.reached():
-                judge(run, trial)
+            try:
+                if not run.limits.reached():
+                    judge(run, trial)
+            finally:
+                lineage.release(trial)  # another device's thread may wait for its verdict
 
     devices = run.device.places
     judge_all(todo if devices == 1 else islice(todo, 1))
     map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
-    while not lineage.population().ranked and lineage.others_at_work() and not run.interrupted:
-        time.sleep(0.2)  # another process is judging the seeds
+    _wait_for_others(run, judge_all)
     if not lineage.known.ranked and run.interrupted:
-        raise NothingTried("interrupted before a seed was judged")
+        raise NothingTried("interrupted before a seed was accepted")
     if not lineage.known.ranked:
         raise ConfigError(no_start(lineage.known))
     judge_all(_add_seeds(run, _tunable(run)))
+
+
+def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> None:
+    """Wait while another process judges the seeds and none is accepted yet; judge those that it leaves behind."""
+    lineage = run.lineage
+    told, waiting = False, True
+    while waiting and not lineage.population().ranked and not run.interrupted:
+        waiting = lineage.others_at_work()  # first: what a process leaves behind when it ends is taken up below
+        judge_all(lineage.unfinished(Origin.SEED))
+        if waiting and not told:
+            run.tell(Notice("waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"))
+            told = True
+        time.sleep(_LOOK_S if waiting else 0)
 
 
 def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:

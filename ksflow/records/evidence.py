@@ -4,12 +4,11 @@ Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence,
 keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ksflow.records.base import Json, Record
+from ksflow.records.base import Json, Record, plausible
 
 RESOLVED = 1.01
 """A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
@@ -88,7 +87,7 @@ class Ratio(EvidenceRecord):
     """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
+        if not plausible(self.speedup, self.low, self.high, *self.replicates):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from ksflow.records.base import by_number
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import Comparison, Ratio, Speedup
 from ksflow.records.ratios import key
@@ -131,7 +132,7 @@ class Scale:
 
         That includes one that was refuted when it was judged again: what was timed beside it stays connected.
         """
-        timed = sorted(filter(_is_timed, trials), key=lambda trial: trial.id)
+        timed = sorted(filter(_is_timed, trials), key=lambda trial: by_number(trial.id))
         known = {trial.id: trial.evaluation for trial in timed if trial.evaluation and not trial.repeats}
         alias = {trial.id: trial.repeats for trial in timed if trial.repeats in known}
         accepted = [trial for trial in timed if trial.score_us and trial.id in known]
@@ -161,7 +162,13 @@ class Scale:
         rows = named & self._known.keys()
         first = (*rows, self.anchor)[0]
         beside = self._known.get(first)
-        if len(rows) > 1 or beside is None or trial.id < first or trial.baseline or trial.evaluation.evidence.confirmed:
+        if (
+            len(rows) > 1
+            or beside is None
+            or by_number(trial.id) < by_number(first)
+            or trial.baseline
+            or trial.evaluation.evidence.confirmed
+        ):
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
         if rows:
@@ -221,11 +228,11 @@ class Scale:
         names = [name for name in self._edges.get(other, ()) if self.ahead(name, other)]
         return tuple(sorted(names, key=self.order))
 
-    def order(self, trial: str) -> tuple[bool, bool, float, str]:
+    def order(self, trial: str) -> tuple[bool, bool, float, tuple[float, str]]:
         """What to sort by, so that the fastest comes first; what is not connected to the anchor comes last."""
         node = self._nodes.get(trial)
         connected = node is not None and node.root == self._root
-        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, trial)
+        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, by_number(trial))
 
     @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:

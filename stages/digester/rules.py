@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Material, Note, Population, Problem, Status, base_of
+from ksflow.records import Material, Note, Population, Problem, Status, base_of, by_number
 from ksflow.search.effects import Effect, Family, dead_ends, effects, judged_families
 from ksflow.search.measured_notes import (
     ONCE,
@@ -86,12 +86,12 @@ def _refuted(old: Sequence[Note], now: Sequence[Note], known: Sequence[Effect]) 
             title = ONCE + note.title.removeprefix(OWN).removeprefix(ONCE)
             refuted[title] = replace(note, title=title)
     measured = [note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.MEASURED]
-    newest = max((trial_of(source) for note in measured for source in note.sources), default="")
+    newest = max((by_number(trial_of(source)) for note in measured for source in note.sources), default=by_number(""))
     for note in measured:
         for claim in claims(note):
             pairs = later[claim.change]
             own = [effect for effect in pairs if tuple(trial.id for trial in effect.trials) == claim.trials]
-            then = [effect for effect in pairs if max(trial.id for trial in effect.trials) <= newest]
+            then = [effect for effect in pairs if max(by_number(t.id) for t in effect.trials) <= newest]
             known_before = claim.sign(own, _NOISE) > 0 > claim.sign(then, _NOISE)
             if claim.sign(pairs, _NOISE) < 0 and not known_before:
                 fresh = contradicted(note, claim, pairs)

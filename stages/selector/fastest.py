@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.records import Population, Problem, Selection, Trial
+from ksflow.records import Population, Problem, Selection, Trial, by_number
 from ksflow.source.families import Member, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
@@ -66,7 +66,8 @@ class _Family:
     @property
     def hoped_us(self) -> float:
         """The time the family might reach; less hope with every experiment since it last improved."""
-        stalled = sum(member.trial.id > self.ranked[0].id for member in self.members)
+        best = by_number(self.ranked[0].id)
+        stalled = sum(by_number(member.trial.id) > best for member in self.members)
         return self.best_us / float(_OPTIMISM ** (self.untried / (1 + stalled / _PATIENCE)))
 
 

@@ -9,7 +9,18 @@ from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.problem.texts import model_region
-from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain
+from ksflow.records import (
+    Evaluation,
+    Explanation,
+    Json,
+    Origin,
+    Population,
+    Problem,
+    Trial,
+    base_of,
+    by_number,
+    plain,
+)
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, called, headline, known_baselines
 from ksflow.report.page.details import trial_details
@@ -121,7 +132,7 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0
-    for trial in sorted(everything, key=lambda trial: trial.id):
+    for trial in sorted(everything, key=lambda trial: by_number(trial.id)):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         evaluation, base = trial.evaluation, base_of(trial, population.by_id)
@@ -208,8 +219,8 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     loop = settings.get("loop") or {}
     options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
     judged = [trial for trial in trials if trial.evaluation or trial.failure]
-    after = after or max((trial.id for trial in judged if dates[trial.id] < began), default="")
-    mine = [trial for trial in judged if trial.origin is not Origin.SEED and trial.id > after]
+    after = after or max((trial.id for trial in judged if dates[trial.id] < began), key=by_number, default="")
+    mine = [trial for trial in judged if trial.origin is not Origin.SEED and by_number(trial.id) > by_number(after)]
     first = min((dates[trial.id] for trial in mine), default=began)
     seeds = (dates[trial.id] for trial in judged if trial.origin is Origin.SEED and began <= dates[trial.id] <= first)
     return {
