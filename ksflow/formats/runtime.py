@@ -28,6 +28,7 @@ _GROWTH = 8.0 * torch.finfo(torch.bfloat16).eps
 _SMALL = 1e-30
 _SPREAD = 0.5
 """What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
+_TINY = 0.02
 Json = dict[str, Any]
 Params = Mapping[str, Any]
 
@@ -216,7 +217,8 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def varied(leaf: torch.Tensor) -> torch.Tensor:
-    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
+    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes. Of a tensor
+    that is zero everywhere, such as a bias, a kernel has to read something: small positive numbers."""
     if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
         flat = leaf.reshape(-1)
         if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
@@ -224,6 +226,8 @@ def varied(leaf: torch.Tensor) -> torch.Tensor:
         low, high = int(flat.min()), int(flat.max())
         return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
     wide = leaf.float() if leaf.dtype.itemsize == 1 else leaf
+    if leaf.numel() and not wide.any():
+        return torch.randn(leaf.shape, device=leaf.device).abs_().mul_(_TINY).to(leaf.dtype)
     symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(wide, wide.mT)
     share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
     if symmetric:
