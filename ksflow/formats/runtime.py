@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ksflow.formats.layout import CallLayout
 from ksflow.judge.tolerance import is_constant, parts, rms
@@ -170,7 +171,9 @@ class ImportedReference:
 
         layout = CallLayout(answer, leaves, again)
         if not layout.outputs:
-            raise ValueError("the reference returns no tensor and writes into none of its arguments")
+            arrays = any(type(value).__module__ == "numpy" for value in tree_leaves(layout.result))
+            hint = ": it returns NumPy's arrays, so have its file import numpy and not torch" if arrays else ""
+            raise ValueError(f"the reference returns no tensor and writes into none of its arguments{hint}")
         binding = {
             **self.task.call_spec(params),
             "tree": pack(shape),

@@ -1,6 +1,7 @@
 """KernelBench's format: problems of our own, imported, answered and judged."""
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -395,6 +396,22 @@ def test_a_mistake_is_named(tmp_path: Path, given: dict[str, Any], message: str)
     root = level(tmp_path, _7_Scale=SCALE, _9_Half="class Model:\n    pass\n", _10_Not="def (:\n", _12_Linear=LINEAR)
     with pytest.raises(ConfigError, match=message):
         importer.load(root=str(root), **{"level": 1, **given})
+
+
+def test_a_name_that_is_never_looked_up_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(importer.socket, "create_connection", lambda *_: done.wait())
+    monkeypatch.setattr(importer, "_CONNECT_S", 0.01)
+    assert not importer._hub_answers()
+    done.set()
+
+
+@pytest.mark.slow
+def test_a_model_with_dropout_in_training_is_told_what_helps(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NORM.replace("nn.Dropout(0.5).eval()", "nn.Dropout(0.5)").replace("1e-6", "1.0"))
+    with pytest.raises(ConfigError, match=r"ref_kernel draws at random: .*; problem\.training=false"):
+        importer.load(path=str(tmp_path / "mine.py"))
+    assert importer.load(path=str(tmp_path / "mine.py"), training=False).benchmarks
 
 
 @pytest.mark.slow

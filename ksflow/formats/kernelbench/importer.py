@@ -9,9 +9,11 @@ trials between CUDA events) is not repeated: the judge's own counts.
 """
 
 import ast
+import contextlib
 import os
 import re
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -103,12 +105,18 @@ def load(  # noqa: PLR0913 - what a user may say of a file
 
 
 def _hub_answers() -> bool:
-    """Whether Hugging Face can be reached, for the weights that level 4 loads."""
-    try:
-        socket.create_connection(("huggingface.co", 443), _CONNECT_S).close()
-    except OSError:
-        return False
-    return True
+    """Whether Hugging Face can be reached, for the weights that level 4 loads. Looking its name up has no time limit of
+    its own."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError), socket.create_connection(("huggingface.co", 443), _CONNECT_S):
+            answers.append(True)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_CONNECT_S)
+    return bool(answers)
 
 
 def _file(path: str | None, root: str | None, level: int | None, number: int | None) -> Path:
