@@ -214,9 +214,8 @@ def _reads(node: torch.fx.Node, results: set[int]) -> list[torch.fx.Node]:
 def _convolved(node: torch.fx.Node, tensors: list[torch.fx.Node]) -> list[torch.fx.Node]:
     """A convolution reads all of its input where windows do not skip any, and of its filters where it is large enough
     for each of their taps."""
-    args = (
-        dict(zip(("input", "weight", "bias", "stride", "padding", "dilation"), node.args, strict=False)) | node.kwargs
-    )
+    names = ("input", "weight", "bias", "stride", "padding", "dilation")
+    args: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     image, window = tensors[0].meta["val"].shape[2:], tensors[1].meta["val"].shape[2:]
     image = image[len(image) - len(window) :]
     if any(step != 1 for key in ("stride", "dilation") for step in args.get(key, [1])):

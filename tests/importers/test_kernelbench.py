@@ -400,7 +400,12 @@ def test_a_mistake_is_named(tmp_path: Path, given: dict[str, Any], message: str)
 
 def test_a_name_that_is_never_looked_up_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
-    monkeypatch.setattr(importer.socket, "create_connection", lambda *_: done.wait())
+
+    def connect(*_: object) -> None:
+        done.wait()
+        raise TimeoutError
+
+    monkeypatch.setattr(importer.socket, "create_connection", connect)
     monkeypatch.setattr(importer, "_CONNECT_S", 0.01)
     assert not importer._hub_answers()
     done.set()
