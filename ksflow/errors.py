@@ -238,10 +238,10 @@ def writing(what: object, remedy: str = "name another place") -> Iterator[None]:
 
 
 @contextmanager
-def foreign() -> Iterator[list[Exception]]:
-    """Keep what foreign code raises meanwhile, at most one exception, instead of raising it."""
-    caught: list[Exception] = []
+def foreign() -> Iterator[list[Exception | SystemExit]]:
+    """Keep what foreign code raises meanwhile (`sys.exit()`, too), at most one exception, instead of raising it."""
+    caught: list[Exception | SystemExit] = []
     try:
         yield caught
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is not ours
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is not ours
         caught.append(error)

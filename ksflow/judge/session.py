@@ -257,12 +257,18 @@ class Judgement:
                     self.evidence.setdefault("log", text)
 
 
+_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+"""What Python says of a file that it cannot compile."""
+
+
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
     """The verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
     if place := at_line(failure.text, files):
         first += f" ({place[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
+    if at == "import" and first.startswith(_UNREADABLE):
+        return Rejected("compile-error", first, evidence | {"log": failure.text})
     if failure.kind == "harness":
         return Rejected("harness-error", first, evidence)
     if failure.kind == "timeout":

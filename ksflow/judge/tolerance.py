@@ -10,7 +10,7 @@ comparing with it decides exactly as fp64 would.
 import ctypes
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,9 @@ from ksflow.judge.bounds import portion
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
+AT_RANDOM = "draws at random: its answer to the same inputs differs from call to call; seed what it draws from"
+_STEADY = 0.01
+"""Of an answer's root mean square, or of its elements: so far it may be from another to the same inputs."""
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
 _RUN = 64
@@ -97,6 +100,17 @@ def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
         total += float(sound.square().sum())
         count += sound.numel()
     return math.sqrt(total / count) if count else 0.0
+
+
+def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
+    """Whether two answers to the same inputs differ by more than the order of additions explains."""
+    for mine, theirs in zip(first, again, strict=True):
+        if parts(mine).is_floating_point():
+            if rms(parts(mine), parts(theirs)) > _STEADY * rms(parts(mine)):
+                return True
+        elif mine.numel() and float((mine != theirs).double().mean()) > _STEADY:
+            return True
+    return False
 
 
 def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:

@@ -67,6 +67,27 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     assert result.evidence.log == "sorry"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    return torch.add", "    raise SystemExit(3)\n    return torch.add", "SystemExit: 3 (reference.py, line "),
+        ('{"expected": a + b', '{"expected": a + b * torch.rand(())', "reference.py draws at random"),
+    ],
+)
+def test_a_reference_that_ends_or_draws_at_random_is_named(
+    tmp_path: Path, evaluator: LocalEvaluator, problem: Problem, old: str, new: str, said: str
+) -> None:
+    broken = toy.problem(tmp_path)
+    oracle = "    a, b = data[0].double()"
+    code = toy.REFERENCE.replace(oracle, f"    ref_kernel(data)\n{oracle}").replace(old, new)
+    (tmp_path / "reference.py").write_text(code)
+    result = evaluator(broken, toy.RIGHT_PYTHON, ())
+    assert result.verdict is Verdict.HARNESS
+    assert said in result.reason
+    assert evaluator(problem, toy.RIGHT_PYTHON, ()).accepted
+
+
 BROKEN = """
 from ksflow.sandbox import zygote
 control = zygote.spawn("broken")
