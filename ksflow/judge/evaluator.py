@@ -40,6 +40,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    misfits,
     parse,
 )
 from ksflow.sandbox.levels import probe
@@ -339,7 +340,8 @@ def _nonsense(answer: Json) -> str:
     """Why an answer is no evaluation, though it ought to be one; "" where it is."""
     try:
         if "evidence" in answer:
-            parse(Evidence, answer["evidence"])
+            if wrong := next(misfits(parse(Evidence, answer["evidence"])), ""):
+                raise ValueError(wrong)
             _timings(answer)
     except (KeyError, TypeError, ValueError) as error:
         return f"the judge's answer makes no sense: {error}"

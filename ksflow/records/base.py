@@ -27,6 +27,11 @@ def digest(*texts: str, digits: int = 16) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:digits]
 
 
+def significant(value: float) -> float:
+    """The number to six significant digits, as ratios are recorded: however small it is, it does not become 0."""
+    return float(f"{value:.6g}")
+
+
 def geomean(values: Iterable[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(statistics.fmean(math.log(value) for value in values))

@@ -27,6 +27,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    significant,
 )
 from ksflow.sandbox.levels import probe
 
@@ -140,7 +141,8 @@ def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Compariso
     """How much faster than another: the median of the turns' ratios, with its interval."""
     ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
     low, high = _interval(ratios)
-    return Comparison(id=name, speedup=round(statistics.median(ratios), 4), low=round(low, 4), high=round(high, 4))
+    speedup, low, high = map(significant, (statistics.median(ratios), low, high))
+    return Comparison(id=name, speedup=speedup, low=low, high=high)
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -153,7 +155,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 def _claim(row: Comparison, mine: Sequence[float]) -> Claim:
     """About the incumbent, with the kernel's own turns as the control."""
     low, high = (value / statistics.median(mine) for value in _interval(mine))
-    control = Ratio(speedup=1.0, low=round(low, 4), high=round(high, 4))
+    control = Ratio(speedup=1.0, low=significant(low), high=significant(high))
     ranked = control.high / control.low <= _STEADY
     return Claim(
         id=row.id,

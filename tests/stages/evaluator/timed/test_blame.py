@@ -11,6 +11,7 @@ import torch
 from evaluator import toy
 from evaluator.timed.test_contents import pool
 from ksflow.judge.comparison import CaseResult, CaseResults, Effort, Outcome, PairedComparison
+from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
@@ -114,6 +115,26 @@ def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_
         assert len(ratio["replicates"]) == 3
         assert ratio["ranked"]
         assert ratio["low"] > 1.3
+
+
+def test_a_rival_that_dies_as_it_is_frozen_is_left_out() -> None:
+    """Between its warm-up and its first batch it may end of itself: nobody else is to blame."""
+
+    def freeze() -> str:
+        raise Failure("exit", "ended with status 1")
+
+    ended = SimpleNamespace(alone=lambda: True, freeze=freeze, close=lambda: None)
+    pool = cast(InputPool, SimpleNamespace(benchmarks=[], problem={"limits": {}}))
+    backend = cast(Backend, SimpleNamespace(starts_together=False))
+    played = PairedComparison(pool, backend, {"": {}, "00001": {}}, str)
+    kernels: list[Any] = []
+    rival = cast(Any, SimpleNamespace(name="00001", sandbox=ended, required=False))
+    played._admit([rival], kernels, [])
+    assert not kernels
+    assert played.outcome.skipped == {"00001": "ended with status 1"}
+    rival.required = True
+    with pytest.raises(Failure):
+        played._admit([rival], kernels, [])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.bool])
