@@ -392,7 +392,8 @@ print(json.dumps({
     "duplicate": error_of("fcntl", made, 0, 0), "flags": error_of("fcntl", made, 2, 1),
     "event": error_of("eventfd2", 0, 0),
     "seals": error_of("fcntl", made, 1034, 0), "huge": error_of("madvise", 0, 0, 14),
-    "rename": error_of("prctl", 15, b"me"),
+    "rename": error_of("prctl", 15, b"me"), "room": error_of("fallocate", made, 0, 0, 8192),
+    "hole": error_of("fallocate", made, 3, 0, 4096), "remove": error_of("madvise", 0, 0, 9),
     "pair": error_of("socketpair", 1, 1, 0, room), "other pair": error_of("socketpair", 30, 1, 0, room),
 }))
 """
@@ -417,6 +418,8 @@ REFUSED = {
     "asynchronous": errno.ENOSYS,
     "device": errno.ENOTTY,
     "other pair": errno.EAFNOSUPPORT,
+    "hole": errno.EOPNOTSUPP,
+    "remove": errno.EINVAL,
 }
 """Calls by which boxes could tell each other something, or work while another is timed -> what they get."""
 
