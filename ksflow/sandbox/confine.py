@@ -91,9 +91,10 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     linux.die_with_parent()
     linux.no_new_privileges()
     if level == "landlock":
-        readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
+        files, listed = root.readable_files(order.get("extra", ()))
+        readable = (*files, *root.settings(), *_LANDLOCK_READS)
         writable = (folder, *root.DEVICES, *order.get("devices", ()), *order.get("writable", ()))
-        landlock.restrict(readable, writable, artefacts)
+        landlock.restrict(readable, writable, artefacts, listed=listed)
     if order["language"] == "tool":
         kind = "profiler" if order.get("profiler") else "tool"
     else:

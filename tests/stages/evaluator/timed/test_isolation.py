@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from evaluator import boxes, toy
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
+from ksflow.home import PACKAGE
 from ksflow.processes import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.records import Kernel, Problem
@@ -249,6 +251,40 @@ def groups() -> list[Path]:
     """Control groups of supervisors that are no more."""
     found = Path("/sys/fs/cgroup").glob("**/ksflow-[0-9]*")
     return [path for path in found if not Path("/proc", path.name.rpartition("-")[2]).exists()]
+
+
+READS = """
+import errno, json, os, sys
+here = {packages!r}
+def found(path):
+    try:
+        return len(open(os.path.join(here, path), "rb").read(9))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+names = ("ksflow/problems/softmax/problem.yaml", "ksflow/judge/check.py", "ksflow/sandbox/root.py", "other/file.py")
+print(json.dumps([found(name) for name in names]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "ordinary"),
+    [case.values[0] for case in PARAMS if case.values[0][0] != "rlimits"],  # type: ignore[index]
+)
+def test_an_installed_ksflow_shows_its_problems_to_nobody(level: str, ordinary: bool) -> None:
+    """Held-out shapes are in a problem's folder, which is among the packages that a kernel may import."""
+    with tempfile.TemporaryDirectory(prefix="ksflow-test-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        packages, temporary = folder / "site-packages", folder / "tmp"
+        shutil.copytree(PACKAGE, packages / "ksflow", ignore=shutil.ignore_patterns("__pycache__"))
+        (packages / "other").mkdir()
+        (packages / "other" / "file.py").write_text("something")
+        temporary.mkdir()
+        job = boxes.order(level, READS.format(packages=str(packages)))
+        done = boxes.run({"reads": job}, ordinary, temporary, packages)["reads"]
+        *hidden, runner, other = json.loads(done["log"])
+        assert set(hidden) <= {"ENOENT", "EACCES"}, hidden
+        assert (runner, other) == (9, 9)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to see the environments of all boxes")
