@@ -64,6 +64,7 @@ class Host:
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
+            digest=kernel.get("digest", ""),
             loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
