@@ -267,16 +267,19 @@ class Sandbox:
         self._buffers.spoiled = True
         if self._freezer is not None:
             self._freezer.close()
-        with contextlib.suppress(OSError):
-            self.supervisor.send(b"end")
-            self.supervisor.settimeout(_GONE_S)
-            while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
-                self._note(message)
-            self._buffers.spoiled = message != b"gone"
-        self.log.drain()
-        os.close(self.log.reader)
-        self.supervisor.close()
-        self.socket.close()
+        try:
+            with contextlib.suppress(OSError):
+                self.supervisor.send(b"end")
+                self.supervisor.settimeout(_GONE_S)
+                while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
+                    with contextlib.suppress(Failure):  # the supervisor's own fault, of which nothing hangs any more
+                        self._note(message)
+                self._buffers.spoiled = message != b"gone"
+            self.log.drain()
+        finally:
+            os.close(self.log.reader)
+            self.supervisor.close()
+            self.socket.close()
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import math
 import os
+import socket
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Piece
 from ksflow.judge.check import poisons
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.tolerance import Expected, expected, first_error
 
 
@@ -96,3 +98,21 @@ def test_outputs_of_several_types_share_a_poison_that_is_right_in_none() -> None
     assert len(found) > 20
     assert 0xFF not in found
     assert poisons((), ()) == tuple(range(2, 256))
+
+
+def test_a_box_whose_supervisor_reports_a_fault_at_the_end_is_closed_as_a_whole() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    box = Sandbox(SandboxSpec(ours, "cpp"), Buffers(BufferSizes(4096, 4096)))
+    _, fds, _, _ = socket.recv_fds(theirs, 1 << 16, 8)
+    supervisor = socket.socket(fileno=fds[0])
+    for word in (b"fault it could not be removed", b"gone"):
+        supervisor.send(word)
+    box.close()
+    assert box.supervisor.fileno() == box.socket.fileno() == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(box.log.reader)
+    for each in (ours, theirs, supervisor):
+        each.close()
+    for fd in fds[1:]:
+        os.close(fd)
+    os.rmdir(box.folder)

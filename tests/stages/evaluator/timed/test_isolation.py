@@ -375,7 +375,7 @@ def capped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_level_can_be_capped_and_the_floor_holds(capped: None) -> None:
     assert levels.probe().level == "rlimits"
-    with pytest.raises(ConfigError, match=r"isolation_floor=landlock, but boxes reach only rlimits"):
+    with pytest.raises(ConfigError, match=r"isolation_floor=landlock, but sandboxes reach only rlimits"):
         LocalEvaluator(target.detect(), isolation_floor="landlock")
 
 
