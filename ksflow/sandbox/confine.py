@@ -36,6 +36,9 @@ _COMPILING = {
 }
 """For `torch.compile`, which begins anew in every sandbox of a candidate: no pool of processes, no compiling of headers
 that are used once, no trying out of vector instructions that the processor says it has."""
+_UNFILTERED = "missing: no filters for this machine or kernel"
+_FILTERED = "on"
+_UNASKED = "on; missing: questions (Linux 5.5): kernels may start processes while they are timed, so nothing is ranked"
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
@@ -178,7 +181,7 @@ def describe_layers(level: str, grouped: bool) -> dict[str, str]:
         else "missing: none at this level",
         "root": "own, allow-list, small private /tmp" if private else f"missing: {shared_root}",
         "network": "own namespace, empty" if private else "no sockets" if filtered else "missing: open",
-        "seccomp": "on" if filtered else "missing: no filters for this machine or kernel",
+        "seccomp": (_FILTERED if seccomp.can_ask() else _UNASKED) if filtered else _UNFILTERED,
         "landlock": f"version {version}" if level == "landlock" else "not needed" if private else missing_version,
         "limits": f"{groups}; rlimits for the rest"
         if parents

@@ -66,14 +66,20 @@ def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
 
     class Played(Judgement):
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-            return left.pop(0)
+            return left.pop(0) if large else super()._compare(phase, kernels, effort)
+
+        def _fails_alone(self, kernel: dict[str, Any]) -> bool:
+            return True
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
     host = SimpleNamespace(sandbox_core=None)
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
     backend = SimpleNamespace(evidence=dict, device_uuid="")
-    return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
+    with pytest.MonkeyPatch.context() as patch:
+        run = SimpleNamespace(run=lambda *_: left.pop(0))
+        patch.setattr("ksflow.judge.session.PairedComparison", lambda *_: run)
+        return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
 
 
 def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_and_unranked() -> None:
@@ -88,6 +94,19 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert claim["why"] == "00001 failed when it was timed again"
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
+
+
+def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None:
+    first, again = _outcome({"": 1.0, "00001": 2.0}), {"": 1.0, "00001": 2.0, "control kernel": 2.0}
+    assert _judged(False, first, _outcome(again))["evidence"]["claim"]["faster"]
+    for at in range(2):
+        outcomes = [_outcome({"": 1.0, "00001": 2.0}), _outcome(again)]
+        outcomes[at].locked = False
+        evidence = _judged(False, *outcomes)["evidence"]
+        assert not evidence["one_process"]
+        assert "one process" in evidence["unranked"]
+        claim = evidence["claim"]
+        assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
 
 
 def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_takes_long(
