@@ -8,6 +8,7 @@ from ksflow.records.base import Json, Record, Scalar, digest, geomean, significa
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
+    SELF_TIMED,
     Cached,
     CheckedCase,
     Claim,

@@ -12,6 +12,9 @@ from ksflow.records.base import Json, Record
 
 RESOLVED = 1.01
 """Nobody is called slower for less: in a handful of processes, where memory lies and a neighbour decide it."""
+SELF_TIMED = "by the benchmark's own clock, in one comparison"
+"""The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
+comparison in fresh processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,19 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.loop.schedule import Outcome
-from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative, speedup
+from ksflow.records import (
+    SELF_TIMED,
+    Origin,
+    Population,
+    Ratio,
+    Seed,
+    Speedup,
+    Trial,
+    base_of,
+    measured,
+    relative,
+    speedup,
+)
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -79,7 +91,8 @@ class Headline:
             return ""
         doubt = "" if self.row.ranked else f", not ranked: {self.row.why}"
         ratio = str(self.row).removesuffix(", not ranked")
-        return f"{ratio} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}"
+        clock = f", {SELF_TIMED}" if SELF_TIMED in self.row.clocks else ""
+        return f"{ratio} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}{clock}"
 
     @property
     def speedup(self) -> float | None:
