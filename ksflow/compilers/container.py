@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from ksflow import home
 from ksflow.compilers.boxes import CompileRequest, DeviceFunction, Toolchain
+from ksflow.compilers.client import kept_by_name
 from ksflow.compilers.occupancy import occupancy
 from ksflow.records import Json
 from ksflow.source.tunables import number
@@ -86,7 +87,7 @@ def store(content: bytes, ending: str) -> str:
     """The path of a file of the cache that has the name of its content; concurrent runs may write the same."""
     name = hashlib.sha256(content).hexdigest()[:32]
     path = home.cache("build", name[:2], f"{name}.{ending}")
-    if path.exists():
+    if kept_by_name(path, content):
         os.utime(path)
         return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)

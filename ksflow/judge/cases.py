@@ -120,6 +120,8 @@ class Entry:
     expected: tuple[Expected, ...]
     secret: bool = True
     """Whether nobody but the judge knows the seed."""
+    poisons: tuple[int, ...] = ()
+    """With what outputs may be filled before a call, once that is known (`check.poisons`)."""
 
     @property
     def nbytes(self) -> int:

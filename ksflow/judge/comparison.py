@@ -22,6 +22,7 @@ from ksflow.judge.input_pool import InputPool
 from ksflow.judge.samples import Samples
 from ksflow.judge.sandboxed import Sandbox
 from ksflow.judge.timing import Backend, CaseBenchmark, Replicate, TimedKernel
+from ksflow.records import significant
 
 Json = dict[str, Any]
 
@@ -278,8 +279,6 @@ class PairedComparison:
             for place in places:
                 kernel = self._ready(place, names[place], opened(place, names[place]))
                 self._admit([kernel] if kernel else [], kernels, benchmarks)
-                if kernel in kernels:
-                    kernel.sandbox.freeze()
         for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
             self.at(benchmark.case.name)
             benchmark.run()
@@ -300,8 +299,8 @@ class PairedComparison:
         return kernel
 
     def _admit(self, new: list[TimedKernel], kernels: list[TimedKernel], benchmarks: list[CaseBenchmark]) -> None:
-        """Kernels join those to be timed: warmed up, and from now on each sandbox has one process. Raises what the
-        first kernel raises."""
+        """Kernels join those to be timed: warmed up, from now on each sandbox has one process, and it is frozen where
+        not all start together. Raises what the first kernel raises."""
         for benchmark in benchmarks:
             self.at(benchmark.case.name)
             benchmark.warm_up(new)
@@ -309,6 +308,8 @@ class PairedComparison:
         for kernel in new:
             try:
                 self.outcome.locked &= kernel.sandbox.alone()
+                if not self.backend.starts_together:
+                    kernel.sandbox.freeze()
             except Failure as failure:
                 if kernel.required:
                     raise
@@ -341,10 +342,10 @@ def _compared(replicates: list[list[tuple[Samples, Samples]]], clock: str) -> Js
         variances.append(statistics.UNKNOWN**2 if single else float(draws.mean(dim=0).var()))
     effect = statistics.random_effects(values, variances)
     return {
-        "speedup": round(math.exp(effect.mean), 4),
-        "low": round(math.exp(effect.mean - effect.half), 4),
-        "high": round(math.exp(effect.mean + effect.half), 4),
-        "replicates": [round(math.exp(value), 4) for value in values],
+        "speedup": significant(math.exp(effect.mean)),
+        "low": significant(math.exp(effect.mean - effect.half)),
+        "high": significant(math.exp(effect.mean + effect.half)),
+        "replicates": [significant(math.exp(value)) for value in values],
         "tau": round(effect.tau, 5),
         "heterogeneity_p": round(effect.p, 6),
     }

@@ -18,7 +18,7 @@ from typing import Any
 from ksflow import compilers
 from ksflow.compilers import BuildResult, client, sanitized
 from ksflow.compilers.client import compile_kernel
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, KsflowError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION, machine_rates
@@ -40,9 +40,10 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    misfits,
     parse,
 )
-from ksflow.sandbox.levels import probe
+from ksflow.sandbox.levels import LEVELS, probe
 from ksflow.source import signature
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
@@ -139,7 +140,8 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
-            answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
+            with contextlib.suppress(KsflowError, OSError):  # a hint decides nothing, nor does its failure
+                answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
@@ -331,6 +333,14 @@ class LocalJudge(Evaluator):
         return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
+def require_isolation(floor: str, level: str, prefix: str = "") -> None:
+    """Raises ConfigError where sandboxes of this level are weaker than the floor; `prefix`: of the option's name."""
+    if floor not in LEVELS:
+        raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
+    if LEVELS.index(floor) > LEVELS.index(level):
+        raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
+
+
 def _timings(answer: Json) -> tuple[Timing, ...]:
     return tuple(Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"])
 
@@ -339,7 +349,8 @@ def _nonsense(answer: Json) -> str:
     """Why an answer is no evaluation, though it ought to be one; "" where it is."""
     try:
         if "evidence" in answer:
-            parse(Evidence, answer["evidence"])
+            if wrong := next(misfits(parse(Evidence, answer["evidence"])), ""):
+                raise ValueError(wrong)
             _timings(answer)
     except (KeyError, TypeError, ValueError) as error:
         return f"the judge's answer makes no sense: {error}"

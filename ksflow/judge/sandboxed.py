@@ -4,6 +4,7 @@ Every message carries a number drawn for it, and the answer must repeat it: an a
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -48,6 +49,8 @@ class SandboxSpec:
     language: str
     files: dict[str, str] = field(default_factory=dict)
     artefact: str = ""
+    digest: str = ""
+    """The artefact's SHA-256; another file in its place is not loaded. Empty where it is not known."""
     loop: str = ""
     """The library that calls a native kernel (`runners/loop.cpp`); without it Python does."""
     memory_mb: int = 4096
@@ -85,6 +88,11 @@ class Sandbox:
         self._others = ""
         self._sealed = False
         self._files = start.files
+        copies = [
+            *map(linux.sealed_copy, filter(None, (start.artefact, start.loop)))
+        ]  # their owner could set their times
+        if start.digest and _digest(copies[0]) != start.digest:
+            raise Failure("harness", f"{start.artefact} is not what was compiled: another program changed it")
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             Path(self.folder, name).write_text(text, encoding="utf-8")
@@ -94,8 +102,7 @@ class Sandbox:
         self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
-        loads = [*filter(None, (start.artefact, start.loop))]
-        fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
+        fds += copies
         order = {
             **start.extra,
             "language": start.language,
@@ -107,7 +114,7 @@ class Sandbox:
             "cpu_s": start.cpu_s,
             "core": start.core,
             "level": start.level,
-            "artefact": len(fds) - 1 - len(loads) if loads else 0,
+            "artefact": len(fds) - 1 - len(copies) if copies else 0,
             "loop": bool(start.loop),
             "device": start.device,
             "devices": start.devices,
@@ -260,16 +267,19 @@ class Sandbox:
         self._buffers.spoiled = True
         if self._freezer is not None:
             self._freezer.close()
-        with contextlib.suppress(OSError):
-            self.supervisor.send(b"end")
-            self.supervisor.settimeout(_GONE_S)
-            while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
-                self._note(message)
-            self._buffers.spoiled = message != b"gone"
-        self.log.drain()
-        os.close(self.log.reader)
-        self.supervisor.close()
-        self.socket.close()
+        try:
+            with contextlib.suppress(OSError):
+                self.supervisor.send(b"end")
+                self.supervisor.settimeout(_GONE_S)
+                while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
+                    with contextlib.suppress(Failure):  # the supervisor's own fault, of which nothing hangs any more
+                        self._note(message)
+                self._buffers.spoiled = message != b"gone"
+            self.log.drain()
+        finally:
+            os.close(self.log.reader)
+            self.supervisor.close()
+            self.socket.close()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -384,3 +394,12 @@ class Sandbox:
                 self._note(self._supervisor_message())
         self.log.drain()
         return ended(self._cause, self.exit)
+
+
+def _digest(fd: int) -> str:
+    """The SHA-256 of a file that is open."""
+    with open(os.dup(fd), "rb") as file:
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+    return found

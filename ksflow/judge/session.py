@@ -29,6 +29,10 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
 _CONFIRMING = Effort(most=24, spent_s=60.0, watched=2, fewest=3)
 """For a claim: the kernel beside the incumbent, and the control."""
+_HELPED = (
+    "this machine cannot see to it that a kernel has one process while it is timed: others may have worked for it "
+    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` says what a sandbox is held by)"
+)
 _COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
 """What a kernel in Python has in its text where its first call may have to compile."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
@@ -64,6 +68,7 @@ class Host:
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
+            digest=kernel.get("digest", ""),
             loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
@@ -141,7 +146,8 @@ class Judgement:
         incumbent = next(iter(self.against), _OWN)  # or nobody
         if incumbent in outcome.ratios:
             outcome = self._claim(incumbent, outcome)
-        if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else [])):
+        doubt = outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else []))
+        if doubt := doubt or self.evidence.get("unranked", ""):
             self.evidence["unranked"] = doubt
             if claim := self.evidence.get("claim"):
                 claim |= {"faster": False, "ranked": False, "why": doubt}
@@ -209,7 +215,9 @@ class Judgement:
             self.evidence.setdefault("skipped", {})[name] = message
             if not alone:
                 self.evidence["unranked"] = f"{name} failed beside this kernel, and not alone: {message}"
-        self.evidence["one_process"] = outcome.locked
+        self.evidence["one_process"] = outcome.locked and self.evidence.get("one_process", True)
+        if not outcome.locked:
+            self.evidence["unranked"] = _HELPED
         return outcome
 
     def _fails_alone(self, kernel: Json) -> bool:

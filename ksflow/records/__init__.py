@@ -4,10 +4,11 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 `before / after - 1` in percent: 100 means twice as fast. The same classes are what model answers are parsed into.
 """
 
-from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean
+from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, significant
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
+    SELF_TIMED,
     Cached,
     CheckedCase,
     Claim,
@@ -28,7 +29,7 @@ from ksflow.records.evidence import (
 from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
-from ksflow.records.parsing import parse, plain
+from ksflow.records.parsing import misfits, parse, plain
 from ksflow.records.population import Material, Population
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl

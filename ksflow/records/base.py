@@ -37,6 +37,11 @@ def by_number(id: str) -> tuple[float, str]:
     return (int(id) if id.isdecimal() else math.inf if id else -1, id)
 
 
+def significant(value: float) -> float:
+    """The number to six significant digits, as ratios are recorded: however small it is, it does not become 0."""
+    return float(f"{value:.6g}")
+
+
 def geomean(values: Iterable[float]) -> float:
     """The geometric mean of positive numbers."""
     return math.exp(statistics.fmean(math.log(value) for value in values))

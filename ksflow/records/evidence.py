@@ -13,6 +13,9 @@ from ksflow.records.base import Json, Record, plausible
 RESOLVED = 1.01
 """A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
 that is decided by where memory lies and by neighbours, in a handful of processes."""
+SELF_TIMED = "by the benchmark's own clock, in one comparison"
+"""The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
+comparison in fresh processes."""
 
 
 class Speedup(NamedTuple):
@@ -113,7 +116,7 @@ class Ratio(EvidenceRecord):
     def inverse(self) -> "Ratio":
         """The same from the other kernel's side."""
         same = {name: getattr(self, name) for name in ("clocks", "tau", "heterogeneity_p", "ranked", "why", "moment")}
-        replicates = tuple(1 / value for value in self.replicates)
+        replicates = tuple(1 / value for value in self.replicates if value)  # once rounded to four decimals
         return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low, replicates=replicates, **same)
 
 

@@ -7,7 +7,7 @@ that are empty by default are left out when they are.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -32,6 +32,23 @@ def parse(kind: type[T], value: object) -> T:
     """The record in a JSON value. ValueError or TypeError says what is wrong with it."""
     parsed: T = _converter(cast(Hashable, kind))(value, getattr(kind, "__name__", "value"))
     return parsed
+
+
+def misfits(value: object) -> Iterator[str]:
+    """What is wrong with each value that records kept in `more` although they know its key."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from misfits(item)
+    if not is_dataclass(value) or isinstance(value, type):
+        return
+    kind, items = type(value), {field.name: getattr(value, field.name) for field in fields(value)}
+    for name in filter(items.get("more", {}).__contains__, items):
+        try:
+            _converter(get_type_hints(kind)[name])(items["more"][name], f"{kind.__name__}.{name}")
+        except (TypeError, ValueError) as error:
+            yield f"{kind.__name__}.{name}: {error}"
+    for item in items.values():
+        yield from misfits(item)
 
 
 def plain(value: Any) -> Any:
@@ -121,12 +138,13 @@ def _union(kinds: tuple[Any, ...]) -> Converter:
     def convert(value: Any, at: str) -> Any:
         if type(value) in converters:
             return converters[type(value)](value, at)
+        errors = []
         for converter in converters.values():
             try:
                 return converter(value, at)
             except TypeError as error:
-                last = error
-        raise last
+                errors.append(error)
+        raise errors[0]
 
     return convert
 

@@ -18,10 +18,11 @@ from types import FrameType
 from ksflow.errors import ConfigError, boolean
 from ksflow.remote.job_store import JobStore, folder_path
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
+from ksflow.sandbox.levels import LOWEST_FLOOR
 
 _USAGE = (
     "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true] "
-    "[sanitize=false]"
+    "[sanitize=false] [isolation_floor=LEVEL]"
 )
 
 
@@ -115,10 +116,11 @@ def _arguments(words: list[str]) -> tuple[Path, Options]:
         for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
     )
     target, devices, idle = settings.pop("target", ""), settings.pop("devices", ""), settings.pop("idle_minutes", "")
+    floor = settings.pop("isolation_floor", LOWEST_FLOOR)
     if settings or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
     try:
         idle_s = float(idle) * 60 if idle else None
     except ValueError as error:
         raise ConfigError(f"idle_minutes={idle} is not a number; {_USAGE}") from error
-    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize)
+    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize, floor)

@@ -2,7 +2,8 @@
 
 Covered: each command runs in a tool's box (no network, no keys, limits on time, memory and file sizes) on a copy of the
 repository in which nothing else is written; exit codes are the verdict. NOT covered: whether the time is true. The
-benchmark times itself, in the same process as the candidate, and so does the test that says it is right.
+benchmark times itself, in the same process as the candidate, and so does the test that says it is right. Nor is a lead
+compared a second time, as `evaluator=local` does: a claim says by which clock it was made.
 """
 
 import re
@@ -15,6 +16,7 @@ from ksflow.compilers.commands import CommandRunner
 from ksflow.errors import ConfigError
 from ksflow.protocols import Evaluator
 from ksflow.records import (
+    SELF_TIMED,
     Claim,
     Comparison,
     Evaluation,
@@ -27,6 +29,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    significant,
 )
 from ksflow.sandbox.levels import probe
 
@@ -140,7 +143,8 @@ def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Compariso
     """How much faster than another: the median of the turns' ratios, with its interval."""
     ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
     low, high = _interval(ratios)
-    return Comparison(id=name, speedup=round(statistics.median(ratios), 4), low=round(low, 4), high=round(high, 4))
+    speedup, low, high = map(significant, (statistics.median(ratios), low, high))
+    return Comparison(id=name, speedup=speedup, low=low, high=high, clocks=(SELF_TIMED,))
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -153,13 +157,14 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 def _claim(row: Comparison, mine: Sequence[float]) -> Claim:
     """About the incumbent, with the kernel's own turns as the control."""
     low, high = (value / statistics.median(mine) for value in _interval(mine))
-    control = Ratio(speedup=1.0, low=round(low, 4), high=round(high, 4))
+    control = Ratio(speedup=1.0, low=significant(low), high=significant(high))
     ranked = control.high / control.low <= _STEADY
     return Claim(
         id=row.id,
         speedup=row.speedup,
         low=row.low,
         high=row.high,
+        clocks=row.clocks,
         faster=row.low > 1 and row.speedup > control.high,
         control=control,
         ranked=ranked,

@@ -18,6 +18,7 @@ from ksflow.records import (
     Trial,
     Verdict,
     geomean,
+    significant,
 )
 from ksflow.source.landscape import Landscape
 
@@ -45,8 +46,8 @@ class FakeEvaluator(Evaluator):
             other = self._landscape(problem, trial.kernel) if trial.kernel else None
             if other and other.us:
                 speedup = geomean(b / a for a, b in zip(answer.us, other.us, strict=True))
-                low, high = round(speedup * 0.99, 4), round(speedup * 1.01, 4)
-                rows.append(Comparison(id=trial.id, speedup=round(speedup, 4), low=low, high=high))
+                low, high = significant(speedup * 0.99), significant(speedup * 1.01)
+                rows.append(Comparison(id=trial.id, speedup=significant(speedup), low=low, high=high))
         claim = None
         if rows:
             row, control = rows[0], Ratio(speedup=1.0, low=0.99, high=1.01)

@@ -17,6 +17,7 @@ from ksflow.hardware import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.sandbox.levels import probe
 from ksflow.source.tunables import assign
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
 from .conftest import Judge
@@ -41,6 +42,51 @@ def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> Non
     other = build(replace(problem, defines={"N": 2}), toy.RIGHT_CPP)
     assert not other.cached
     assert list(own_cache.rglob("tmp-*")) == []
+
+
+def test_what_was_changed_in_the_cache_is_made_again(
+    problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name alone says nothing of what is in it: a kernel that runs as this user can write there."""
+    made = Path(build(problem, toy.RIGHT_CPP).artefact)
+    whole, wrong = made.read_bytes(), toy.cpp("nonsense")
+
+    def replaced() -> None:
+        made.write_bytes(b"other")
+
+    def linked() -> None:
+        made.rename(made.with_name("elsewhere"))
+        made.symlink_to("elsewhere")
+
+    for change in (replaced, linked, lambda: made.chmod(0o666)):
+        change()
+        assert not build(problem, toy.RIGHT_CPP).cached
+        assert made.read_bytes() == whole
+        assert build(problem, toy.RIGHT_CPP).cached
+    assert not build(problem, wrong).cached
+    assert build(problem, wrong).cached
+    next(own_cache.rglob("*.log")).write_text("kernel.cpp:1:1: error: another")
+    assert "nonsense" in build(problem, wrong).reason
+    monkeypatch.setattr(client, "_DIGESTS", {})
+    assert client._is_kept(made)
+    monkeypatch.setattr(client, "_DIGESTS", {})
+    monkeypatch.setattr(client, "_HELD", ())  # as where no level that holds kernels is reached
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert not client._is_kept(made)
+
+
+def test_an_artefact_that_changed_after_it_was_compiled_is_not_loaded(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = client.compile_kernel(problem, toy.slow(77), evaluator.target)
+    assert client.digest_of(built.artefact)
+    monkeypatch.setattr(evaluator, "_build", lambda *_: built)
+    Path(built.artefact).write_bytes(
+        Path(client.compile_kernel(problem, toy.RIGHT_CPP, evaluator.target).artefact).read_bytes()
+    )
+    found = evaluator.right(problem, toy.slow(77))
+    assert found.verdict is Verdict.HARNESS
+    assert "is not what was compiled" in found.reason
 
 
 def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path) -> None:

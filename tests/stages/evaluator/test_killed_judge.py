@@ -14,6 +14,8 @@ import pytest
 
 from evaluator import toy
 from evaluator.timed.test_containment import HANGS, processes
+from ksflow.compilers import sanitized
+from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.records import Problem, Verdict
 from ksflow.sandbox import linux
@@ -43,6 +45,18 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(replace(problem, limits=toy.HASTY), HANGS["n1"], ()).verdict is Verdict.TIMEOUT
     join()
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
+
+
+def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def where(*_: object) -> str:
+        raise ConfigError("the process that runs compilers does not answer")
+
+    monkeypatch.setattr(sanitized, "where", where)
+    found = evaluator(problem, toy.cpp("abort();"), ())
+    assert found.verdict is Verdict.CRASH
+    assert "SIGABRT" in found.reason
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, parse, plain
 from ksflow.remote import job_locks, job_store, worker, worker_loop, worker_payload
 from ksflow.remote.job_store import JobStore
+from ksflow.sandbox import levels
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
 from . import gpu_toy, toy
@@ -473,6 +474,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         ([".", "profile=yes"], "profile=yes; valid: true, false"),
         ([".", "devices=a"], "cannot read devices=a"),
         ([".", "idle_minutes=soon"], "idle_minutes=soon is not a number"),
+        ([".", "isolation_floor=high"], "isolation_floor=high; valid: none, rlimits, landlock, userns, full"),
     ],
 )
 def test_a_mistyped_worker_is_answered_in_one_line(
@@ -481,6 +483,13 @@ def test_a_mistyped_worker_is_answered_in_one_line(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         worker.main(words)
+
+
+def test_a_worker_below_its_floor_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for level, words in (("landlock", ["isolation_floor=userns"]), ("none", [])):
+        monkeypatch.setattr("ksflow.remote.worker_loop.probe", lambda level=level: levels.Probe(level, {}))
+        with pytest.raises(ConfigError, match=rf"isolation_floor=\w+, but sandboxes reach only {level} here"):
+            worker.main([str(tmp_path), "once=true", *words])
 
 
 def test_a_url_is_no_folder_for_the_search_either() -> None:

@@ -7,6 +7,7 @@ import pytest
 from ksflow.judge import statistics
 from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
+from ksflow.records import Evidence, misfits, parse
 
 _LOGS = [math.log(value) for value in (1.05, 1.04, 1.07, 0.99, 1.055)]
 _ERRORS = [error**2 for error in (0.01, 0.012, 0.008, 0.015, 0.01)]
@@ -84,3 +85,14 @@ def test_a_replicate_whose_calls_were_preempted_is_no_reading() -> None:
     assert not alone["ranked"]
     assert "preempted" in str(alone["why"])
     assert "preempted" in str(alone["doubt"])
+
+
+def test_a_kernel_far_behind_has_a_ratio_that_is_recorded() -> None:
+    """Twenty thousand times slower, and by readings that differ: no end of the interval rounds to 0."""
+    found = compared((200_000.0, 8.0), (400_000.0, 8.0))
+    row = {key: value for key, value in found.items() if key not in ("case", "doubt")}
+    evidence = parse(Evidence, {"against": [{**row, "id": "00001"}]})
+    assert not list(misfits(evidence))
+    (ratio,) = evidence.against
+    assert ratio.speedup == pytest.approx(8 / 200_000 / 2**0.5, rel=1e-5)
+    assert ratio.inverse.replicates == pytest.approx((25_000, 50_000), rel=1e-5)

@@ -11,6 +11,7 @@ import torch
 from evaluator import toy
 from evaluator.timed.test_contents import pool
 from ksflow.judge.comparison import CaseResult, CaseResults, Effort, Outcome, PairedComparison
+from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
@@ -65,14 +66,20 @@ def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
 
     class Played(Judgement):
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-            return left.pop(0)
+            return left.pop(0) if large else super()._compare(phase, kernels, effort)
+
+        def _fails_alone(self, kernel: dict[str, Any]) -> bool:
+            return True
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
     host = SimpleNamespace(sandbox_core=None)
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
     backend = SimpleNamespace(evidence=dict, device_uuid="")
-    return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
+    with pytest.MonkeyPatch.context() as patch:
+        run = SimpleNamespace(run=lambda *_: left.pop(0))
+        patch.setattr("ksflow.judge.session.PairedComparison", lambda *_: run)
+        return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
 
 
 def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_and_unranked() -> None:
@@ -87,6 +94,19 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert claim["why"] == "00001 failed when it was timed again"
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
+
+
+def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None:
+    first, again = _outcome({"": 1.0, "00001": 2.0}), {"": 1.0, "00001": 2.0, "control kernel": 2.0}
+    assert _judged(False, first, _outcome(again))["evidence"]["claim"]["faster"]
+    for at in range(2):
+        outcomes = [_outcome({"": 1.0, "00001": 2.0}), _outcome(again)]
+        outcomes[at].locked = False
+        evidence = _judged(False, *outcomes)["evidence"]
+        assert not evidence["one_process"]
+        assert "one process" in evidence["unranked"]
+        claim = evidence["claim"]
+        assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
 
 
 def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_takes_long(
@@ -114,6 +134,26 @@ def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_
         assert len(ratio["replicates"]) == 3
         assert ratio["ranked"]
         assert ratio["low"] > 1.3
+
+
+def test_a_rival_that_dies_as_it_is_frozen_is_left_out() -> None:
+    """Between its warm-up and its first batch it may end of itself: nobody else is to blame."""
+
+    def freeze() -> str:
+        raise Failure("exit", "ended with status 1")
+
+    ended = SimpleNamespace(alone=lambda: True, freeze=freeze, close=lambda: None)
+    pool = cast(InputPool, SimpleNamespace(benchmarks=[], problem={"limits": {}}))
+    backend = cast(Backend, SimpleNamespace(starts_together=False))
+    played = PairedComparison(pool, backend, {"": {}, "00001": {}}, str)
+    kernels: list[Any] = []
+    rival = cast(Any, SimpleNamespace(name="00001", sandbox=ended, required=False))
+    played._admit([rival], kernels, [])
+    assert not kernels
+    assert played.outcome.skipped == {"00001": "ended with status 1"}
+    rival.required = True
+    with pytest.raises(Failure):
+        played._admit([rival], kernels, [])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.bool])
