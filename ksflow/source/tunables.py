@@ -89,6 +89,17 @@ def values(text: str) -> dict[str, str]:
     return {tunable.name: tunable.value for tunable in tunables(text)}
 
 
+def without_values(text: str) -> str:
+    """Return `text` without what tuning changes: the values and options of its tunables, and its dispatch lines."""
+    kept = []
+    for line in text.split("\n"):
+        declaration = _match(_LINE, line)
+        rule = _LAUNCH_LINE.fullmatch(line) if "dispatch:" in line else None
+        if declaration or not (rule and rule["kind"] == "dispatch"):
+            kept.append(declaration["head"] if declaration else line)
+    return "\n".join(kept)
+
+
 def dispatches(text: str) -> dict[str, dict[str, str]]:
     """Condition -> tunable -> the value for the cases where it holds. The first that holds decides.
 
