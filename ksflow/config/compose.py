@@ -297,12 +297,13 @@ def _share_model(cfg: DictConfig, settings: Any) -> None:
 
 def _free_key(argument: str) -> str:
     """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
+    argument = keys.as_typed(argument)
     name, equals, value = argument.partition("=")
     if equals and name in keys.groups() and value in ("", "null"):
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
     own = name == "problem" and value not in keys.options(name)
     if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
-        argument = f"problem.path={plain_or_quoted(value)}"
+        argument = keys.as_typed(f"problem.path={plain_or_quoted(value)}")
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     argument = f"++{argument}" if known else argument
     name, equals, value = argument.partition("=")
