@@ -80,6 +80,18 @@ def test_text_is_kept_as_it_was_typed(text: str, tmp_path: Path) -> None:
     assert own.designer.tag == text
 
 
+def test_an_agents_keys_reach_the_stages_that_start_it() -> None:
+    words = ["writer=agent", "designer=agent", "agent=claude", "agent.minutes=3", "agent.checks=1", "agent.box=false"]
+    cfg = compose([*words, "agent.environment=[MY_KEY]", "writer.lm.checks=2"])
+    engines = [build(cfg[stage].lm).engine for stage in ("writer", "designer")]
+    assert [(engine.minutes, engine.environment, engine.box) for engine in engines] == [(3, ("MY_KEY",), False)] * 2
+    assert [engine.checks for engine in engines] == [2, 1]
+    own = compose(["writer=agent", "agent=command", "agent.command=[sh,-c,'true']"])
+    assert build(own.writer.lm).engine.command == ["sh", "-c", "true"]
+    with pytest.raises(ConfigError, match=r"agent.minutes= would be read by nothing: .* add writer=agent"):
+        compose(["agent=claude", "agent.minutes=3"])
+
+
 def test_numbers_are_numbers_however_they_are_typed() -> None:
     cfg = compose(
         ["llm=dummy", "loop.usd=1e3", "loop.minutes=1_0", "model.options.top_p=1e-3", "model.temperature=1.50"]
