@@ -81,7 +81,7 @@ def search(folder: Path, script: str, *more: str, envelope: str = "text", rounds
             "run=agents",
             "loop.repeats=skip",
         ),
-        *(f"writer.lm.command=[{program}]", f"writer.lm.envelope={envelope}"),
+        *(f"agent.command=[{program}]", f"agent.envelope={envelope}"),
         *more,
     )
     done = ksflow(folder, *given, OTHER_API_KEY="a-secret-of-somebody-else")
@@ -321,6 +321,13 @@ def test_a_program_that_is_not_there_or_fails_is_said_in_one_line(tmp_path: Path
     (tmp_path / "bin" / "agent").unlink()
     with pytest.raises(ConfigError, match="no-such-agent is not on PATH: install it"):
         Agent(["no-such-agent"]).complete(Request(model="agent", messages=(Message.user("x"),)))
+
+
+def test_an_agent_that_is_not_installed_is_said_before_a_seed_is_judged(tmp_path: Path) -> None:
+    words = ("recipe=dry_run", "writer=agent", "agent=command", "agent.command=[no-such-agent]")
+    done = ksflow(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ksflow: the agent's program no-such-agent is not on PATH: install it\n"
 
 
 DESIGN = """[[ ## avenues ## ]]

@@ -362,6 +362,7 @@ def test_no_compiler_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "apt install g++" in done.stderr.splitlines()[-1]
     assert "ksflow[compiler]" in done.stderr.splitlines()[-1]
+    assert "00_numpy.py" not in done.stderr, "a seed was judged before"
 
 
 def explores(folder: Path, problem: str, trials: int, *words: str) -> None:

@@ -7,6 +7,7 @@ from hydra.utils import get_object
 
 from ksflow.config.compose import build, compose
 from ksflow.config.keys import _MOVED, _tell_renamed
+from ksflow.config.members import Suite, members
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
@@ -57,6 +58,50 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
     for part in ("selector", "designer", "writer", "digester", "problem", "target", "loop"):
         assert build(cfg[part]) is not None
     assert "_target_" in cfg.evaluator
+
+
+@pytest.mark.parametrize("text", ["2026_11_28", "1e3", "1.50", "007", "+5", "true", "NaN", "3", "null"])
+def test_text_is_kept_as_it_was_typed(text: str, tmp_path: Path) -> None:
+    cfg = compose(["llm=dummy", f"run={text}", f"lineage.path={text}", f"model.name={text}", f"writer.lm.key={text}"])
+    assert [cfg.run, cfg.lineage.path, cfg.selector.lm.name, cfg.writer.lm.key] == [text] * 4
+    none_or_text = None if text == "null" else text
+    cfg = compose([f"inherit={text}", f"language={text}", f"problem.path={text}", f"seed_kernels=[{text},b.cpp]"])
+    assert [cfg.inherit, cfg.language, cfg.seed_kernels[0]] == [none_or_text] * 3
+    assert cfg.problem.path == text
+    several = members(Suite(name="all"), [f"problem.path={text},b", f"run={text}"])
+    assert compose([*several[0].words]).problem.path == text
+    (tmp_path / "designer").mkdir()
+    part = "def design(*about, tag: str = ''): ...\n"
+    (tmp_path / "mydesigner.py").write_text(part, encoding="utf-8")
+    (tmp_path / "designer" / "mine.yaml").write_text("_target_: mydesigner.design\n_partial_: true\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        own = compose([f"--config-dir={tmp_path}", "designer=mine", f"designer.tag={text}"])
+    assert own.designer.tag == text
+
+
+def test_an_agents_keys_reach_the_stages_that_start_it() -> None:
+    words = ["writer=agent", "designer=agent", "agent=claude", "agent.minutes=3", "agent.checks=1", "agent.box=false"]
+    cfg = compose([*words, "agent.environment=[MY_KEY]", "writer.lm.checks=2"])
+    engines = [build(cfg[stage].lm).engine for stage in ("writer", "designer")]
+    assert [(engine.minutes, engine.environment, engine.box) for engine in engines] == [(3, ("MY_KEY",), False)] * 2
+    assert [engine.checks for engine in engines] == [2, 1]
+    own = compose(["writer=agent", "agent=command", "agent.command=[sh,-c,'true']"])
+    assert build(own.writer.lm).engine.command == ["sh", "-c", "true"]
+    with pytest.raises(ConfigError, match=r"agent.minutes= would be read by nothing: .* add writer=agent"):
+        compose(["agent=claude", "agent.minutes=3"])
+
+
+def test_numbers_are_numbers_however_they_are_typed() -> None:
+    cfg = compose(
+        ["llm=dummy", "loop.usd=1e3", "loop.minutes=1_0", "model.options.top_p=1e-3", "model.temperature=1.50"]
+    )
+    assert (cfg.loop.usd, cfg.loop.minutes, cfg.writer.lm.options.top_p, cfg.writer.lm.temperature) == (
+        1000,
+        10,
+        1e-3,
+        1.5,
+    )
 
 
 def test_every_problem_folder_has_an_option() -> None:

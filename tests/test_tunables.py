@@ -118,10 +118,15 @@ def test_hostile_lines_cost_no_time(line: str) -> None:
         "#define A 3  // tune:",
         "int A = f(x);  // tune: 1 2",
         "int A = 3, B = 4;  // tune: 3 4 |",
+        "int A = 3;  // tune a b |",
+        "constexpr Form FORM = naive;  // tune naive ikj",
+        "#define FORM naive  // tune ikj naive | form: how often a value is loaded",
     ],
 )
 def test_a_tune_line_that_declares_nothing_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
     file = tmp_path / "mine.cpp"
-    file.write_text(f"int B = 1;  // tune: 1 2\n// tune this later\n{line}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.cpp:3: .*declares no values: write"):
+    file.write_text(
+        f"int B = 1;  // tune: 1 2\n// tune this later\nint C = 2;  // tune the loop later\n{line}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=r"mine\.cpp:4: .*declares no values: write"):
         kernel_file(str(file))

@@ -110,6 +110,13 @@ def find() -> Compiler | None:
     return None
 
 
+def found() -> Compiler:
+    """The compiler that `find` finds. Raises ConfigError when there is none."""
+    if compiler := find():
+        return compiler
+    raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+
+
 def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
     """What it is told for a chip."""
     return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
@@ -117,9 +124,7 @@ def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
 
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
-    compiler = find()
-    if compiler is None:
-        raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+    compiler = found()
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))

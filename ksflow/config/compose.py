@@ -4,6 +4,7 @@ YAML wires and constructors hold the defaults, so every key below a `_target_` i
 feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 """
 
+import itertools
 import logging
 import math
 import os
@@ -107,7 +108,7 @@ def _run(
     if _interrupted.is_set():
         return math.inf
     try:
-        _share_model(cfg, HydraConfig.get())
+        _share(cfg, HydraConfig.get())
         keys.check(cfg, HydraConfig.get().overrides.task)
         results.append(job(cfg))
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
@@ -149,7 +150,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
-        _share_model(cfg, settings)
+        _share(cfg, settings)
         keys.check(cfg, settings.overrides.task)
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
@@ -284,25 +285,32 @@ class SweepTable(Callback):
         scores.show_sweep(report.console(), Path(config.hydra.sweep.dir))
 
 
-def _share_model(cfg: DictConfig, settings: Any) -> None:
-    """Let `model.key=value` reach every stage that took the model in, unless the stage's own key is given too."""
+def _share(cfg: DictConfig, settings: Any) -> None:
+    """Let `model.key=value` and `agent.key=value` reach every stage that took the model or the agent in, unless the
+    stage's own key is given too. ConfigError where an agent is set that no stage starts.
+    """
     typed = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
     choices = settings.runtime.choices
-    users = [group[6:] for group in choices if group.startswith("model@") and choices[group] == choices.model]
-    for key in sorted(key for key in typed if key.startswith("model.")):
-        for path in (f"{user}.{key.removeprefix('model.')}" for user in users):
+    for group in ("model", "agent"):
+        mine = [one[6:] for one in choices if one.startswith(f"{group}@") and choices[one] == choices[group]]
+        shared = sorted(key for key in typed if key.startswith(f"{group}."))
+        if shared and not mine and group == "agent":
+            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage starts an agent; add writer=agent")
+        for key, user in itertools.product(shared, mine):
+            path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
 
 
 def _free_key(argument: str) -> str:
     """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
+    argument = keys.as_typed(argument)
     name, equals, value = argument.partition("=")
     if equals and name in keys.groups() and value in ("", "null"):
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
     own = name == "problem" and value not in keys.options(name)
     if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
-        argument = f"problem.path={plain_or_quoted(value)}"
+        argument = keys.as_typed(f"problem.path={plain_or_quoted(value)}")
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     argument = f"++{argument}" if known else argument
     name, equals, value = argument.partition("=")

@@ -225,8 +225,10 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and problem.takes(kernel.language) and kernel.language in self.languages:
-            self._build(problem, kernel)
+        if problem.takes(kernel.language) and kernel.language in self.languages:
+            compilers.require(kernel.language)
+            if self.overlap:
+                self._build(problem, kernel)
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import ConfigError, LineageError, of_system
 from ksflow.lineage.git_processes import RefUpdates, git_said, opened
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
 
@@ -120,7 +120,7 @@ class Store:
                         os.mkdir(f"{self._objects}/{number:02x}")
             raise FileNotFoundError(errno.ENOENT, f"{folder} is taken away again and again")
         except OSError as error:
-            raise LineageError(f"{self.path}: an object could not be written: {error.strerror}") from error
+            raise LineageError(f"{self.path}: an object could not be written: {of_system(error)}") from error
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -378,7 +378,7 @@ class Store:
             self._repo.git.pack_refs("--all")
             self._repo.git.repack("--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
         except (git.GitError, OSError) as error:
-            reason = str(error).splitlines()[-1]
+            reason = git_said(error) if isinstance(error, git.GitError) else error.strerror
             _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
 
     def close(self) -> None:

@@ -130,6 +130,17 @@ class Agent(Engine):
     def __repr__(self) -> str:
         return f"Agent({self.command!r})"
 
+    @property
+    def program(self) -> str:
+        """The path of its program. ConfigError where it is not installed."""
+        if found := shutil.which(self.command[0]):
+            return found
+        raise ConfigError(f"the agent's program {self.command[0]} is not on PATH: install it")
+
+    def check(self) -> None:
+        """Raise ConfigError where its program is not installed."""
+        assert self.program
+
     def complete(self, request: "Request") -> "Response":
         """What the agent leaves, laid out as the question asks. StageError where it ends without an answer."""
         prompt = "\n\n".join(message.text or "" for message in request.messages)
@@ -190,9 +201,7 @@ class _Run:
 
     def finish(self) -> Usage:
         """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
-        program = shutil.which(self.agent.command[0])
-        if program is None:
-            raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
+        program = self.agent.program
         limit_s, budget = self.agent.minutes * 60, call_context().until
         if budget is not None:
             limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)

@@ -15,6 +15,7 @@ from ksflow.errors import ConfigError, LeaveStage, StageError
 from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, header, why
 from ksflow.lm.client import MeteredLM
+from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
 from ksflow.lm.refusals import Filtered
@@ -191,10 +192,10 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def brief(self, sections: Iterable[Section]) -> Brief:
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""
-        budget = self.model.context_tokens
+        budget = context_of(self.model)
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
-            budget -= self._size(fixed) + (self.model.max_tokens or 0)
+            budget -= self._size(fixed) + min(self.model.max_tokens or 0, budget // 2)
         brief = fill(sections, budget, self.count)
         if brief.left_out:
             log = structlog.get_logger("ksflow.prompts")

@@ -4,7 +4,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
+from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError, boundary
 from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
@@ -32,6 +32,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
     with run.interruptible(), calling(record=keep, meter=meter, unanswered=run.wait_for_person):
         run.open(settings)
         _greet(run)
+        _compile_first(run, seeds)
         run.baseline_ids = startup.baselines(run, seeds)
         startup.start(run, seeds)
         run.baseline_ids = startup.baselines(run, seeds)
@@ -63,6 +64,15 @@ def _greet(run: Run) -> None:
                     model.greet()
             except StageError as error:
                 raise NothingTried(error.reason) from error
+
+
+def _compile_first(run: Run, seeds: tuple[Seed, ...]) -> None:
+    """Compile a seed of each language that was not judged yet. ConfigError where a compiler is missing."""
+    judged = {trial.kernel.digest for trial in run.known.trials if trial.kernel and trial.evaluation}
+    first = {seed.kernel.language: seed.kernel for seed in seeds[::-1] if seed.kernel.digest not in judged}
+    for kernel in first.values():
+        with suppress(StageError), boundary("evaluator"):  # what else fails fails again where the kernel is judged
+            run.stages.evaluate.prepare(run.problem, kernel)
 
 
 def _estimate(run: Run) -> None:

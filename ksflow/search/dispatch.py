@@ -90,7 +90,7 @@ class Table:
         logs: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
-        for member in family(population, around.text):
+        for member in family(population, around.kernel):
             configs = {name: effective(member.text, case.params) for name, case in self._cases.items()}
             mix = {name: tuple(config[tunable] for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
@@ -208,7 +208,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         cases, names = members[when], {case.name for case in members[when]}
         points: list[Point] = []
         tried: set[Key] = set()
-        for member in family(population, around.text):
+        for member in family(population, around.kernel):
             config, *others = [effective(member.text, case.params) for case in cases]
             if any(other != config for other in others):
                 continue
@@ -220,7 +220,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         right = {tuple(p.values.items()) for p in points if p.score_us}
         usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.text, cases[0].params)
-        own = (around.tunables, base, usable, frozenset(tried), around.text, around.lessons)
+        own = (around.tunables, base, usable, frozenset(tried), around.kernel, around.lessons)
         spaces.append(ClassSpace(*own, when, lines))
     return spaces
 

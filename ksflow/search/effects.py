@@ -1,6 +1,6 @@
 """What can be read off a population: kernels that differ in one tunable, and values that never worked.
 
-Arithmetic on trials, no prose. Only kernels with the same tunables and the same dispatch lines are compared.
+Arithmetic on trials, no prose. Only kernels that differ in the values of their tunables alone are compared.
 """
 
 import math
@@ -19,7 +19,7 @@ DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 
 @dataclass(frozen=True)
 class Family:
-    """The judged kernels that declare one set of tunables."""
+    """The judged kernels that differ in the values of their tunables alone."""
 
     tunables: tuple[Tunable, ...]
     accepted: tuple[tuple[Trial, Config], ...]
@@ -40,7 +40,7 @@ class Effect:
 
 
 def judged_families(population: Population) -> list[Family]:
-    """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
+    """Every structure that was judged, with each set of dispatch lines, in order of first appearance."""
     families = []
     for members in comparable(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]

@@ -30,8 +30,12 @@ _LINE = re.compile(
             (?:\|\s*(?P<kind>\w+)\s*(?::\s*(?P<doc>.*?))?)?\s*)""",
     re.VERBOSE,
 )
-_TUNE = re.compile(r"""[^"'`]*?(?://|\#)\s*tune\s*(?:[:=]|\b\s*[-+]?\d)""")
-"""How a line begins that is meant to declare values, whether or not it does; quoted ones are not."""
+_TUNE = re.compile(
+    r"""[^"'`]*?(?:\b(?P<value>[\w.]+)\s*;?\s*)?(?://|\#)\s*tune(?:\s*[:=]|\s+[-+]?\d|\b[^|]*\||\b(?=.*\b(?P=value)\b))"""
+)
+"""How a line begins that is meant to declare values, whether or not it does: with a colon, a number or a kind, or with the
+assigned value among its words. Quoted ones are not.
+"""
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
 NUMBER = (
     r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
@@ -79,7 +83,7 @@ def tunables(text: str) -> tuple[Tunable, ...]:
 def unreadable(text: str) -> tuple[int, str] | None:
     """The number of the first line with a `tune` comment that declares nothing, and the line."""
     for number, line in enumerate(text.split("\n"), 1):
-        if _TUNE.match(line) and not _match(_LINE, line):
+        if "tune" in line and _TUNE.match(line[-_LONGEST:]) and not _match(_LINE, line):
             return number, line.strip()
     return None
 
@@ -87,6 +91,17 @@ def unreadable(text: str) -> tuple[int, str] | None:
 def values(text: str) -> dict[str, str]:
     """Tunable -> the value `text` assigns."""
     return {tunable.name: tunable.value for tunable in tunables(text)}
+
+
+def without_values(text: str) -> str:
+    """Return `text` without what tuning changes: the values and options of its tunables, and its dispatch lines."""
+    kept = []
+    for line in text.split("\n"):
+        declaration = _match(_LINE, line)
+        rule = _LAUNCH_LINE.fullmatch(line) if "dispatch:" in line else None
+        if declaration or not (rule and rule["kind"] == "dispatch"):
+            kept.append(declaration["head"] if declaration else line)
+    return "\n".join(kept)
 
 
 def dispatches(text: str) -> dict[str, dict[str, str]]:

@@ -127,7 +127,7 @@ class LlmDesigner:
         self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
-        base, about = selection.base, render.about(problem, selection.base.kernel)
+        base, about = selection.base, render.about(problem)
         predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),

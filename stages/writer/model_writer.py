@@ -122,7 +122,7 @@ class ModelWriter(Writer):
 
         hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         trouble = failure(failed, problem)
-        about = render.about(problem, base)
+        about = render.about(problem)
         tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, selection)
         work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
