@@ -1,6 +1,7 @@
 """The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`; no word is help."""
 
 import difflib
+import errno
 import gc
 import importlib
 import io
@@ -12,11 +13,13 @@ import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
+from typing import Any
 
 from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, printable
 from ksflow.home import expanded
+from ksflow.processes import ending
 from ksflow.redaction import redact
 
 _CLOSED_PIPE = 141
@@ -37,7 +40,8 @@ def main() -> int:
         folder, name = os.path.split(sys.executable)
         sys.executable = os.path.join(os.path.realpath(folder), name)
     try:
-        code = _command([expanded(argument) for argument in sys.argv[1:]])
+        with ending.handled(_interrupt, ending.FROM_SYSTEM):
+            code = _command([expanded(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
@@ -55,6 +59,10 @@ def main() -> int:
                 with suppress(OSError):
                     os.dup2(nowhere, stream.fileno())
         return _CLOSED_PIPE
+
+
+def _interrupt(_: int) -> None:
+    raise KeyboardInterrupt
 
 
 def _command(arguments: list[str]) -> int:
@@ -108,7 +116,10 @@ def _is_word(argument: str) -> bool:
 
 
 def _open_streams() -> None:
-    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number."""
+    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number.
+
+    What is written to a terminal that was closed meanwhile is lost, without an error.
+    """
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(nowhere, True)
     os.close(nowhere)
@@ -118,6 +129,21 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a caller may have put another one there
             stream.reconfigure(errors="backslashreplace")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+            lasting = io.BufferedWriter(_Terminal(number, "w", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(lasting, stream.encoding, stream.errors, line_buffering=True))
+
+
+class _Terminal(io.FileIO):
+    def write(self, data: Any) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(data)
 
 
 def _say(text: str) -> int:
