@@ -11,7 +11,7 @@ from itertools import pairwise
 from ksflow.records import Population, Trial, Verdict, speedup
 from ksflow.source.causes import Failures, Item
 from ksflow.source.families import Config, comparable, declared, point
-from ksflow.source.tunables import Tunable
+from ksflow.source.tunables import Tunable, counting
 
 DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 """Values, and the trials with them, which all failed."""
@@ -61,6 +61,8 @@ def effects(family: Family) -> list[Effect]:
         rank = {value: place for place, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
         for trial, config in family.accepted:
+            if tunable.name not in counting(family.tunables, config):
+                continue
             rest = frozenset(item for item in config.items() if item[0] != tunable.name)
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
@@ -71,7 +73,8 @@ def effects(family: Family) -> list[Effect]:
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
-    failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
+    judged = (*family.accepted, *family.failed)
+    failures = Failures(point(trial, counting(family.tunables, config)) for trial, config in judged)
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]
     return [(cause.values, tuple(trials[id] for id in cause.trials)) for cause in causes]

@@ -16,6 +16,7 @@ from ksflow.records import Note, Population, Status, Trial, speedup
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import values_in
+from ksflow.source.tunables import counting
 
 OWN = "Measured: "
 ONCE = "Measured once: "
@@ -116,7 +117,7 @@ def best_note(family: Family) -> Note:
     text = (
         f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
         f"{len(family.failed)} of which failed: {best.score_us:.1f} us{times}. "
-        f"{' '.join(f'{name}={value}' for name, value in config.items())}"
+        f"{' '.join(f'{name}={value}' for name, value in counting(family.tunables, config).items())}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
 

@@ -1,6 +1,7 @@
 """`designer=tune` and `designer=random`: values by TPE and by chance."""
 
 import logging
+from contextlib import suppress
 from statistics import median
 
 import pytest
@@ -8,8 +9,10 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, so
 
 from ksflow.errors import StageError
 from ksflow.protocols import Designer
-from ksflow.records import Plan, Population
+from ksflow.records import Plan, Population, Verdict
+from ksflow.source.tunables import counting, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
+from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
 
 
@@ -67,3 +70,27 @@ def test_optuna_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         plan(Tpe(), seeds(gemm, GEMM))
     assert not caplog.records
+
+
+FORMS = """
+int FORM = plain;  // tune: plain matrix | form: of the loops
+int X = 1;         // tune: 1 2
+int MT = 1;        // tune: 1 2 3 4 | tile: tiles of the matrix unit | if FORM == matrix
+"""
+
+
+@pytest.mark.parametrize("designer", [Tpe(seed=3), RandomDesigner(seed=3), Rules()])
+def test_what_the_form_does_not_read_is_not_varied(designer: Designer) -> None:
+    def landscape(c: dict[str, str]) -> tuple[Verdict, float]:
+        return Verdict.ACCEPT, 1000.0 / int(c["X"]) - (100.0 * int(c["MT"]) if c["FORM"] == "matrix" else 0)
+
+    population = seeds(landscape, FORMS)
+    with suppress(StageError):  # until nothing is left, or promises
+        for _ in range(20):
+            population = run(landscape, population, designer, 1)
+    configs = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
+    counted = [tuple(counting(tunables(FORMS), config).items()) for config in configs]
+    assert len(set(counted)) == len(counted) <= 2 + 8
+    assert any(config["FORM"] == "matrix" for config in configs)
+    if not isinstance(designer, Rules):
+        assert len(counted) == 2 + 8
