@@ -40,6 +40,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    digest,
     parse,
 )
 from ksflow.sandbox.levels import probe
@@ -151,7 +152,7 @@ class LocalJudge(Evaluator):
         evidence = replace(
             evidence,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
-            artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
+            artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},
         )
         return self._evaluation(problem, answer, evidence)
@@ -225,6 +226,11 @@ class LocalJudge(Evaluator):
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
         if self.overlap and problem.takes(kernel.language) and kernel.language in self.languages:
             self._build(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the sandbox would be given, all of its bytes; empty where that is the source."""
+        here = problem.takes(kernel.language) and kernel.language in self.languages
+        return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
@@ -329,6 +335,14 @@ class LocalJudge(Evaluator):
         score_us: float | None = None,
     ) -> Evaluation:
         return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
+
+
+def _code(kernel: Kernel, built: BuildResult) -> str:
+    """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
+    if built.reason or not built.artefact:
+        return ""
+    content = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()
+    return digest(kernel.language, built.mode, content, digits=32)
 
 
 def _timings(answer: Json) -> tuple[Timing, ...]:

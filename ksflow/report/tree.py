@@ -150,7 +150,7 @@ def _came_out(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[str]:
     elif trial.evaluation is None:
         yield "not judged yet"
     if trial.repeats:
-        yield f"the same code as {trial.repeats}, whose verdict this is"
+        yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
     base = base_of(trial, trials)
     if base and (gain := speedup(trial, base)):
         how = "timed side by side" if gain.paired else "from the two scores: not timed side by side"
