@@ -137,7 +137,7 @@ def _open_streams() -> None:
 
 
 class _Terminal(io.FileIO):
-    def write(self, data: Any) -> int | None:
+    def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:

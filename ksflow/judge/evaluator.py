@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import compilers
-from ksflow.compilers import BuildResult, client, sanitized
+from ksflow.compilers import BuildResult, client, container, sanitized
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
@@ -341,8 +341,9 @@ def _code(kernel: Kernel, built: BuildResult) -> str:
     """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
     if built.reason or not built.artefact:
         return ""
-    content = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()
-    return digest(kernel.language, built.mode, content, digits=32)
+    content = Path(built.artefact).read_bytes()
+    loaded = container.launched(content) if built.mode == "strong" else content
+    return digest(kernel.language, built.mode, hashlib.sha256(loaded).hexdigest(), digits=32)
 
 
 def _timings(answer: Json) -> tuple[Timing, ...]:
