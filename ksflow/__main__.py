@@ -2,6 +2,7 @@
 
 import atexit
 import difflib
+import errno
 import gc
 import importlib
 import io
@@ -14,11 +15,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
+from typing import Any
 
 from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, printable
 from ksflow.home import expanded
+from ksflow.processes import ending
 from ksflow.redaction import redact
 
 _CLOSED_PIPE = 141
@@ -41,7 +44,8 @@ def main() -> int:
         folder, name = os.path.split(sys.executable)
         sys.executable = os.path.join(os.path.realpath(folder), name)
     try:
-        code = _command([expanded(argument) for argument in sys.argv[1:]])
+        with ending.handled(_interrupt, ending.FROM_SYSTEM):
+            code = _command([expanded(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
@@ -78,6 +82,10 @@ def _leave(code: int, over: threading.Event) -> None:
         _fail(f"left behind at the end: a thread of a stage that does not end by itself ({names})")
         sys.stderr.flush()
         os._exit(code)
+
+
+def _interrupt(_: int) -> None:
+    raise KeyboardInterrupt
 
 
 def _command(arguments: list[str]) -> int:
@@ -131,7 +139,10 @@ def _is_word(argument: str) -> bool:
 
 
 def _open_streams() -> None:
-    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number."""
+    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number.
+
+    What is written to a terminal that was closed meanwhile is lost, without an error.
+    """
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(nowhere, True)
     os.close(nowhere)
@@ -141,6 +152,21 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a caller may have put another one there
             stream.reconfigure(errors="backslashreplace")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+            lasting = io.BufferedWriter(_Terminal(number, "w", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(lasting, stream.encoding, stream.errors, line_buffering=True))
+
+
+class _Terminal(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(data)
 
 
 def _say(text: str) -> int:

@@ -164,6 +164,13 @@ class Evaluator:
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Do what needs no device before the kernel's turn there. Called by any thread."""
 
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the judge would run, as `evidence.artefact` does; kernels with the same one are the same.
+
+        Empty where nothing is compiled here. It is asked when it is the kernel's turn at the device.
+        """
+        return ""
+
     def close(self) -> None:
         """End helpers."""
 
@@ -214,6 +221,9 @@ class _OwnEvaluator(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         self._of("prepare")(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        return str(self._of("code")(problem, kernel))
 
     def close(self) -> None:
         self._of("close")()

@@ -33,7 +33,7 @@ from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.protocols import Answerer, Context, record, reserve
+from ksflow.protocols import Answerer, Context, Evaluator, record, reserve
 from ksflow.records import (
     Call,
     Cost,
@@ -57,7 +57,10 @@ from ksflow.records import (
 )
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
+from ksflow.report.words import tried as changed_in
+from ksflow.source.tunables import assign
 from ksflow.stages.designer.mix import Mix
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 Notes = tuple[Note, ...]
 
@@ -622,6 +625,49 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     repaired = next(t for t in shown.population.trials if t.origin is Origin.REPAIR)
     assert repaired.kernel is not None
     assert "x = 7" in repaired.kernel.main
+
+
+COMPILED = """constexpr int FORM = 0;  // tune: 0 1
+constexpr int PAD = 1;   // tune: 1 2 3 4 5 6 7 8
+extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, const long *strides) {
+  if (FORM) y[PAD] = x[0];
+  else y[0] = x[0];
+}
+"""
+
+
+def test_what_compiles_to_the_same_code_is_judged_once(lineage: Lineage, evaluator: LocalEvaluator) -> None:
+    judged: list[Kernel] = []
+
+    class Compiling(Evaluator):
+        def code(self, problem: Problem, kernel: Kernel) -> str:
+            return evaluator.code(problem, kernel)
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            judged.append(kernel)
+            return evaluate(problem, kernel, against).with_evidence(artefact=self.code(problem, kernel))
+
+    def written(form: str) -> Callable[..., Kernel]:
+        def pad(problem: Problem, selection: Selection, tried: Experiment, *rest: object) -> Kernel:
+            number = int(tried.description.rpartition(".")[2])
+            return kernel(assign(COMPILED, {"FORM": form, "PAD": str(number + 2)}))
+
+        return pad
+
+    judge, seeds = Compiling(), (Seed("00_base.cpp", kernel(COMPILED), baseline=True),)
+    outcome = search(Run(lineage, write=written("0"), evaluate=judge).made(evaluations=2, confirm=False), seeds)
+    seed, *repeats = outcome.population.trials
+    assert len(judged) == 1
+    assert outcome.judged == 0
+    assert len(repeats) == outcome.repeats > 2
+    assert {(t.repeats, t.compiles_alike, t.score_us) for t in repeats} == {(seed.id, True, seed.score_us)}
+    assert changed_in(repeats[0], outcome.population.by_id, 60).startswith(f"same code as {seed.id} | ")
+    other = again(lineage)  # another process
+    anew = search(Run(other, write=written("0"), evaluate=judge).made(rounds=1, confirm=False), seeds)
+    assert len(judged) == 1
+    assert anew.repeats > 0
+    read = search(Run(other, write=written("1"), evaluate=judge).made(evaluations=3, confirm=False), seeds)
+    assert len(judged) == 1 + read.judged == 4
 
 
 def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import compilers
-from ksflow.compilers import BuildResult, client, sanitized
+from ksflow.compilers import BuildResult, client, container, sanitized
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.hardware.cost_model import floor_us
@@ -40,6 +40,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    digest,
     misfits,
     parse,
 )
@@ -153,7 +154,7 @@ class LocalJudge(Evaluator):
         evidence = replace(
             evidence,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
-            artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
+            artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},
         )
         return self._evaluation(problem, answer, evidence)
@@ -229,6 +230,11 @@ class LocalJudge(Evaluator):
             compilers.require(kernel.language)
             if self.overlap:
                 self._build(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the sandbox would be given, all of its bytes; empty where that is the source."""
+        here = problem.takes(kernel.language) and kernel.language in self.languages
+        return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
@@ -341,6 +347,15 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
         raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
     if LEVELS.index(floor) > LEVELS.index(level):
         raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
+
+
+def _code(kernel: Kernel, built: BuildResult) -> str:
+    """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
+    if built.reason or not built.artefact:
+        return ""
+    content = Path(built.artefact).read_bytes()
+    loaded = container.launched(content) if built.mode == "strong" else content
+    return digest(kernel.language, built.mode, hashlib.sha256(loaded).hexdigest(), digits=32)
 
 
 def _timings(answer: Json) -> tuple[Timing, ...]:

@@ -123,6 +123,8 @@ class Lineage:
         """The recorded session that is being replayed."""
         self._closed = False
         self._changed = threading.Condition(threading.RLock())
+        self._codes: dict[str, list[str]] = {}
+        """What a kernel compiles to -> the trials that this process was about to have judged, with that code."""
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
         self.claims = self.store.claims(f"{problem}/{run}/")
@@ -218,13 +220,32 @@ class Lineage:
         """What was said of an earlier trial of the same form; one that is being judged right now is waited for."""
         names = self._index.same.get(trial.form, ())
         for name in names[: names.index(trial.id)] if trial.id in names else names:
-            while (other := self._index.trials.get(name)) and not finished(other) and self.claims.held_here(name):
-                self._changed.wait()
+            other = self._await(name)
             verdict = other.evaluation if other and other.form == trial.form and not other.stale else None
             if verdict and verdict.lasting:
-                origin = verdict.evidence.repeat or Repeat(of=name)
-                about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
-                return replace(verdict.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
+                return _taken_over(verdict, verdict.evidence.repeat or Repeat(of=name))
+        return None
+
+    def _await(self, name: str) -> Trial | None:
+        """A trial, once this process is not judging it any more."""
+        while (trial := self._index.trials.get(name)) and not finished(trial) and self.claims.held_here(name):
+            self._changed.wait()
+        return trial
+
+    @_locked
+    def said_of_code(self, trial: Trial, code: str) -> Evaluation | None:
+        """What was said of another trial that compiled to this code. One that is being judged is waited for."""
+        if not code:
+            return None
+        asked = self._codes.setdefault(code, [])
+        for name in [name for name in asked if name != trial.id]:
+            self._await(name)
+        asked.append(trial.id)
+        for name, other in sorted(self._index.trials.items()):
+            verdict = None if other.stale else other.evaluation
+            if verdict and verdict.lasting and verdict.evidence.artefact == code:
+                origin = verdict.evidence.repeat
+                return _taken_over(verdict, Repeat(of=origin.of if origin else name, compiled=True))
         return None
 
     def commit_of(self, trial: str) -> str:
@@ -715,3 +736,9 @@ class Lineage:
     def _turn(self, step: str) -> AbstractContextManager[None]:
         """What is written within waits in a replay until it is its turn."""
         return self._turns.turn(step, self._changed) if self._turns else nullcontext()
+
+
+def _taken_over(verdict: Evaluation, origin: Repeat) -> Evaluation:
+    """A verdict as that on a repeat: without what was said beside other trials."""
+    about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
+    return replace(verdict.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)

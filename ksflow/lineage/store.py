@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import signal
 import tempfile
 import threading
 import zlib
@@ -28,6 +27,7 @@ import git
 from ksflow.errors import ConfigError, LineageError, of_system
 from ksflow.lineage.git_processes import RefUpdates, git_said, opened
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
+from ksflow.processes import ending
 
 ZERO = "0" * 40
 THIS = "this"
@@ -394,15 +394,15 @@ class Store:
     def _run_git(self, command: str, *arguments: str) -> tuple[str, str]:
         """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails.
 
-        A Ctrl-C that hits it while it is only being started, before it is out of the terminal's reach, has it started
-        once more: it has done nothing yet.
+        A signal to the whole process group that hits it while it is only being started, before it has a group of its
+        own, has it started once more: it has done nothing yet.
         """
         call = partial(self._repo.git._call_process, command, *arguments, with_extended_output=True)
         try:
             try:
                 result: Any = call()
             except git.GitCommandError as error:
-                if error.status != -signal.SIGINT:
+                if error.status not in {-number for number in ending.SIGNALS}:
                     raise
                 result = call()
             return str(result[1]), str(result[2])

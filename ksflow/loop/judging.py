@@ -94,8 +94,20 @@ class DeviceQueue:
                 self._changed.notify_all()
 
     def verdict(
-        self, problem: Problem, evaluate: Evaluator, kernel: Kernel, against: Callable[[], tuple[Trial, ...]]
+        self,
+        problem: Problem,
+        evaluate: Evaluator,
+        kernel: Kernel,
+        against: Callable[[], tuple[Trial, ...]],
+        known: Callable[[str], Evaluation | None] | None = None,
     ) -> Evaluation:
-        """The judge's word, as the function `verdict` has it, when it is the thread's turn: `against` is asked then."""
+        """The judge's word, as the function `verdict` has it, when it is the thread's turn: `against` is asked then.
+
+        known: what was said of a kernel that compiles to the same code, which is then the answer.
+        """
         with self.place():
-            return verdict(problem, evaluate, kernel, against())
+            said = None
+            if known:
+                with suppress(StageError), boundary("evaluator"):  # what fails here fails again below
+                    said = known(evaluate.code(problem, kernel))
+            return said or verdict(problem, evaluate, kernel, against())

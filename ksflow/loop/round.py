@@ -4,7 +4,7 @@ Everything is committed before the next thing acts on it. Rounds go on side by s
 take turns at the device alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
@@ -142,7 +142,9 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
         run.tell(Began(Step.EVALUATE, trial))
         anew = run.schedule.repeats == "judge" or renewed
         evaluation = None if anew else run.lineage.said_before(trial)
-        evaluation = evaluation or ask_judge(run, trial.kernel)
+        evaluation = evaluation or ask_judge(
+            run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
+        )
         trial = advanced(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))
@@ -158,13 +160,21 @@ def check(run: Run, kernel: Kernel) -> Trial | str:
     return draft
 
 
-def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Evaluation:
-    """The judge's word on a kernel beside the best so far, when it is its turn at the device."""
+def ask_judge(
+    run: Run,
+    kernel: Kernel,
+    evaluate: Evaluator | None = None,
+    known: Callable[[str], Evaluation | None] | None = None,
+) -> Evaluation:
+    """The judge's word on a kernel beside the best so far, when it is its turn at the device.
+
+    known: what was said of such code, where it need not be judged again.
+    """
     evaluate = evaluate or run.stages.evaluate
     with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
     return run.device.verdict(
-        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else ()
+        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else (), known
     )
 
 

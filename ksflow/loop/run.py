@@ -135,7 +135,7 @@ class Run:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user has pressed Ctrl-C."""
+        """Whether Ctrl-C or a signal has asked the run to end."""
         return self._interruption.requested.is_set()
 
     def interrupt(self) -> None:
@@ -143,7 +143,7 @@ class Run:
         self._interruption.requested.set()
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """Meanwhile Ctrl-C ends the search at the next step; a second one raises KeyboardInterrupt."""
+        """Meanwhile a first signal ends the search at the next step; a second one raises KeyboardInterrupt."""
         return self._interruption.handled()
 
     def used(self) -> dict[str, float]:

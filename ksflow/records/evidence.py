@@ -311,6 +311,8 @@ class Repeat(EvidenceRecord):
 
     of: str
     """That trial's id."""
+    compiled: bool = False
+    """Whether the sources differ, and what was compiled of them is the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -382,7 +384,7 @@ class Evidence(EvidenceRecord):
 
     compiler: tuple[CompiledKernel, ...] = ()
     artefact: str = ""
-    """Digest of what was compiled."""
+    """Names what was compiled (`Evaluator.code`)."""
     made: str = ""
     """How a kernel for a GPU was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()

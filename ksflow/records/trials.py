@@ -218,9 +218,15 @@ class Trial(Record):
 
     @property
     def repeats(self) -> str:
-        """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
+        """The earlier trial with the same code whose verdict was taken over; empty where it was judged itself."""
         repeat = self.evaluation.evidence.repeat if self.evaluation else None
         return repeat.of if repeat else ""
+
+    @property
+    def compiles_alike(self) -> bool:
+        """Whether it is a repeat by what was compiled of it alone."""
+        repeat = self.evaluation.evidence.repeat if self.evaluation else None
+        return bool(repeat and repeat.compiled)
 
     @property
     def held_out(self) -> HeldOut | None:

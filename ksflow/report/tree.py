@@ -152,7 +152,7 @@ def _came_out(trial: Trial, known: Population) -> Iterator[str]:
     elif trial.evaluation is None:
         yield "not judged yet"
     if trial.repeats:
-        yield f"the same code as {trial.repeats}, whose verdict this is"
+        yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
     base = base_of(trial, known.by_id)
     if base and trial.score_us and base.score_us:
         gain = known.speedup(trial, base)

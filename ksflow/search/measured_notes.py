@@ -16,6 +16,7 @@ from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import structure_of, values_in
+from ksflow.source.tunables import counting
 
 OWN = "Measured: "
 ONCE = "Measured once: "
@@ -123,7 +124,7 @@ def best_note(family: Family) -> Note:
     text = (
         f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
         f"{len(family.failed)} of which failed: {family.scale.us(best.id):.1f} us{times}. "
-        f"{' '.join(f'{name}={value}' for name, value in config.items())}"
+        f"{' '.join(f'{name}={value}' for name, value in counting(family.tunables, config).items())}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
 

@@ -24,6 +24,7 @@ from ksflow.source.tunables import (
     Tunable,
     assign,
     constants,
+    counting,
     dispatches,
     requires,
     ruled_out,
@@ -90,6 +91,11 @@ def _read(source: _Known) -> tuple[Config, Mapping[str, Config], str]:
 def _read_kernel(kernel: Kernel) -> tuple[Config, Mapping[str, Config], str]:
     """Return the kernel's values, its dispatch lines and the name of its structure."""
     return _read(_Known(kernel.digest, kernel))
+
+
+@lru_cache(maxsize=16384)
+def _counting(own: _Known, config: _Known) -> Config:
+    return counting(own.held, config.held)
 
 
 def values_in(kernel: Kernel | None) -> Config:
@@ -168,10 +174,15 @@ class Space:
         """The base's source."""
         return self.kernel.main
 
+    def counting(self, config: Config) -> Config:
+        """The values of `config` that count where the others are so: two with the same ones are one configuration."""
+        return counting(self.tunables, config)
+
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
         """Names `config`, whatever values tunables without an effect in it have."""
-        idle = self._idle.get(self._structure(config), frozenset())
-        return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
+        counts = self.counting(config)
+        idle = self._idle.get(self._structure(counts), frozenset())
+        return tuple("" if t.name in idle else counts.get(t.name, "") for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
         """Whether it is new, no `require` line of the base rules it out, and it shares no cause of many failures."""
@@ -208,23 +219,23 @@ class Space:
         compiled = [(self._structure(point.values), point) for point in self.points if point.artefact]
         for structure, point in compiled:
             same_code = first.setdefault((structure, point.artefact), point)
-            differing = {name for name, value in point.values.items() if same_code.values[name] != value}
+            differing = {name for name, value in point.values.items() if same_code.values.get(name) != value}
             idle[structure] = idle.get(structure, frozenset()) | differing
         for name in frozenset[str]().union(*idle.values()):
             alone: dict[tuple[object, ...], str] = {}  # a structure and all values but this tunable's -> the artefact
             for structure, point in compiled:
-                rest = (point.values[tunable.name] for tunable in self.tunables if tunable.name != name)
+                rest = (point.values.get(tunable.name, "") for tunable in self.tunables if tunable.name != name)
                 if name in idle[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
                     idle[structure] -= {name}
         return idle
 
     def _structure(self, config: Config) -> tuple[str, ...]:
         """The values that decide which other tunables have an effect."""
-        return tuple(config[t.name] for t in self.tunables if t.kind in STRUCTURE)
+        return tuple(config.get(t.name, "") for t in self.tunables if t.kind in STRUCTURE)
 
     def changes(self, config: Mapping[str, str]) -> Config:
-        """What `config` assigns that the base does not."""
-        return {name: value for name, value in config.items() if self.base[name] != value}
+        """What `config` assigns that counts, and that the base does not."""
+        return {name: value for name, value in self.counting(config).items() if self.base[name] != value}
 
     @cached_property
     def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
@@ -233,8 +244,9 @@ class Space:
         for tunable in self.tunables:
             groups: dict[frozenset[tuple[str, str]], list[tuple[str, float]]] = {}
             for point in self.points:
-                if point.score_us:
-                    rest = frozenset(item for item in point.values.items() if item[0] != tunable.name)
+                if point.score_us and tunable.name in point.values:
+                    as_based = {**self.base, **point.values}
+                    rest = frozenset(item for item in as_based.items() if item[0] != tunable.name)
                     groups.setdefault(rest, []).append((point.values[tunable.name], point.score_us))
             for group in groups.values():
                 for (value, before), (other, after) in permutations(group, 2):
@@ -255,19 +267,20 @@ class Space:
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
         """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
         if self.size <= _ENUMERATED:
-            left = [config for config in self._all() if self.untried(config)]
+            left = list({self.key(config): config for config in self._all() if self.untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
         sample: dict[tuple[str, ...], Config] = {}
         for _ in range(50 * count):
-            config = {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
+            config = self.counting({tunable.name: rng.choice(tunable.options) for tunable in self.tunables})
             if len(sample) < count and self.untried(config):
                 sample.setdefault(self.key(config), config)
         return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
+        """Every configuration, some more than once where tunables do not count."""
         names = [tunable.name for tunable in self.tunables]
         for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
-            yield dict(zip(names, reversed(chosen), strict=True))
+            yield self.counting(dict(zip(names, reversed(chosen), strict=True)))
 
 
 def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
@@ -275,7 +288,9 @@ def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
     own = declared(kernel.main)
     known = {(t.name, option) for t in own for option in t.options}
     judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
-    points = tuple(point(member.trial, member.values, member.us) for member in judged)
+    names = _Known(id(own), own)
+    counts = (_counting(names, _Known(id(member.values), member.values)) for member in judged)
+    points = tuple(point(member.trial, values, member.us) for member, values in zip(judged, counts, strict=True))
     tried = frozenset(tuple(member.values[t.name] for t in own) for member in members)
     return Space(own, values_in(kernel), points, tried | {tuple(t.value for t in own)}, kernel)
 

@@ -1,6 +1,7 @@
 """`designer=tune` and `designer=random`: values by TPE and by chance."""
 
 import logging
+from contextlib import suppress
 from statistics import median
 
 import pytest
@@ -10,6 +11,7 @@ from ksflow.errors import StageError
 from ksflow.protocols import Designer
 from ksflow.records import Material, Plan, Population, Verdict
 from ksflow.search.space import space
+from ksflow.source.tunables import counting, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
@@ -105,3 +107,27 @@ def test_what_fails_in_one_structure_is_tried_in_another() -> None:
         space("", known, known.trials[0], notes).failures.bars({"A": "2", "B": "1"}) for known in (same, other)
     )
     assert (barred, open_) == (True, False)
+
+
+FORMS = """
+int FORM = plain;  // tune: plain matrix | form: of the loops
+int X = 1;         // tune: 1 2
+int MT = 1;        // tune: 1 2 3 4 | tile: tiles of the matrix unit | if FORM == matrix
+"""
+
+
+@pytest.mark.parametrize("designer", [Tpe(seed=3), RandomDesigner(seed=3), Rules()])
+def test_what_the_form_does_not_read_is_not_varied(designer: Designer) -> None:
+    def landscape(c: dict[str, str]) -> tuple[Verdict, float]:
+        return Verdict.ACCEPT, 1000.0 / int(c["X"]) - (100.0 * int(c["MT"]) if c["FORM"] == "matrix" else 0)
+
+    population = seeds(landscape, FORMS)
+    with suppress(StageError):  # until nothing is left, or promises
+        for _ in range(20):
+            population = run(landscape, population, designer, 1)
+    configs = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
+    counted = [tuple(counting(tunables(FORMS), config).items()) for config in configs]
+    assert len(set(counted)) == len(counted) <= 2 + 8
+    assert any(config["FORM"] == "matrix" for config in configs)
+    if not isinstance(designer, Rules):
+        assert len(counted) == 2 + 8

@@ -21,6 +21,8 @@ def test_right_kernel_is_accepted_and_timed(evaluator: LocalEvaluator, problem: 
     assert result.evidence.upstream == "pass"
     assert result.evidence.checked[0].worst <= 1
     assert result.isolation in LEVELS[1:]
+    assert result.evidence.artefact == evaluator.code(problem, kernel)
+    assert bool(result.evidence.artefact) == (kernel.language == "cpp")
     for row in result.evidence.timed:
         low, high = row.interval_us
         assert low <= row.us <= high
