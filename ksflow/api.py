@@ -11,7 +11,7 @@ from typing import Any
 
 from ksflow.cli import verbs
 from ksflow.config import compose
-from ksflow.errors import KsflowError
+from ksflow.errors import KsflowError, NothingTried
 from ksflow.loop import judging
 from ksflow.loop.schedule import Outcome
 from ksflow.problem.loader import kernel_file
@@ -35,6 +35,8 @@ def run(*overrides: str) -> Outcome:
         compose.launch(job, list(overrides))
     finally:
         sys.argv = before
+    if found and all(outcome.idle for outcome in found):
+        raise NothingTried(found[0].idle)
     if not found:
         raise KsflowError("these words show something and run nothing: leave --cfg and its like out")
     return found[-1]

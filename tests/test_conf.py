@@ -149,6 +149,9 @@ def test_a_part_that_is_none_and_a_folder_that_is_not_there_are_said(tmp_path: P
         compose(["--config-dir", str(tmp_path), "target=mine"])
     with pytest.raises(ConfigError, match=r"--config-dir .*absent is no folder"):
         compose(["--config-dir", str(tmp_path / "absent")])
+    for words in (["--config-dir"], ["--config-dir="]):
+        with pytest.raises(ConfigError, match="--config-dir needs the folder"):
+            compose(words)
 
 
 def test_a_run_that_a_sweep_named_is_said_as_it_is_printed() -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, kernel, rejected, until
+from conftest import accepted, again, kernel, rejected, until
 from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.history import RunReader
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
 from ksflow.loop.assistant import Assistant
@@ -367,6 +368,47 @@ def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Linea
     again = Run(lineage)(evaluations=2)
     assert again.population.by_id["00005"].score_us is not None
     assert again.judged == 2  # the rest of them, and no other
+
+
+def test_a_plan_for_which_no_evaluation_is_left_is_kept(lineage: Lineage) -> None:
+    both = threading.Barrier(2)
+
+    def plan(*arguments: Any) -> Plan:
+        both.wait(300)
+        made = design(*arguments)
+        return replace(made, picked=(0, 1, 2, 3, 4))
+
+    assert Run(lineage, design=plan)(evaluations=4, rounds_in_flight=2).judged == 4
+    reader = RunReader(lineage.store, lineage.problem, lineage.run).read()
+    assert [len(row.trials) for row in reader.rounds.values() if row.plan] in ([4, 0], [0, 4])
+    for known in (lineage.known, again(lineage).population()):
+        assert sorted(len(row.left) for row in known.plans) == [1, 5]  # what a designer is offered as not run
+
+
+def test_what_was_left_is_taken_up_as_many_at_a_time_as_rounds_bring(lineage: Lineage) -> None:
+    def interrupted(*arguments: Any) -> Plan:
+        together.wait(300)
+        first.interrupt()
+        return design(*arguments)
+
+    together = threading.Barrier(3)
+    first = Run(lineage, design=interrupted)
+    first(evaluations=30, rounds_in_flight=3)
+    lineage.release_all()
+    writing, most, lock = 0, 0, threading.Lock()
+
+    def slow(*arguments: Any) -> Kernel:
+        nonlocal writing, most
+        with lock:
+            writing += 1
+            most = max(most, writing)
+        time.sleep(0.2)
+        with lock:
+            writing -= 1
+        return write(*arguments)
+
+    assert Run(lineage, write=slow)(evaluations=9).judged == 9
+    assert most <= 3
 
 
 def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Lineage) -> None:

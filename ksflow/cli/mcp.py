@@ -198,7 +198,8 @@ class _Tools:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
         known = self._lineage.population()
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
-        rest = [trial for trial in reversed(known.trials) if trial not in rows]
+        shown = {trial.id for trial in rows}
+        rest = [trial for trial in reversed(known.trials) if trial.id not in shown]
         lines = [json.dumps(_row(trial)) for trial in [*rows, *rest][:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
         best = f"best: {known.best.id}" if known.best else "no kernel is accepted yet"

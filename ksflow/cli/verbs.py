@@ -5,6 +5,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,13 +69,15 @@ def search(cfg: DictConfig) -> Outcome:
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)
-    evaluate = compose.evaluator(cfg)
-    evaluate.start()
-    problem = compose.problem(cfg)
-    tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
-    recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
-    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
-    try:
+    with ExitStack() as opened:
+        evaluate = compose.evaluator(cfg)
+        opened.callback(judging.close, evaluate)
+        evaluate.start()
+        problem = compose.problem(cfg)
+        tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
+        recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
+        lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
+        opened.callback(lineage.close)
         no_other(problem, lineage)
         start = _warm_start(cfg, problem, evaluate)
         report.say(console, *start.said, style="yellow")
@@ -103,9 +106,6 @@ def search(cfg: DictConfig) -> Outcome:
             _finish_tracking(tracking, folder, outcome, run, summary)
         if run.interrupted:
             compose.end_sweep()
-    finally:
-        lineage.close()
-        judging.close(evaluate)
     return outcome
 
 

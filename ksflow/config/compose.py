@@ -57,6 +57,8 @@ _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
+    _interrupted.clear()
+    _going_on.clear()
     _check_flags(arguments)
     config_dir(arguments)  # Hydra takes one that is not there for an empty one
     for word in arguments:  # before Hydra keeps them in a file
@@ -321,7 +323,10 @@ def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
     for argument in pending:
         name, equals, value = argument.partition("=")
         if name in ("--config-dir", "-cd"):
-            directory = os.path.abspath(value if equals else next(pending, ""))
+            given = value if equals else next(pending, "")
+            if not given:
+                raise ConfigError(f"{name} needs the folder that it names: {name} FOLDER")
+            directory = os.path.abspath(given)
             if not os.path.isdir(directory):
                 raise ConfigError(f"--config-dir {directory} is no folder")
         else:

@@ -90,35 +90,24 @@ class Sandbox:
             Path(self.folder, name).write_text(text, encoding="utf-8")
         buffers.clear()
         self._buffers = buffers
-        self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes
+        self.inputs, self.outputs = buffers.inputs, buffers.outputs
         self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
-        loads = [*filter(None, (start.artefact, start.loop))]
-        fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
-        order = {
-            **start.extra,
-            "language": start.language,
-            "main": next(iter(start.files), ""),
-            "folder": self.folder,
-            "inputs_bytes": sizes.inputs_bytes,
-            "outputs_bytes": sizes.outputs_bytes,
-            "memory_mb": start.memory_mb,
-            "cpu_s": start.cpu_s,
-            "core": start.core,
-            "level": start.level,
-            "artefact": len(fds) - 1 - len(loads) if loads else 0,
-            "loop": bool(start.loop),
-            "device": start.device,
-            "devices": start.devices,
-        }
+        fds = [supervisor.detach(), sandbox.detach()]
         try:
+            fds += map(os.dup, buffers.fds)
+            fds.append(self.log.writer)
+            loads = [*filter(None, (start.artefact, start.loop))]
+            fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
+            order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
         except OSError as error:  # nobody is left who would remove it
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise Failure("harness", f"the zygote is gone: {error}") from error
-        for fd in fds:
-            os.close(fd)
+            self._let_go()
+            raise Failure("harness", f"no sandbox can be started: {error}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
         self._poller = select.poll()
         for source in (self.socket, self.supervisor, self.log.reader):
             self._poller.register(source, select.POLLIN)
@@ -267,11 +256,34 @@ class Sandbox:
                 self._note(message)
             self._buffers.spoiled = message != b"gone"
         self.log.drain()
+        self._let_go()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _order(self, start: SandboxSpec, artefact: int) -> dict[str, object]:
+        """What the zygote is told; `artefact` is the place of the compiled kernel among the descriptors."""
+        return {
+            **start.extra,
+            "language": start.language,
+            "main": next(iter(start.files), ""),
+            "folder": self.folder,
+            "inputs_bytes": self._buffers.sizes.inputs_bytes,
+            "outputs_bytes": self._buffers.sizes.outputs_bytes,
+            "memory_mb": start.memory_mb,
+            "cpu_s": start.cpu_s,
+            "core": start.core,
+            "level": start.level,
+            "artefact": artefact,
+            "loop": bool(start.loop),
+            "device": start.device,
+            "devices": start.devices,
+        }
+
+    def _let_go(self) -> None:
+        """Close this side's ends of the log and of both sockets."""
         os.close(self.log.reader)
         self.supervisor.close()
         self.socket.close()
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _say(self, word: bytes, body: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE)

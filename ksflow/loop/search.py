@@ -10,7 +10,7 @@ from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Notice
-from ksflow.loop.queue import Job
+from ksflow.loop.queue import Job, map_parallel
 from ksflow.loop.round import attempt, run_round
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import Outcome
@@ -126,11 +126,10 @@ class Rounds:
                     run.changed.wait(_LOOK_S)
                 return bool(self._running)
         if left := run.lineage.unfinished():
-            slots = run.reserve(len(left))
-            for trial in left[:slots]:
-                self._running.append(Job(partial(attempt, run, trial), self._job_over))
+            slots = run.reserve(min(len(left), _A_ROUND))  # what was left counts as rounds in flight do
             for trial in left[slots:]:
                 run.lineage.release(trial)
+            self._running.append(Job(partial(map_parallel, partial(attempt, run), left[:slots]), self._job_over))
             return True
         try:
             begun = run.lineage.begin_round()

@@ -284,4 +284,5 @@ class PlannedRound:
     @property
     def left(self) -> tuple[Experiment, ...]:
         """What was designed and not run."""
-        return tuple(each for index, each in enumerate(self.plan.experiments) if index not in self.plan.picked)
+        run = self.plan.picked[: len(self.trials)]
+        return tuple(each for index, each in enumerate(self.plan.experiments) if index not in run)
