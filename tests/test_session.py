@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -387,8 +388,9 @@ def test_a_plan_for_which_no_evaluation_is_left_is_kept(lineage: Lineage) -> Non
 
 def test_what_was_left_is_taken_up_as_many_at_a_time_as_rounds_bring(lineage: Lineage) -> None:
     def interrupted(*arguments: Any) -> Plan:
+        if together.wait(300) == 0:
+            first.interrupt()
         together.wait(300)
-        first.interrupt()
         return design(*arguments)
 
     together = threading.Barrier(3)
@@ -673,6 +675,67 @@ def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lin
     with pytest.raises(ConfigError, match="no ticket 'e1201'; tickets: e1, e2"):
         bench.ticket("e1201")
     bench.close()
+
+
+@contextmanager
+def assisted(run: RunOfTheLoop) -> Iterator[Assistant]:
+    """A run's assistant, once the seeds are judged."""
+    bench = Assistant(run, SEEDS)
+    bench.open("")
+    bench.begin()
+    bench.wait_seeds(300)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+def planned(bench: Assistant) -> list[str]:
+    ideas = [Experiment(f"idea {n}", "it ran", (float(n), 9.0), 9.0 - n) for n in range(3)]
+    return [trial.id for trial in bench.plan("1", "2", "", (), ideas)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"rounds": 0}, "rounds=0 used up"),
+        ({"minutes": 0}, "minutes=0 used up"),
+        ({"stages": {"evaluator": {"minutes": 0}}}, "stages.evaluator.minutes=0 used up"),
+    ],
+    ids=["rounds", "minutes", "evaluator"],
+)
+def test_an_assistant_keeps_the_budgets_of_a_run(lineage: Lineage, budget: dict[str, Any], said: str) -> None:
+    with assisted(Run(lineage).made(**budget)) as bench:
+        with pytest.raises(ConfigError, match=said):
+            planned(bench)
+        if "rounds" in budget:
+            bench.evaluate(kernel("// more")).over.wait()
+        else:
+            with pytest.raises(ConfigError, match=said):
+                bench.evaluate(kernel("// more"))
+
+
+def test_an_assistants_kernels_are_counted_as_those_of_a_run(lineage: Lineage) -> None:
+    evaluations = [evaluate, evaluate, lambda *given: Evaluation(Verdict.HARNESS, "the device is gone"), evaluate]
+
+    def judge(*given: Any) -> Evaluation:
+        return evaluations.pop(0)(*given) if evaluations else evaluate(*given)
+
+    run = Run(lineage, evaluate=judge).made(evaluations=3, rounds=1)
+    with assisted(run) as bench:
+        first, second, third = planned(bench)
+        bench.submit(first, kernel("// fails")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (1, 1)
+        bench.submit(second, kernel("// base")).over.wait()  # the first seed
+        assert (run.tally.repeats, run.tally.dispatched) == (1, 1)
+        bench.submit(third, kernel("// another")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (2, 0)
+        bench.evaluate(kernel("// on no record")).over.wait()
+        assert (run.tally.judged, run.tally.checks, run.tally.dispatched) == (2, 1, 3)
+        with pytest.raises(ConfigError, match="evaluations=3 used up, 1 of them as checks"):
+            bench.evaluate(kernel("// one more"))
+        with pytest.raises(ConfigError, match=r"used up.*: the run goes on when the server is started again"):
+            planned(bench)
 
 
 def test_secrets_in_the_environment_do_not_reach_the_transcript(

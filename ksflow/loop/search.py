@@ -35,9 +35,9 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
         run.baseline_ids = startup.baselines(run, seeds)
         startup.start(run, seeds)
         run.baseline_ids = startup.baselines(run, seeds)
-        began, before = time.monotonic(), run.device.busy_s
-        run.search_started = began
         _estimate(run)
+        run.begin_search()
+        began, before = time.monotonic(), run.device.busy_s
         Rounds(run).go_on()
         reason, ended = run.limits.reason, time.monotonic()
         run.search_ended = ended
@@ -110,7 +110,6 @@ class Rounds:
 
     def go_on(self) -> None:
         """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""
-        self._run.limits.hold = self._run.exact is None
         while self._advance():
             pass
         if self._run.limits.error:
