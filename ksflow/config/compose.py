@@ -371,6 +371,9 @@ def _explain(error: BaseException) -> ConfigError:
         word = match[1].rpartition("/")[2].partition(".")[0]
         if word == "verifier":
             return ConfigError("verifier= goes with a writer that asks one: writer=verified")
+        group, at, _ = word.partition("@")
+        if at and (places := re.findall(rf"{group}@[\w.]+", text.partition("override one of")[2].partition("?")[0])):
+            return ConfigError(f"no place {match[1]} here; valid: {', '.join(places)}")
         if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
         return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
