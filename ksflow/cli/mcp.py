@@ -30,7 +30,7 @@ from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.run import Run, Stages
-from ksflow.loop.startup import no_other, place
+from ksflow.loop.startup import no_other, places
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
@@ -115,7 +115,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     folder = lineage.store.path.parent
     try:
         no_other(problem, lineage)
-        assistant.open(compose.settings(cfg, place(problem)))
+        assistant.open(compose.settings(cfg, places(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         tools = _Tools(assistant, inbox, partial(opened, create=False), folder, target).all()

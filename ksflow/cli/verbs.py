@@ -30,7 +30,7 @@ from ksflow.loop import judging
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Outcome
 from ksflow.loop.search import search as search_by_itself
-from ksflow.loop.startup import no_other, place
+from ksflow.loop.startup import no_other, places
 from ksflow.problem import licences
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
@@ -97,7 +97,7 @@ def search(cfg: DictConfig) -> Outcome:
         )
         with run.interruptible():
             with show:
-                settings = compose.settings(cfg, place(problem))
+                settings = compose.settings(cfg, places(problem))
                 outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings)
             _finish(cfg, console, outcome, run)
             summary = report.summary(outcome, problem, lineage)

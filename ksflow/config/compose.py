@@ -32,7 +32,7 @@ from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
-from ksflow.records import Problem
+from ksflow.records import Problem, digest
 from ksflow.redaction import passwords
 from ksflow.report import scores
 
@@ -51,6 +51,8 @@ _WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd", "--config-path", "-cp", "--
 """Flags of Hydra's whose value is the next word."""
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
+_NAME = 120
+"""Letters of such a name at most."""
 _SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
@@ -204,16 +206,18 @@ def _words() -> list[str]:
 
 
 def plain(words: str) -> str:
-    """Words of a command line as a name."""
-    return PLAIN.sub("_", words)[:120].strip(".,")
+    """Words of a command line as a name; those of a long one that is cut end with their digest."""
+    name = PLAIN.sub("_", words)
+    return (name if len(name) <= _NAME else f"{name[: _NAME - 8]}-{digest(words, digits=7)}").strip(".,")
 
 
 def run_name(cfg: DictConfig) -> str:
-    """The run's name: as given, or in a sweep what sets this variant apart."""
-    sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
-    if not sweeps or any(item.startswith("run=") for item in _words()):
+    """The run's name: as given. In a sweep what sets this variant apart, behind the given one: each has its own run."""
+    if not (HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN):
         return str(cfg.run)
-    return plain(",".join(item for item in _swept() if not item.startswith("problem="))) or str(cfg.run)
+    typed = [str(cfg.run)] if any(item.startswith("run=") for item in _words()) else []
+    apart = [item for item in _swept() if not item.startswith(("problem=", "run="))]
+    return plain(",".join([*typed, *apart])) or str(cfg.run)
 
 
 def _swept() -> list[str]:
@@ -229,15 +233,15 @@ def models(cfg: DictConfig) -> list[Any]:
     return [build(node) for node in distinct.values()]
 
 
-def settings(cfg: DictConfig, place: str = "") -> str:
-    """What a run was made with, as YAML: command line, versions, place, configuration. Secrets stay names.
+def settings(cfg: DictConfig, places: Sequence[str] = ()) -> str:
+    """What a run was made with, as YAML: command line, versions, places, configuration. Secrets stay names.
 
-    place: the problem's folder or file, see `startup.place`.
+    places: the problem's folder or files, see `startup.places`.
     """
     arguments = os.environ.get(sweep.ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
     words = [word for word in arguments if word]
-    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
+    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": [*places], "settings": cfg})
 
 
 def parameters(cfg: DictConfig) -> dict[str, str]:
