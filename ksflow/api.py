@@ -6,6 +6,7 @@ ksflow.evaluate("my_kernel.cpp", "problem=softmax").verdict
 """
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ def run(*overrides: str) -> Outcome:
     the line that the command would print. One at a time in a process.
     """
     found: list[Outcome] = []
-    before = sys.argv
+    before, began = sys.argv, time.monotonic()
 
     def job(cfg: Any) -> float | None:
-        found.append(verbs.search(cfg))
+        found.append(verbs.search(cfg, began))
         return found[-1].best.score_us
 
     try:

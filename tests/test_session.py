@@ -56,6 +56,7 @@ from ksflow.records import (
     parse,
     portfolio,
 )
+from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
 from ksflow.stages.designer.mix import Mix
@@ -145,6 +146,35 @@ def test_it_starts_from_the_seeds_and_stops_at_the_budget(lineage: Lineage) -> N
     assert outcome.best.score_us == min(t.score_us for t in outcome.population.trials if t.score_us)
     assert outcome.best.parents[0] in outcome.population.by_id
     assert len(outcome.population.trials) == 9
+
+
+def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Lineage) -> None:
+    run = Run(lineage).made(evaluations=3)
+    outcome = search(run, SEEDS, began=time.monotonic() - 50)
+    assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
+    assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
+    assert outcome.search_s == outcome.took["search"]
+    assert spending.elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
+        "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
+    )
+
+
+def test_a_budget_in_minutes_names_what_used_it_up(lineage: Lineage) -> None:
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return evaluate(*given) if isinstance(given[1], Kernel) else design(*given)
+
+    budget = {"minutes": 0.1 / 60, "confirm": False}
+    assert Run(lineage, evaluate=slow)(**budget).reason == f"{_used(budget)} while seeds were judged"
+    run = Run(lineage).made(**budget)  # all seeds are judged
+    time.sleep(0.2)
+    assert search(run, SEEDS).reason == f"{_used(budget)} before the first round"
+    budget["minutes"] = 2 / 60
+    assert Run(lineage, design=slow)(**budget).reason == _used(budget)
+
+
+def _used(budget: dict[str, Any]) -> str:
+    return f"minutes={budget['minutes']:g} used up"
 
 
 def test_running_again_goes_on(lineage: Lineage) -> None:

@@ -36,6 +36,7 @@ from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Problem, Seed
 from ksflow.redaction import redact
+from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -47,22 +48,26 @@ def run(words: list[str], overrides: list[str]) -> int:
         gc.enable()
         return COMMANDS["suite"]([], several)
     idle: list[str] = []
-    compose.launch(partial(_job, idle), overrides)
+    compose.launch(partial(_job, idle, time.monotonic()), overrides)
     if idle and all(idle):
         raise NothingTried(idle[0])
     return 0
 
 
-def _job(idle: list[str], cfg: DictConfig) -> float:
+def _job(idle: list[str], began: float, cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
-    outcome = search(cfg)
+    outcome = search(cfg, began)
     idle.append(outcome.idle)
     assert outcome.best.score_us is not None
     return outcome.best.score_us
 
 
-def search(cfg: DictConfig) -> Outcome:
-    """One run of the loop as it is configured, with its table and its winner's files."""
+def search(cfg: DictConfig, began: float) -> Outcome:
+    """One run of the loop as it is configured, with its table and its winner's files.
+
+    began: the `time.monotonic()` of the command. A member of a sweep begins now.
+    """
+    began = time.monotonic() if compose.in_sweep() else began
     if not gc.isenabled():  # all is imported
         gc.freeze()
         gc.enable()
@@ -98,8 +103,11 @@ def search(cfg: DictConfig) -> Outcome:
         with run.interruptible():
             with show:
                 settings = compose.settings(cfg, places(problem))
-                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings)
+                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings, began)
+            ended = time.monotonic()
             _finish(cfg, console, outcome, run)
+            outcome = replace(outcome, took={**outcome.took, "hand-over": time.monotonic() - ended})
+            report.say(console, spending.elapsed(outcome.took))
             summary = report.summary(outcome, problem, lineage)
             home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:

@@ -123,7 +123,7 @@ def _run(
 
 def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
     """What a job that failed is worth. In a sweep the words that set it apart name it, and the other variants go on."""
-    sweeps = HydraConfig.get().mode is RunMode.MULTIRUN
+    sweeps = in_sweep()
     failures.append(KsflowError(f"{','.join(swept)}: {error}") if sweeps and (swept := _swept()) else error)
     if not sweeps:
         return None
@@ -134,9 +134,14 @@ def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
     return math.inf
 
 
+def in_sweep() -> bool:
+    """Whether this job is a member of a sweep."""
+    return HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+
+
 def end_sweep() -> None:
     """A person interrupted this variant: those that follow are not begun."""
-    if HydraConfig.get().mode is RunMode.MULTIRUN and not _interrupted.is_set():
+    if in_sweep() and not _interrupted.is_set():
         _interrupted.set()
         report.console(stderr=True).print("interrupted: the sweep's variants that follow are not begun")
 
@@ -213,7 +218,7 @@ def plain(words: str) -> str:
 
 def run_name(cfg: DictConfig) -> str:
     """The run's name: as given. In a sweep what sets this variant apart, behind the given one: each has its own run."""
-    if not (HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN):
+    if not in_sweep():
         return str(cfg.run)
     typed = [str(cfg.run)] if any(item.startswith("run=") for item in _words()) else []
     apart = [item for item in _swept() if not item.startswith(("problem=", "run="))]
@@ -271,7 +276,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 def sweep_name() -> str:
     """The sweep or suite that this run is one of; empty where there is none."""
     folder = job_folder().parent
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
+    if in_sweep():
         return Path(HydraConfig.get().sweep.dir).name
     return folder.name if folder.parent.name == "suites" else ""
 
