@@ -344,6 +344,13 @@ class Lineage:
 
     @property
     @_locked
+    def sessions(self) -> tuple[int, ...]:
+        """When each session was opened, in seconds since 1970, in their order."""
+        head = self.store.ref(f"{self._side}sessions")
+        return tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.since(head))) if head else ()
+
+    @property
+    @_locked
     def identity(self) -> str:
         """Sixteen letters and digits that no other run has: of the commit of its first session. LineageError."""
         head = self.store.ref(f"{self._side}sessions")
