@@ -28,6 +28,7 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
+from ksflow.loop import judging
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.startup import no_other, places
@@ -128,6 +129,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     finally:
         assistant.close()
         lineage.close()
+        judging.close(evaluate)
     return 0
 
 
