@@ -159,6 +159,20 @@ def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Li
     )
 
 
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (Cost(tokens_in=4000, calls=1), "4.0k tokens"),
+        (Cost(0.5, 4000, calls=1), "$0.5000, 4.0k tokens"),
+        (Cost(0.5, 4000, calls=1, untold=1), "at most $0.5000, 4.0k tokens"),
+        (Cost(), ""),
+    ],
+)
+def test_no_dollars_are_told_where_no_price_is_known(cost: Cost, said: str) -> None:
+    assert spending.price(cost) == said
+    assert bool(cost.dollars()) is ("$" in said)
+
+
 def test_a_budget_in_minutes_names_what_used_it_up(lineage: Lineage) -> None:
     def slow(*given: Any) -> Any:
         time.sleep(0.2)

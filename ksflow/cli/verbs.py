@@ -13,7 +13,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import home, log, report
+from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
 from ksflow.cli.task import named_trial, recorded_run, some_trials
@@ -48,7 +48,7 @@ def run(words: list[str], overrides: list[str]) -> int:
         gc.enable()
         return COMMANDS["suite"]([], several)
     idle: list[str] = []
-    compose.launch(partial(_job, idle, time.monotonic()), overrides)
+    compose.launch(partial(_job, idle, BEGAN), overrides)
     if idle and all(idle):
         raise NothingTried(idle[0])
     return 0

@@ -218,7 +218,7 @@ class Assistant:
         for trial in self.run.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
             if waits_for(trial, Step.WRITE):
                 self._planned[trial.id] = trial
-            elif not self.run.interrupted and self.run.reserve(1):
+            elif not self.run.limits.reached() and self.run.reserve(1):
                 self._judge(trial)
             else:
                 self.run.lineage.release(trial)

@@ -56,12 +56,10 @@ class Cost(Record):
         return self.tokens_cached / self.tokens_in if self.tokens_in else 0.0
 
     def dollars(self, digits: int = 2, shares: int = 1) -> str:
-        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many. `no price known`
-        where calls have none.
+        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many. Empty where no
+        call had a price.
         """
-        if self.calls and not self.usd:
-            return "no price known"
-        return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}"
+        return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}" if self.usd else ""
 
     def split(self, shares: int) -> tuple["Cost", ...]:
         """So many shares, as even as can be, whose tokens and calls add up to this cost exactly.

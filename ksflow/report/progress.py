@@ -137,7 +137,7 @@ def _status(run: Run, width: int) -> str:
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),
-        "cost": run.transcript.total.dollars() if run.transcript.total.usd else "",
+        "cost": run.transcript.total.dollars(),
     }
     for name in ("", "claim", "cost", "doing", "best"):
         parts.pop(name, None)

@@ -37,10 +37,12 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
 
 
 def price(cost: Cost, shares: int = 1) -> str:
-    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`; empty where no model was called."""
+    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`, without dollars where no price is
+    known; empty where no model was called.
+    """
     if not (cost.tokens or cost.usd or cost.calls):
         return ""
-    return f"{cost.dollars(4, shares)}, {cost.tokens / shares / 1000:.1f}k tokens"
+    return ", ".join(filter(None, (cost.dollars(4, shares), f"{cost.tokens / shares / 1000:.1f}k tokens")))
 
 
 def duration(seconds: float) -> str:

@@ -75,10 +75,8 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
     repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    searched = (
-        f"{counted(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)} of search{work}{repeats}"
-    )
-    say(console, f"{searched}, {outcome.cost.dollars()}; stopped: {outcome.reason}")
+    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s of search{work}{repeats}"
+    say(console, f"{', '.join(filter(None, (searched, outcome.cost.dollars())))}; stopped: {outcome.reason}")
     show_spending(console, known, lineage.spent())
     if known.stale:
         say(console, f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them")
@@ -192,7 +190,7 @@ def _scores(
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
                 problem.score: us(score) if (score := claimed.us(trial)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
-                "cost": trial.cost.dollars(4) if trial.cost.usd else "",
+                "cost": trial.cost.dollars(4),
                 **{case: us(timings[case]) if case in timings else "" for case in cases},
             }
             rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})
