@@ -104,10 +104,7 @@ def search(cfg: DictConfig, began: float) -> Outcome:
             with show:
                 settings = compose.settings(cfg, places(problem))
                 outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings, began)
-            ended = time.monotonic()
-            _finish(cfg, console, outcome, run)
-            outcome = replace(outcome, took={**outcome.took, "hand-over": time.monotonic() - ended})
-            report.say(console, spending.elapsed(outcome.took))
+            outcome = _finish(cfg, console, outcome, run)
             summary = report.summary(outcome, problem, lineage)
             home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
@@ -159,8 +156,9 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
     return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 
-def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> None:
-    problem, lineage, best = run.problem, run.lineage, outcome.best
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> Outcome:
+    """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
+    began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, target, claimed = _best_folder(lineage), compose.build(cfg.target), of_outcome(outcome)
@@ -177,6 +175,9 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> No
         modules = [*any_size, *handed_over.files]
         hub = folder / "handover" / "hub"
         report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+    took = {**outcome.took, "hand-over": time.monotonic() - began}
+    report.say(console, spending.elapsed(took))
+    return replace(outcome, took=took)
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
