@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,14 @@ def judge(kernel: Kernel) -> Trial:
     return Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=Evaluation(Verdict.ACCEPT, "", 2.0, (timing,)))
 
 
-def left(folder: Path, script: str, envelope: str = "text", **settings: Any) -> tuple[dict[str, str], Agent, Any]:
+def left(
+    folder: Path, script: str, envelope: str = "text", check: Callable[[Kernel], Trial] = judge, **settings: Any
+) -> tuple[dict[str, str], Agent, Any]:
     """What one agent leaves of the kernel it was given, section by section; the engine and its response."""
     program = agent(folder, script)
     engine = Agent([str(program)], envelope, **settings)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, judge)):
+    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, check)):
         response = engine.complete(request)
     text = "".join(part.text for part in response.message.parts)
     names = ["report", "checks", "code"]
@@ -159,6 +162,16 @@ def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
     assert "Check 1: accepted" in found["checks"]
     assert "did not end within 0.03 minutes" in found["report"]
     assert "estimated" in engine.paid(response)[1]
+
+
+def test_its_time_does_not_run_while_the_judge_is_asked(tmp_path: Path) -> None:
+    def slow(kernel: Kernel) -> Trial:
+        time.sleep(3)
+        return judge(kernel)
+
+    found, *_ = left(tmp_path, f"{EDIT}\n./check\necho came to its end", check=slow, minutes=0.03)
+    assert found["report"].endswith("came to its end")
+    assert "Check 1: accepted" in found["checks"]
 
 
 def test_one_that_fails_after_it_was_paid_for_is_on_record_with_what_it_cost(tmp_path: Path) -> None:

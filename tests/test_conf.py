@@ -194,6 +194,9 @@ def test_a_part_that_is_none_and_a_folder_that_is_not_there_are_said(tmp_path: P
         compose(["--config-dir", str(tmp_path), "target=mine"])
     with pytest.raises(ConfigError, match=r"--config-dir .*absent is no folder"):
         compose(["--config-dir", str(tmp_path / "absent")])
+    for words in (["--config-dir"], ["--config-dir="]):
+        with pytest.raises(ConfigError, match="--config-dir needs the folder"):
+            compose(words)
 
 
 def test_a_run_that_a_sweep_named_is_said_as_it_is_printed() -> None:
@@ -209,21 +212,25 @@ def test_parameters_the_yaml_does_not_list_can_be_set() -> None:
 def test_the_command_line_wins_over_a_preset() -> None:
     cfg = compose(["llm=gemini", "selector=tournament"])
     assert cfg.selector._target_.endswith("tournament.Tournament")
-    assert cfg.writer._target_.endswith("LlmWriter")
-    assert "gemini" in cfg.writer.lm.provider
+    assert cfg.writer.llm._target_.endswith("LlmWriter")
+    assert "gemini" in cfg.writer.llm.lm.provider
+    assert cfg.writer.tune._target_.endswith("Tune")  # what changes numbers alone asks no model
+    assert compose(["llm=gemini", "writer=llm"]).writer._target_.endswith("LlmWriter")
 
 
 def test_one_stage_can_have_its_own_model() -> None:
-    cfg = compose(["llm=gemini", "model@writer.lm=openai", "designer.lm.temperature=0.25"])
+    cfg = compose(["llm=gemini", "model@writer.llm.lm=openai", "designer.lm.temperature=0.25"])
     assert "gemini" in cfg.designer.lm.provider
-    assert "openai" in cfg.writer.lm.provider
+    assert "openai" in cfg.writer.llm.lm.provider
+    with pytest.raises(ConfigError, match=r"no place model@writer.lm here; valid: .*, model@writer.llm.lm$"):
+        compose(["llm=gemini", "model@writer.lm=openai"])
     assert cfg.designer.lm.temperature == 0.25
 
 
 def test_a_models_parameter_reaches_every_stage_that_uses_it() -> None:
-    cfg = compose(["llm=gemini", "model@writer.lm=openai", "model.temperature=0.5", "selector.lm.temperature=0.1"])
+    cfg = compose(["llm=gemini", "model@writer.llm.lm=openai", "model.temperature=0.5", "selector.lm.temperature=0.1"])
     assert (cfg.designer.lm.temperature, cfg.selector.lm.temperature) == (0.5, 0.1)
-    assert cfg.writer.lm.get("temperature") != 0.5
+    assert cfg.writer.llm.lm.get("temperature") != 0.5
 
 
 def test_a_users_folder_adds_options(tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ def test_the_budget_is_the_servers(tmp_path: Path) -> None:
         assert len(ids) == 2
         for name in ids:
             await judged(ask, await ask("submit", trial=name, language="cpp", files=tiles(int(name))))
-        with pytest.raises(Refused, match="budget of 2 evaluations is spent"):
+        with pytest.raises(Refused, match="evaluations=2 used up"):
             await ask("evaluate", language="cpp", files=tiles(5))
 
     served(tmp_path, work, "recipe=dry_run", "loop.evaluations=2")

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.history import RunReader
 from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
@@ -55,6 +57,7 @@ from ksflow.records import (
     parse,
     portfolio,
 )
+from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
 from ksflow.report.words import tried as changed_in
@@ -147,6 +150,49 @@ def test_it_starts_from_the_seeds_and_stops_at_the_budget(lineage: Lineage) -> N
     assert outcome.best.score_us == min(t.score_us for t in outcome.population.trials if t.score_us)
     assert outcome.best.parents[0] in outcome.population.by_id
     assert len(outcome.population.trials) == 9
+
+
+def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Lineage) -> None:
+    run = Run(lineage).made(evaluations=3)
+    outcome = search(run, SEEDS, began=time.monotonic() - 50)
+    assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
+    assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
+    assert outcome.search_s == outcome.took["search"]
+    assert spending.elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
+        "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (Cost(tokens_in=4000, calls=1), "4.0k tokens"),
+        (Cost(0.5, 4000, calls=1), "$0.5000, 4.0k tokens"),
+        (Cost(0.5, 4000, calls=1, untold=1), "at most $0.5000, 4.0k tokens"),
+        (Cost(), ""),
+    ],
+)
+def test_no_dollars_are_told_where_no_price_is_known(cost: Cost, said: str) -> None:
+    assert spending.price(cost) == said
+    assert bool(cost.dollars()) is ("$" in said)
+
+
+def test_a_budget_in_minutes_names_what_used_it_up(lineage: Lineage) -> None:
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return evaluate(*given) if isinstance(given[1], Kernel) else design(*given)
+
+    budget = {"minutes": 0.1 / 60, "confirm": False}
+    assert Run(lineage, evaluate=slow)(**budget).reason == f"{_used(budget)} while seeds were judged"
+    run = Run(lineage).made(**budget)  # all seeds are judged
+    time.sleep(0.2)
+    assert search(run, SEEDS).reason == f"{_used(budget)} before the first round"
+    budget["minutes"] = 2 / 60
+    assert Run(lineage, design=slow)(**budget).reason == _used(budget)
+
+
+def _used(budget: dict[str, Any]) -> str:
+    return f"minutes={budget['minutes']:g} used up"
 
 
 def test_running_again_goes_on(lineage: Lineage) -> None:
@@ -379,6 +425,48 @@ def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Linea
     again = Run(lineage)(evaluations=2)
     assert again.population.by_id["00005"].score_us is not None
     assert again.judged == 2  # the rest of them, and no other
+
+
+def test_a_plan_for_which_no_evaluation_is_left_is_kept(lineage: Lineage) -> None:
+    both = threading.Barrier(2)
+
+    def plan(*arguments: Any) -> Plan:
+        both.wait(300)
+        made = design(*arguments)
+        return replace(made, picked=(0, 1, 2, 3, 4))
+
+    assert Run(lineage, design=plan)(evaluations=4, rounds_in_flight=2).judged == 4
+    reader = RunReader(lineage.store, lineage.problem, lineage.run).read()
+    assert [len(row.trials) for row in reader.rounds.values() if row.plan] in ([4, 0], [0, 4])
+    for known in (lineage.known, again(lineage).population()):
+        assert sorted(len(row.left) for row in known.plans) == [1, 5]  # what a designer is offered as not run
+
+
+def test_what_was_left_is_taken_up_as_many_at_a_time_as_rounds_bring(lineage: Lineage) -> None:
+    def interrupted(*arguments: Any) -> Plan:
+        if together.wait(300) == 0:
+            first.interrupt()
+        together.wait(300)
+        return design(*arguments)
+
+    together = threading.Barrier(3)
+    first = Run(lineage, design=interrupted)
+    first(evaluations=30, rounds_in_flight=3)
+    lineage.release_all()
+    writing, most, lock = 0, 0, threading.Lock()
+
+    def slow(*arguments: Any) -> Kernel:
+        nonlocal writing, most
+        with lock:
+            writing += 1
+            most = max(most, writing)
+        time.sleep(0.2)
+        with lock:
+            writing -= 1
+        return write(*arguments)
+
+    assert Run(lineage, write=slow)(evaluations=9).judged == 9
+    assert most <= 3
 
 
 def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Lineage) -> None:
@@ -688,6 +776,67 @@ def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lin
     bench.close()
 
 
+@contextmanager
+def assisted(run: RunOfTheLoop) -> Iterator[Assistant]:
+    """A run's assistant, once the seeds are judged."""
+    bench = Assistant(run, SEEDS)
+    bench.open("")
+    bench.begin()
+    bench.wait_seeds(300)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+def planned(bench: Assistant) -> list[str]:
+    ideas = [Experiment(f"idea {n}", "it ran", (float(n), 9.0), 9.0 - n) for n in range(3)]
+    return [trial.id for trial in bench.plan("1", "2", "", (), ideas)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"rounds": 0}, "rounds=0 used up"),
+        ({"minutes": 0}, "minutes=0 used up"),
+        ({"stages": {"evaluator": {"minutes": 0}}}, "stages.evaluator.minutes=0 used up"),
+    ],
+    ids=["rounds", "minutes", "evaluator"],
+)
+def test_an_assistant_keeps_the_budgets_of_a_run(lineage: Lineage, budget: dict[str, Any], said: str) -> None:
+    with assisted(Run(lineage).made(**budget)) as bench:
+        with pytest.raises(ConfigError, match=said):
+            planned(bench)
+        if "rounds" in budget:
+            bench.evaluate(kernel("// more")).over.wait()
+        else:
+            with pytest.raises(ConfigError, match=said):
+                bench.evaluate(kernel("// more"))
+
+
+def test_an_assistants_kernels_are_counted_as_those_of_a_run(lineage: Lineage) -> None:
+    evaluations = [evaluate, evaluate, lambda *given: Evaluation(Verdict.HARNESS, "the device is gone"), evaluate]
+
+    def judge(*given: Any) -> Evaluation:
+        return evaluations.pop(0)(*given) if evaluations else evaluate(*given)
+
+    run = Run(lineage, evaluate=judge).made(evaluations=3, rounds=1)
+    with assisted(run) as bench:
+        first, second, third = planned(bench)
+        bench.submit(first, kernel("// fails")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (1, 1)
+        bench.submit(second, kernel("// base")).over.wait()  # the first seed
+        assert (run.tally.repeats, run.tally.dispatched) == (1, 1)
+        bench.submit(third, kernel("// another")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (2, 0)
+        bench.evaluate(kernel("// on no record")).over.wait()
+        assert (run.tally.judged, run.tally.checks, run.tally.dispatched) == (2, 1, 3)
+        with pytest.raises(ConfigError, match="evaluations=3 used up, 1 of them as checks"):
+            bench.evaluate(kernel("// one more"))
+        with pytest.raises(ConfigError, match=r"used up.*: the run goes on when the server is started again"):
+            planned(bench)
+
+
 def test_secrets_in_the_environment_do_not_reach_the_transcript(
     lineage: Lineage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -944,7 +1093,10 @@ def test_a_run_is_for_the_problem_of_one_place(lineage: Lineage, tmp_path: Path)
     startup.no_other(other, lineage)
     lineage.open_session("place: [secret]/a")
     startup.no_other(other, lineage)
-    lineage.open_session(f"place: {startup.place(first)}")
+    lineage.open_session(f"place: {startup.places(first)[0]}")  # as older versions kept it
+    with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
+        startup.no_other(other, lineage)
+    lineage.open_session(f"place: {[*startup.places(first)]}")
     with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
         startup.no_other(other, lineage)
     startup.no_other(first, lineage)

@@ -49,7 +49,8 @@ def explain(words: list[str], overrides: list[str]) -> int:
                     )
                 redacted = tuple(replace(s, text=redact(s.text)) for s in explanation.statements)
                 explanation = replace(explanation, summary=redact(explanation.summary), statements=redacted)
-                cost = f"; {transcript.total.tokens} tokens, {transcript.total.dollars()}"
+                total = transcript.total
+                cost = "; " + ", ".join(filter(None, (f"{total.tokens} tokens", total.dollars())))
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
             except StageError as error:

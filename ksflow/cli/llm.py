@@ -59,7 +59,8 @@ def _description(call: Call) -> tuple[str, ...]:
     provider, _, name = call.model.partition("/")
     cached = f" ({call.cost.tokens_cached} cached)" if call.cost.tokens_cached else ""
     tokens = f"{call.cost.tokens_in} of prompt{cached}, {call.cost.tokens_out} of answer"
-    cost = f"{call.cost.dollars(6)} ({call.price_source})" if call.price_source else "no price is known for it"
+    dollars = call.cost.dollars(6) or "no dollars"
+    cost = f"{dollars} ({call.price_source})" if call.price_source else "no price is known for it"
     return (
         f"provider: {provider}",
         f"model: {name}",

@@ -28,10 +28,11 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
+from ksflow.loop import judging
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.queue import Job
 from ksflow.loop.run import Run, Stages
-from ksflow.loop.startup import no_other, place
+from ksflow.loop.startup import no_other, places
 from ksflow.processes import ending
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
@@ -117,10 +118,11 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     folder = lineage.store.path.parent
     with ExitStack() as closed:
         closed.enter_context(ending.handled(_at_signals(assistant)))
+        closed.callback(judging.close, evaluate)
         closed.callback(lineage.close)
         closed.callback(assistant.close)
         no_other(problem, lineage)
-        assistant.open(compose.settings(cfg, place(problem)))
+        assistant.open(compose.settings(cfg, places(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         tools = _Tools(assistant, inbox, partial(opened, create=False), folder, target).all()
@@ -223,7 +225,8 @@ class _Tools:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
         known = self._lineage.population()
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
-        rest = [trial for trial in reversed(known.trials) if trial not in rows]
+        shown = {trial.id for trial in rows}
+        rest = [trial for trial in reversed(known.trials) if trial.id not in shown]
         lines = [json.dumps(_row(trial, known)) for trial in [*rows, *rest][:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
         best = f"best: {known.leader.id}" if known.leader else "no kernel is accepted yet"

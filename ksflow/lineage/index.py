@@ -46,20 +46,21 @@ class RoundStep(NamedTuple):
     rationale: str = ""
     ids: tuple[str, ...] = ()
     planned: bool = False
-    """Whether the ids are those of a plan."""
+    """Whether the ids are those of a plan, which may have none."""
 
     @property
     def began(self) -> bool:
         """Whether it only says that a round began."""
-        return not self.base and not self.ids
+        return not (self.base or self.ids or self.planned)
 
 
 def round_step(text: str) -> RoundStep | None:
     """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
     first = text.partition("\n")[0]
     trailers: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
-    if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
-        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
+    ids, planned = tuple(re.findall(r"\d{5,}", first)), first.startswith("plan ")
+    if (planned and "Cause" in trailers) or (ids and first.startswith(("plan ", "repair as "))):
+        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=planned)
     name, base = trailers.get("Round", ""), trailers.get("Base", "")
     if base and "Trial" not in trailers:
         body = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it

@@ -369,6 +369,13 @@ class Lineage:
 
     @property
     @_locked
+    def sessions(self) -> tuple[int, ...]:
+        """When each session was opened, in seconds since 1970, in their order."""
+        head = self.store.ref(f"{self._side}sessions")
+        return tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.since(head))) if head else ()
+
+    @property
+    @_locked
     def identity(self) -> str:
         """Sixteen letters and digits that no other run has: of the commit of its first session. LineageError."""
         head = self.store.ref(f"{self._side}sessions")
@@ -480,14 +487,19 @@ class Lineage:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
         `cause`: the round's name, or the trial that is repaired. `cost`: of the selection and the plan; the experiments
-        share it. In a replay as many get one as had one; of none nothing is kept.
+        share it. A plan without a draft is kept, too. A replay gives ids to as many as the recorded run did.
         """
         if self._turns:
             drafts = drafts[: len(self._turns.ids(cause))]
-        if not drafts:
-            return ()
+            plan = plan if drafts or self._turns.has(f"ids for {cause}") else None
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
         body = "\n".join(plan.avenues) if plan else ""
+        if not drafts:
+            if plan:
+                files["trials.json"] = schema.dump("trials", ())
+                with self._turn(f"ids for {cause}"):
+                    self._append("rounds", files, message("plan without a trial", body, {"Cause": cause}))
+            return ()
         with self._turn(f"ids for {cause}"):
             for _ in range(_TRIES):
                 ids = self._claimed_ids(cause, len(drafts))

@@ -208,6 +208,10 @@ class Turns:
         """The ids that a round or a repair took; none where there was none."""
         return self._ids.get(cause, ())
 
+    def has(self, step: str) -> bool:
+        """Whether the step is on record and its turn is yet to come."""
+        return bool(self._left.get(step))
+
     @contextmanager
     def turn(self, step: str, changed: threading.Condition) -> Iterator[None]:
         """Wait for the step's turn; the next step's comes with the end. BudgetError where it is not on record.

@@ -131,6 +131,11 @@ class Run:
         if recorded is not None and recorded.ordered:
             self.exact, self.tally.most = recorded, math.inf
 
+    def begin_search(self) -> None:
+        """Count from now on what is tried, and have stops end what has begun."""
+        self.search_started = time.monotonic()
+        self.limits.hold = self.exact is None
+
     # -- when it has had enough ------------------------------------------------------------------
 
     @property

@@ -63,9 +63,18 @@ class Outcome:
     """Trials that were answered from the record."""
     idle: str
     """Why nothing was tried; empty where something was, or where nothing was asked for."""
-    search_s: float
-    wall_s: float
-    """Seconds of the whole call: the search, and judging the leaders again."""
+    took: Mapping[str, float]
+    """Seconds of each part of the call, from the command to its end: set-up, seeds, search, confirmation, hand-over."""
     busy: float
     """The share of the search in which the device was at work."""
     cost: Cost
+
+    @property
+    def search_s(self) -> float:
+        """Seconds of the rounds alone."""
+        return self.took["search"]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the whole call."""
+        return sum(self.took.values())

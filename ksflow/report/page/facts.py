@@ -70,7 +70,7 @@ class RunFacts:
             "run": lineage.run,
             "repository": str(lineage.store.path),
             "session": _session(*lineage.began, everything, dates, settings),
-            "trials": _trials(everything, population, dates),
+            "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: called(baseline) for baseline in baselines},
             "profile": self._profile,
@@ -126,7 +126,21 @@ class RunFacts:
         return {name: details for name, (_, details) in entries.items()}
 
 
-def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
+def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
+    """Date of a result -> minutes of work until then, since the first session was opened.
+
+    What lies between the last result before a session and that session's opening is no work.
+    """
+    worked, before, found = 0, 0, dict[int, float]()
+    for date, opens in sorted([*((date, False) for date in set(dates)), *((date, True) for date in sessions)]):
+        worked += date - before if before and not opens else 0
+        before, found[date] = date, worked / 60
+    return found
+
+
+def _trials(
+    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
+) -> list[Json]:
     """A row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
@@ -154,6 +168,7 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
                 "gain": round(gain.gain_percent, 2) if gain else None,
                 "usd": usd,
                 "at": dates.get(trial.id),
+                "minutes": worked.get(dates.get(trial.id, 0)),
                 "by": trial.by,
             }
         )

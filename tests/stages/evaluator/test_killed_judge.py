@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,9 @@ from evaluator.timed.test_containment import HANGS, processes
 from ksflow.compilers import sanitized
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
+from ksflow.judge.buffers import Buffers, BufferSizes
+from ksflow.judge.failure import Failure
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.records import Problem, Verdict
 from ksflow.sandbox import linux
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -100,6 +104,18 @@ def test_a_reference_that_ends_or_draws_at_random_is_named(
     assert result.verdict is Verdict.HARNESS
     assert said in result.reason
     assert evaluator(problem, toy.RIGHT_PYTHON, ()).accepted
+
+
+@pytest.mark.parametrize("artefact", [__file__, "/nowhere"])
+def test_a_sandbox_that_no_zygote_takes_leaves_nothing_open(artefact: str) -> None:
+    control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote.close()
+    buffers = Buffers(BufferSizes(4096, 4096))
+    buffers.clear()
+    before = len(os.listdir("/proc/self/fd"))
+    with control, pytest.raises(Failure, match="no sandbox can be started"):
+        Sandbox(SandboxSpec(control, "python", {"kernel.py": ""}, artefact), buffers)
+    assert len(os.listdir("/proc/self/fd")) == before - 1
 
 
 BROKEN = """
