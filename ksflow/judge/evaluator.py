@@ -150,6 +150,7 @@ class LocalJudge(Evaluator):
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
             evidence,
+            precision=problem.check.allow,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
             artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
             skipped={**evidence.skipped, **skipped},

@@ -332,7 +332,8 @@ class _Folder:
                 zip(self._names, self._kinds, self._shapes, self._met, strict=True)
             )
         ]
-        narrow = [kind for kind in self._kinds if kind in ("bfloat16", "float16")]
+        narrow = [kind for kind in self._kinds[self._count :] if kind in ("bfloat16", "float16")]
+        coarse = len(narrow) == len(self._kinds) - self._count
         many = len(self._region.modules)
         return {
             "title": self._region.title,
@@ -340,7 +341,7 @@ class _Folder:
             "languages": ["python", "triton", "cuda", "hip"] if self._user.gpu else ["python", "cpp"],
             "args": args,
             "dims": list(self._dims.values()),
-            "check": {"c1": 1, "accumulate": narrow[0]} if narrow else {"c1": 4, "accumulate": "float32"},
+            "check": {"c1": 1, "accumulate": narrow[0]} if coarse else {"c1": 4, "accumulate": "float32"},
             "baselines": ["00_eager.py", "01_compile.py"],
             "limits": {"compile_s": 120, "check_s": 120, "time_s": 120},
             "work": self._work(),
