@@ -153,6 +153,7 @@ class LocalJudge(Evaluator):
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
             evidence,
+            precision=problem.check.allow,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
             artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},

@@ -385,6 +385,8 @@ class Evidence(EvidenceRecord):
     compiler: tuple[CompiledKernel, ...] = ()
     artefact: str = ""
     """Names what was compiled (`Evaluator.code`)."""
+    precision: str = ""
+    """The lower precision that the problem allows operands of products, such as `tf32`; empty where it allows none."""
     made: str = ""
     """How a kernel for a GPU was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()
