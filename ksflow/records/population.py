@@ -173,10 +173,13 @@ class Duel:
 
 
 def duel(trial: Trial, incumbent: Trial) -> Duel:
-    """By the newest comparison of the two (`measured`), else by the scores alone. Both were accepted."""
+    """By the newest comparison of the two (`measured`), else by the scores alone. Both were accepted. An incumbent that
+    failed in that comparison through no fault of the other has lost."""
     assert trial.evaluation is not None
     assert incumbent.evaluation is not None
     row = measured(trial.evaluation, trial.id, incumbent.evaluation, incumbent.id)
+    if row is None and incumbent.id in trial.evaluation.evidence.failed_rivals:
+        return Duel(True)
     if row is None:
         return Duel((trial.evaluation.score_us or math.inf) * BETTER_BY <= (incumbent.evaluation.score_us or math.inf))
     return Duel(row.ranked and (row.faster if isinstance(row, Claim) else row.low > 1), row)

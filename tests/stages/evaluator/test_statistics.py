@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ksflow.judge import statistics
-from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
+from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
 from ksflow.records import Evidence, misfits, parse
 

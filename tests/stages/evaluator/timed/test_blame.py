@@ -10,10 +10,11 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import pool
-from ksflow.judge.comparison import CaseResult, CaseResults, Effort, Outcome, PairedComparison
+from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
+from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
 from ksflow.judge.session import _CONFIRMING, Host, Judgement
 from ksflow.judge.timing import Backend, Replicate
