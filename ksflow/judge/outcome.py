@@ -265,10 +265,10 @@ class Outcome:
             found.append((effect, values))
         means = [_mean_effect(usable or both, first, other, "charged" if clock == "us" else clock) for clock in clocks]
         effect, values = min(found, key=lambda each: each[0].low)
-        mean = min(means, key=lambda each: each.low)
+        mean, by_mean = min(means, key=lambda each: each[0].low)
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
-            effect, by = mean, [*by, _BY_MEAN]
+            effect, values, by = mean, by_mean, [*by, _BY_MEAN]
         return Reading(effect, mean, values, by, len(usable) > 1 or len(usable) == len(both))
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
@@ -295,7 +295,9 @@ def _effect(
     return statistics.random_effects(values, variances), values
 
 
-def _mean_effect(replicates: list[list[CaseResult]], first: str, other: str, clock: str) -> statistics.RandomEffects:
+def _mean_effect(
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str
+) -> tuple[statistics.RandomEffects, list[float]]:
     """The same by the mean over all calls, of all replicates. Samples of a case are capped alike, so that a kernel
     some of whose calls are dear is charged for them and one that met a disturbance is not."""
     logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
@@ -306,7 +308,7 @@ def _mean_effect(replicates: list[list[CaseResult]], first: str, other: str, clo
             log, variance = statistics.mean_log(theirs, own, most)
             logs[number] += log / len(cases)
             variances[number] += variance / len(cases) ** 2
-    return statistics.random_effects(logs, variances)
+    return statistics.random_effects(logs, variances), logs
 
 
 def _keep(own: Samples, theirs: Samples) -> list[bool]:
