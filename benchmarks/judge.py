@@ -175,9 +175,9 @@ def _word(evaluation: Evaluation) -> str:
     row = evaluation.evidence.against[0] if evaluation.evidence.against else None
     if row is None or evaluation.unranked or not row.ranked:
         return "not ranked"
-    if row.low > 1:
+    if row.ahead:
         return "faster" if evaluation.claim and evaluation.claim.faster else "not shown to be faster"
-    return "slower" if row.slower else "a tie" if row.tie else "not shown to be slower"
+    return "slower" if row.slower else "a tie"
 
 
 def repeat(run: Callable[[], Evaluation], times: int) -> None:
@@ -241,7 +241,7 @@ _TRIALS = 60
 def simulate(times: int, spread: float) -> int:
     """How often the rule says what, by the true gain."""
     print(f"{times} judgements each, {spread:.1%} between replicates")
-    columns = ("faster", f"one of {_TRIALS} or more", "read when faster", "slower", "tie", "unranked", "neither")
+    columns = ("faster", f"one of {_TRIALS} or more", "read when faster", "slower", "tie", "unranked")
     print("true gain | " + " | ".join((*columns, "interval holds the truth", "replicates")))
     for gain in _GAINS:
         said: Counter[str] = Counter()
@@ -254,7 +254,7 @@ def simulate(times: int, spread: float) -> int:
             effort += replicates
         share = said["faster"] / times
         read = f"x{statistics.geometric_mean(claimed):.4f}" if claimed else "-"
-        words = (f"{said[word] / times:.1%}" for word in ("slower", "a tie", "not ranked", "neither"))
+        words = (f"{said[word] / times:.1%}" for word in ("slower", "a tie", "not ranked"))
         print(
             f"x{1 + gain:.3f} | {share:.2%} | {1 - (1 - share) ** _TRIALS:.0%} | {read} | {' | '.join(words)} | "
             f"{held / times:.1%} | {effort / times:.1f}",
@@ -268,7 +268,7 @@ def _said(claim: Claim) -> str:
         return "faster"
     if not claim.ranked:
         return "not ranked"
-    return "slower" if claim.slower else "a tie" if claim.tie else "neither"
+    return "slower" if claim.slower else "a tie"
 
 
 def _simulated(gain: float, spread: float, draw: random.Random) -> tuple[Claim, int]:

@@ -35,7 +35,7 @@ from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
 from ksflow.protocols import Evaluator
-from ksflow.records import Experiment, Json, Kernel, Origin, Trial
+from ksflow.records import Experiment, Json, Kernel, Origin, Population, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
@@ -199,9 +199,9 @@ class _Tools:
         known = self._lineage.population()
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
         rest = [trial for trial in reversed(known.trials) if trial not in rows]
-        lines = [json.dumps(_row(trial)) for trial in [*rows, *rest][:limit]]
+        lines = [json.dumps(_row(trial, known)) for trial in [*rows, *rest][:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
-        best = f"best: {known.best.id}" if known.best else "no kernel is accepted yet"
+        best = f"best: {known.leader.id}" if known.leader else "no kernel is accepted yet"
         tally = self._run.tally
         budget = "no limit" if math.isinf(tally.most) else f"{tally.most - tally.dispatched:g} left"
         return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
@@ -351,8 +351,8 @@ def _kernel(language: str, files: dict[str, str], report: str = "") -> Kernel:
         raise ConfigError(str(error)) from error
 
 
-def _row(trial: Trial) -> Json:
-    row: Json = {"id": trial.id, "parents": trial.parents, "verdict": trial.verdict, "score_us": trial.score_us}
+def _row(trial: Trial, known: Population) -> Json:
+    row: Json = {"id": trial.id, "parents": trial.parents, "verdict": trial.verdict, "score_us": known.us(trial)}
     if trial.evaluation and not trial.evaluation.accepted:
         row["why"] = textwrap.shorten(without_paths(without_answers(trial.evaluation).reason), 200)
     return {**row, "what": textwrap.shorten(trial.idea, 200), "seed": trial.origin is Origin.SEED}

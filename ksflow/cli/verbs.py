@@ -56,8 +56,9 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     outcome = search(cfg)
     idle.append(outcome.idle)
-    assert outcome.best.score_us is not None
-    return outcome.best.score_us
+    score = outcome.population.us(outcome.best)
+    assert score is not None
+    return score
 
 
 def search(cfg: DictConfig) -> Outcome:
@@ -203,9 +204,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         match words:
             case []:
                 claimed = headline(tree.known, report.known_baselines(tree.known, task.seeds))
-                report.show_tree(console, trials.values(), claimed, tree.approvals())
+                report.show_tree(console, trials.values(), tree.known, claimed, tree.approvals())
                 judged = next((trial.evaluation for trial in reversed(tree.known.trials) if trial.evaluation), None)
-                remarks = [str(claimed), claimed.start, claimed.held_out] if claimed else []
+                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
                 report.show_spending(console, tree.known, tree.spent(), every=True)
@@ -215,7 +216,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 branch = f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}"
                 about = {"branch": branch, "approval": tree.approvals().get(trial.id)}
                 with report.paged(console):
-                    report.show_trial(console, trial, trials, about, tree.explanation(trial.id), details)
+                    report.show_trial(console, trial, tree.known, about, tree.explanation(trial.id), details)
             case ["diff", first, second]:
                 changes = tree.diff(named_trial(first, trials).id, named_trial(second, trials).id)
                 with report.paged(console):

@@ -97,6 +97,8 @@ class RunIndex:
         """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
         self.known: Population | None = None
         """The finished trials; None when they are to be ranked anew."""
+        self.approved: frozenset[str] = frozenset()
+        """Trials that a person had approved when the key was set."""
         self.plans: tuple[PlannedRound, ...] = ()
         """What the newest rounds decided."""
         self.unread: dict[str, str] = {}
@@ -196,7 +198,7 @@ class RunIndex:
             trials = self.all_trials()
             done = (trial for trial in trials if not trial.stale and finished(trial))
             stale = tuple(trial for trial in trials if trial.stale)
-            self.known = Population(tuple(done), stale, plans=self.plans)
+            self.known = Population(tuple(done), stale, plans=self.plans, approved=self.approved)
         return self.known
 
     def read_rounds(self) -> None:

@@ -140,6 +140,7 @@ class Lineage:
     @_locked
     def expect(self, key: Key) -> None:
         """From now on a verdict under another key is stale. Without this every verdict holds."""
+        self._index.approved = frozenset(self.approvals())
         self._index.expect(key)
 
     @_locked

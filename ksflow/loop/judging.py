@@ -10,7 +10,10 @@ from dataclasses import replace
 
 from ksflow.errors import StageError, boundary, expect_type
 from ksflow.protocols import Evaluator
-from ksflow.records import Evaluation, Kernel, Key, Problem, Trial, Verdict
+from ksflow.records import Comparison, Evaluation, Kernel, Key, Problem, Trial, Verdict
+
+_ALONE = 1.03
+"""How far scores of two moments may be off, where an evaluator times nothing side by side."""
 
 
 def key(problem: Problem, evaluate: Evaluator) -> Key:
@@ -32,11 +35,26 @@ def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tupl
             evaluation = expect_type(Evaluation, evaluate(problem, kernel, against))
     except StageError as error:
         evaluation = Evaluation(Verdict.HARNESS, str(error), target=held.target)
+    if not evaluate.recorded:
+        evaluation = _beside(evaluation, against)
     judge = evaluation.judge or held.judge
     wall_s = evaluation.wall_s
     if not (wall_s or evaluate.recorded):
         wall_s = round(time.monotonic() - started, 3)
     return replace(evaluation, judge=judge, problem=problem.digest, wall_s=wall_s)
+
+
+def _beside(evaluation: Evaluation, against: tuple[Trial, ...]) -> Evaluation:
+    """A verdict of an evaluator that times each kernel alone, with how its scores compare: within `_ALONE`."""
+    record, score = evaluation.evidence, evaluation.score_us
+    if score is None or record.against or record.claim or record.unranked or record.skipped:
+        return evaluation
+    ratios = {trial.id: trial.score_us / score for trial in against if trial.score_us}
+    rows = (
+        Comparison(id=name, speedup=ratio, low=ratio / _ALONE, high=ratio * _ALONE, clocks=("score",))
+        for name, ratio in ratios.items()
+    )
+    return evaluation.with_evidence(against=tuple(rows))
 
 
 class DeviceQueue:

@@ -159,7 +159,7 @@ def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Ev
     with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
     return run.device.verdict(
-        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.best) else ()
+        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else ()
     )
 
 

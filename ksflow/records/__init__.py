@@ -22,16 +22,18 @@ from ksflow.records.evidence import (
     Repeat,
     RooflineCase,
     SanitizerFinding,
+    Speedup,
     TimedCase,
 )
 from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import misfits, parse, plain
-from ksflow.records.population import Duel, Material, Population, duel
+from ksflow.records.population import Material, Population
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl
-from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
+from ksflow.records.ratios import base_of, first_attempt
+from ksflow.records.scale import Contradiction, Scale, measured
 from ksflow.records.targets import Target
 from ksflow.records.trials import (
     Cost,

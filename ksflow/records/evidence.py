@@ -7,11 +7,52 @@ keys that they have here. What an evaluator adds of its own, and what a record d
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ksflow.records.base import Json, Record
 
 RESOLVED = 1.01
-"""Nobody is called slower for less: in a handful of processes, where memory lies and a neighbour decide it."""
+"""A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
+that is decided by where memory lies and by neighbours, in a handful of processes."""
+
+
+class Speedup(NamedTuple):
+    """How many times as fast one kernel is as another."""
+
+    ratio: float
+    """2 means twice as fast."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    ranked: bool = True
+    """Whether ranked measurements connect the two."""
+
+    def __str__(self) -> str:
+        return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def over(self, name: str) -> str:
+        """`x1.23 [1.2, 1.25] over NumPy`, and whether that is a tie or could not be ranked."""
+        return f"{self} over {name}{' (a tie)' if self.tie else '' if self.ranked else ' (not ranked)'}"
+
+    @property
+    def gain_percent(self) -> float:
+        """100 means twice as fast."""
+        return 100 * (self.ratio - 1)
+
+    @property
+    def faster(self) -> bool:
+        """Whether it is surely ahead, by more than a judge resolves (`RESOLVED`)."""
+        return self.ranked and self.low > RESOLVED
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is surely behind, by more than a judge resolves."""
+        return self.ranked and self.high < 1 / RESOLVED
+
+    @property
+    def tie(self) -> bool:
+        """Whether it is neither, and the two could be ranked."""
+        return self.ranked and not (self.faster or self.slower)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,14 +99,19 @@ class Ratio(EvidenceRecord):
         return interval if self.ranked else f"{interval}, not ranked"
 
     @property
-    def tie(self) -> bool:
-        """Whether they are alike: 1 is inside an interval that is narrow."""
-        return self.ranked and self.low <= 1 <= self.high
+    def ahead(self) -> bool:
+        """Whether it is surely faster, by more than a judge resolves (`RESOLVED`)."""
+        return self.ranked and self.low > RESOLVED
 
     @property
     def slower(self) -> bool:
-        """Whether it is surely behind, by more than a judge resolves (`RESOLVED`)."""
+        """Whether it is surely slower, by more than a judge resolves."""
         return self.ranked and self.high < 1 / RESOLVED
+
+    @property
+    def tie(self) -> bool:
+        """Whether the two could be ranked, and neither is ahead."""
+        return self.ranked and not (self.ahead or self.slower)
 
     @property
     def inverse(self) -> "Ratio":
@@ -96,6 +142,11 @@ class Claim(Comparison):
     """Measured with the control: the claim's own ratio, without the control's part in its interval."""
     control: Ratio | None = None
     """One kernel against itself."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the claim holds, by more than a judge resolves."""
+        return self.faster and self.ranked and self.low > RESOLVED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -304,6 +355,9 @@ class Evidence(EvidenceRecord):
     """Why its times rank nothing."""
     unconfirmed: str = ""
     """Why it could not be ranked when it was judged again at the end of a run."""
+    confirmed: int = 0
+    """The run's newest confirmation that it came out of behind nothing that it was timed beside; 0 where there is
+    none."""
     heldout: HeldOut | None = None
     """Of one that led at the end of a run, where its problem holds cases back."""
     renewed: EarlierVerdict | None = None

@@ -9,7 +9,7 @@ from enum import StrEnum
 from ksflow.errors import one_line, printable
 from ksflow.records.base import Record
 from ksflow.records.evaluations import Evaluation
-from ksflow.records.evidence import HeldOut
+from ksflow.records.evidence import HeldOut, Speedup
 from ksflow.records.kernels import Kernel
 
 
@@ -252,8 +252,13 @@ class Step:
     report: str
     parent: str
     before_us: Mapping[str, float]
-    """The parent's time per benchmark."""
+    """The parent's time per benchmark, on the population's scale."""
     after_us: Mapping[str, float]
+    """The kernel's own."""
+    score_us: float | None = None
+    """Its score on the scale."""
+    beside: Mapping[str, Speedup] = field(default_factory=dict)
+    """A kernel that it was timed beside -> how many times as fast as that it is."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ksflow.records import Cost, Origin, Population, Trial, speedup
+from ksflow.records import Cost, Origin, Population, Trial
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
         if trial.origin is not Origin.SEED:
             trials, cost = trials + 1, cost + trial.cost
         if incumbent is trial and before is not None and trial.origin is not Origin.SEED:
-            gain = speedup(trial, before)
+            gain = population.speedup(trial, before)
             steps.append(Improvement(trial, gain.gain_percent if gain else None, trials, cost))
             trials, cost = 0, Cost()
         before = incumbent

@@ -113,13 +113,14 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
         harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS
         if trial.id.isdigit() and int(trial.id) not in but and not harness:
             row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-            beside = [trial.evaluation.beside(baseline.id) for baseline in baselines] if trial.evaluation else []
+            over = population.scale.ratio(trial.id, row.id) if row else None
+            ratios = [population.speedup(trial, baseline) for baseline in baselines if baseline is not trial]
             known = {
                 "accepted": float(trial.score_us is not None),
-                "score_us": trial.score_us,
-                "best_us": best.score_us if best else None,
-                "speedup_over_incumbent": row.speedup if row else None,
-                "speedup_over_baseline": min((row.speedup for row in beside if row), default=None),
+                "score_us": population.us(trial),
+                "best_us": population.us(best) if best else None,
+                "speedup_over_incumbent": over.ratio if over else None,
+                "speedup_over_baseline": min((ratio.ratio for ratio in ratios if ratio), default=None),
                 "usd": trial.cost.usd,
                 "tokens": float(trial.cost.tokens),
                 "minutes": trial.wall_s / 60,

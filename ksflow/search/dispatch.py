@@ -213,8 +213,8 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
             if any(other != config for other in others):
                 continue
             tried.add(tuple(config[t.name] for t in around.tunables))
-            sample, judged = point(member.trial, config), member.trial.evaluation
-            times = [t.us for t in judged.timings if t.case in names] if judged else []
+            sample = point(member.trial, config, member.us)
+            times = [us for case, us in population.scale.times_us(member.trial.id).items() if case in names]
             if sample.failed or (sample.score_us and len(times) == len(cases)):
                 points.append(replace(sample, score_us=geomean(times) if sample.score_us else None, artefact=""))
         right = {tuple(p.values.items()) for p in points if p.score_us}

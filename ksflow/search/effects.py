@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ksflow.records import Population, Trial, Verdict, speedup
+from ksflow.records import Population, Scale, Trial, Verdict
 from ksflow.source.causes import Failures, Item
 from ksflow.source.families import Config, comparable, declared, point
 from ksflow.source.tunables import Tunable
@@ -25,6 +25,7 @@ class Family:
     accepted: tuple[tuple[Trial, Config], ...]
     failed: tuple[tuple[Trial, Config], ...]
     """The kernel's own fault; a harness that broke says nothing of the kernel."""
+    scale: Scale
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,8 @@ class Effect:
     tunable: Tunable
     values: tuple[str, str]
     trials: tuple[Trial, Trial]
-
-    @property
-    def gain(self) -> float:
-        """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
-        speed = speedup(self.trials[1], self.trials[0])
-        return math.log(speed.ratio) if speed else 0.0
+    gain: float
+    """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
 
 
 def judged_families(population: Population) -> list[Family]:
@@ -50,7 +47,7 @@ def judged_families(population: Population) -> list[Family]:
         if group:
             right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
             wrong = tuple((m.trial, m.values) for m in group if not m.trial.score_us)
-            families.append(Family(declared(group[0].text), right, wrong))
+            families.append(Family(declared(group[0].text), right, wrong, population.scale))
     return families
 
 
@@ -65,13 +62,18 @@ def effects(family: Family) -> list[Effect]:
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
             ordered = sorted(group, key=lambda value: rank.get(value, -1))
-            effects += [Effect(tunable, pair, (group[pair[0]], group[pair[1]])) for pair in pairwise(ordered)]
+            for pair in pairwise(ordered):
+                first, second = group[pair[0]], group[pair[1]]
+                speed = family.scale.ratio(second.id, first.id)
+                effects.append(Effect(tunable, pair, (first, second), math.log(speed.ratio) if speed else 0.0))
     return effects
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
-    failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
+    failures = Failures(
+        point(trial, config, family.scale.us(trial.id)) for trial, config in (*family.accepted, *family.failed)
+    )
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]
     return [(cause.values, tuple(trials[id] for id in cause.trials)) for cause in causes]

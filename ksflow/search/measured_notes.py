@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Note, Population, Status, Trial, speedup
+from ksflow.records import Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import values_in
@@ -109,13 +109,13 @@ def lessons(notes: Iterable[Note], population: Population) -> tuple[frozenset[It
 
 def best_note(family: Family) -> Note:
     """The fastest kernel of a family, with its values."""
-    best, config = min(family.accepted, key=lambda pair: (pair[0].score_us or 0.0, pair[0].id))
+    best, config = min(family.accepted, key=lambda pair: family.scale.order(pair[0].id))
     first, _ = family.accepted[0]
-    measured = speedup(best, first)
+    measured = family.scale.ratio(best.id, first.id)
     times = f", {measured.ratio:.1f}x as fast as {first.id}" if measured else ""
     text = (
         f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
-        f"{len(family.failed)} of which failed: {best.score_us:.1f} us{times}. "
+        f"{len(family.failed)} of which failed: {family.scale.us(best.id):.1f} us{times}. "
         f"{' '.join(f'{name}={value}' for name, value in config.items())}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])

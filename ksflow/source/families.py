@@ -45,6 +45,8 @@ class Member:
     """Its dispatch lines."""
     unwritten: str = ""
     """The source that it should have been, where it was never written."""
+    us: float | None = None
+    """Its score on the population's scale."""
 
     @property
     def text(self) -> str:
@@ -85,7 +87,7 @@ def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]
         else:
             own, lines = values_of(text), dispatches_of(text)
         if own:
-            grouped.setdefault(frozenset(own), []).append(Member(trial, own, lines, text))
+            grouped.setdefault(frozenset(own), []).append(Member(trial, own, lines, text, population.us(trial)))
     return {names: tuple(group) for names, group in grouped.items()}
 
 
@@ -245,18 +247,18 @@ def space(text: str, members: tuple[Member, ...]) -> Space:
     own = declared(text)
     known = {(t.name, option) for t in own for option in t.options}
     judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
-    points = tuple(point(member.trial, member.values) for member in judged)
+    points = tuple(point(member.trial, member.values, member.us) for member in judged)
     tried = frozenset(tuple(member.values[t.name] for t in own) for member in members)
     return Space(own, values_of(text), points, tried | {tuple(t.value for t in own)}, text)
 
 
-def point(trial: Trial, config: Config) -> Point:
-    """What became of `config`, by the trial that had it."""
+def point(trial: Trial, config: Config, us: float | None) -> Point:
+    """What became of `config`, by the trial that had it, and its score on the population's scale."""
     evaluation = trial.evaluation
     if evaluation is None or evaluation.verdict is Verdict.HARNESS:
         return Point(trial.id, config, None, False)
     if evaluation.accepted:
-        return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
+        return Point(trial.id, config, us, False, artefact=evaluation.evidence.artefact)
     reason = f"{evaluation.verdict.value}: {evaluation.reason}"
     blamed = _blamed(_Known(id(evaluation), evaluation), _Known(id(config), config))
     return Point(trial.id, config, None, True, *blamed, reason=reason)

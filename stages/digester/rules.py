@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Material, Note, Population, Problem, Status, base_of, speedup
+from ksflow.records import Material, Note, Population, Problem, Status, base_of
 from ksflow.search.effects import Effect, Family, dead_ends, effects, judged_families
 from ksflow.search.measured_notes import (
     ONCE,
@@ -67,7 +67,7 @@ def _written(population: Population) -> list[Note]:
     gains = []
     for trial in population.trials:
         base = base_of(trial, population.by_id)
-        measured = speedup(trial, base) if base else None
+        measured = population.speedup(trial, base)
         if base and measured and trial.experiment and not trial.experiment.changes:
             gains.append((math.log(measured.ratio), base, trial))
     ranked = sorted((row for row in gains if abs(row[0]) > _NOISE), key=lambda row: -abs(row[0]))

@@ -69,8 +69,6 @@ class PopcornEvaluator(Evaluator):
         """Never raises for a bad kernel. Raises ConfigError where the service refuses the set-up."""
         board = self._board(problem)
         evidence: Json = {"service": self.url, "leaderboard": board, "gpu": self.gpu, "mode": self.mode}
-        if against:
-            evidence["skipped"] = {trial.id: _ALONE for trial in against}
         if why := fault(kernel, board):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = Answer()

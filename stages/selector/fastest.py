@@ -20,7 +20,7 @@ class Fastest:
     """Base: the best of the most promising family. Reference: the best kernel that is not like it."""
 
     def __call__(self, problem: Problem, population: Population) -> Selection:
-        all_families = map(_Family, families(population).values())
+        all_families = [_Family(members, population) for members in families(population).values()]
         unfinished = [family for family in all_families if family.ranked and family.has_something_left]
         chosen = min(unfinished, key=lambda family: family.hoped_us, default=None)
         base = chosen.ranked[0] if chosen else population.ranked[0]
@@ -41,14 +41,16 @@ class _Family:
     """Trials whose kernels declare the same tunables."""
 
     members: tuple[Member, ...]
+    population: Population
 
     @cached_property
     def ranked(self) -> Sequence[Trial]:
-        return Population(tuple(member.trial for member in self.members)).ranked
+        ids = {member.trial.id for member in self.members}
+        return [trial for trial in self.population.ranked if trial.id in ids]
 
     @property
     def best_us(self) -> float:
-        return self.ranked[0].score_us or 0.0
+        return self.population.us(self.ranked[0]) or 0.0
 
     @cached_property
     def untried(self) -> int:
