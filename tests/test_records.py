@@ -131,6 +131,18 @@ def test_a_best_that_was_judged_again_and_lost_is_none() -> None:
     assert Population(()).best is None
 
 
+def test_a_leader_that_fails_as_a_rival_leads_no_more() -> None:
+    first, king = judged("00001", 10.0), at(judged("00002", 5.0, 2.0, faster=True), 1)
+    challenger = judged("00003", 6.0, 1.5, of="00001", faster=True)
+    assert challenger.evaluation
+    failed = challenger.evaluation.with_evidence(failed_rivals={"00002": "killed by SIGABRT"})
+    assert Population((first, king, challenger)).best == king
+    deposed = replace(challenger, evaluation=failed)
+    for known in (Population((first, king, deposed)), Population((first, king)).plus(deposed)):
+        assert known.leader == known.best == deposed
+        assert known.best_so_far == (first, first, deposed)
+
+
 def at(trial: Trial, moment: int) -> Trial:
     """The trial, where all that it was timed beside was so in a confirmation."""
     assert trial.evaluation

@@ -129,7 +129,7 @@ class LocalJudge(Evaluator):
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
                 return self._verdict(verdict, built.reason, Evidence(log=built.log))
-            others, skipped = self._others(problem, against)
+            others, skipped, failed = self._others(problem, against)
             request = {
                 "op": "evaluate",
                 "problem": description,
@@ -157,6 +157,7 @@ class LocalJudge(Evaluator):
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
             artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},
+            failed_rivals={**evidence.failed_rivals, **failed},
         )
         return self._evaluation(problem, answer, evidence)
 
@@ -308,8 +309,13 @@ class LocalJudge(Evaluator):
             wrong = "" if named else f"{signature.ENTRY} cannot be called: define it as {problem.signature}"
         return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
-    def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        others, skipped = [], {}
+    def _others(
+        self, problem: Problem, against: Sequence[Trial]
+    ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
+        """The rivals as the judge is told of them; those that there are none of, and why; and those of them for which
+        nobody but the rival is to blame."""
+        others: list[dict[str, Any]] = []
+        skipped, failed = dict[str, str](), dict[str, str]()
         for trial in against:
             if trial.kernel is None:
                 skipped[trial.id] = "has no kernel"
@@ -317,9 +323,13 @@ class LocalJudge(Evaluator):
             built = self._build(problem, trial.kernel)
             if built.reason:
                 skipped[trial.id] = built.reason
+                failed |= {} if built.timed_out else {trial.id: built.reason}
                 continue
-            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id})
-        return others, skipped
+            known = trial.evaluation
+            comparable = known and (known.judge, known.target) == (self.judge, self.fingerprint)
+            us = {timing.case: timing.us for timing in known.timings} if known and comparable else {}
+            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id, "us": us})
+        return others, skipped, failed
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:
         verdict = Verdict(answer["verdict"])

@@ -86,6 +86,9 @@ class Ratio(EvidenceRecord):
     """Whether the two can be told apart, or be told to be alike."""
     why: str = ""
     """Why they cannot: replicates disagree, or there are too few."""
+    mean: tuple[float, float, float] | None = None
+    """The same with its interval by the mean over all calls, dear ones among them, where `speedup` is that of the usual
+    call. A claim holds by both."""
     moment: int = 0
     """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
@@ -136,9 +139,9 @@ class Claim(Comparison):
     """Whether it is, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings and
     control were steady enough to say anything."""
     first: Ratio | None = None
-    """Measured before the control."""
+    """Measured before the control: it decided only to look again."""
     again: Ratio | None = None
-    """Measured with the control."""
+    """Measured with the control: the claim's own ratio, without the control's part in its interval."""
     control: Ratio | None = None
     """One kernel against itself."""
 
@@ -381,6 +384,8 @@ class Evidence(EvidenceRecord):
     """As in `checked`: the first objection."""
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Trials that it was not timed beside, and why."""
+    failed_rivals: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that failed beside this kernel, and beside themselves as well: they lead no more."""
 
     compiler: tuple[CompiledKernel, ...] = ()
     artefact: str = ""

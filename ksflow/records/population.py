@@ -81,11 +81,17 @@ class Population:
         return tuple(filter(self._has_won, self.trials))
 
     def _has_won(self, trial: Trial) -> bool:
-        return _counts(trial) and not _wrong(trial) and (_is_confirmed(trial) or trial.id in self.approved)
+        fit = _counts(trial) and not _wrong(trial) and trial.id not in self.fallen
+        return fit and (_is_confirmed(trial) or trial.id in self.approved)
 
     def _may_replace(self, name: str) -> bool:
         trial = self.by_id[name]
-        return trial.baseline or (_is_confirmed(trial) and not _wrong(trial))
+        return name not in self.fallen and (trial.baseline or (_is_confirmed(trial) and not _wrong(trial)))
+
+    @cached_property
+    def fallen(self) -> frozenset[str]:
+        """Trials that failed when they were timed beside an accepted kernel, and beside themselves: none leads."""
+        return frozenset(name for trial in self.trials if _counts(trial) for name in _failed_beside(trial))
 
     @cached_property
     def held_out(self) -> tuple[Trial, ...]:
@@ -120,11 +126,11 @@ class Population:
     def _leaders(self, first: Trial | None, trials: Iterable[Trial]) -> Iterator["Trial | None"]:
         leader = first
         for trial in trials:
-            if _counts(trial) and (leader is None or self.scale.ahead(trial.id, leader.id)):
+            fit = _counts(trial) and trial.id not in self.fallen
+            if fit and (leader is None or self.scale.ahead(trial.id, leader.id)):
                 leader = trial
-                while earlier := [
-                    name for name in self.scale.ahead_of(leader.id) if by_number(name) < by_number(trial.id)
-                ]:
+                now, fallen = by_number(trial.id), self.fallen
+                while earlier := [n for n in self.scale.ahead_of(leader.id) if by_number(n) < now and n not in fallen]:
                     leader = self.by_id[earlier[0]]
             yield leader
 
@@ -135,6 +141,10 @@ class Population:
         grown = replace(self, trials=(*self.trials[:at], *later))
         known: dict[str, Any] = {"by_id": {**self.by_id, trial.id: trial}}
         known["held_out"] = (*self.held_out, trial) if trial.held_out else self.held_out
+        if _failed_beside(trial):
+            grown.__dict__.update(known)
+            return grown
+        known["fallen"] = self.fallen
         if not self._has_won(trial):
             known["winners"] = self.winners
         grown.__dict__.update(known)
@@ -220,6 +230,10 @@ def _wrong(trial: Trial) -> bool:
 def _counts(trial: Trial) -> bool:
     """Whether it was accepted, by a judgement of its own."""
     return bool(trial.score_us) and not trial.repeats
+
+
+def _failed_beside(trial: Trial) -> Mapping[str, str]:
+    return trial.evaluation.evidence.failed_rivals if trial.evaluation else {}
 
 
 def _is_confirmed(trial: Trial) -> bool:
