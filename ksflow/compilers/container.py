@@ -122,7 +122,8 @@ def _bare(code: bytes) -> bytes:
         first_name = sections[names][4]
     except (struct.error, IndexError, OverflowError):
         return code
-    spans, debug = [(0, 64), (table, rows * row_size), (program, programs * program_size), *segments], []
+    spans = [(0, 64), (table, rows * row_size), (program, programs * program_size), *segments]
+    debug: list[tuple[int, int]] = []
     for name, kind, flags, _, offset, size in sections:
         bare = code.startswith((b".debug_", b".nv_debug_"), first_name + name) and not flags & _ALLOCATED
         (debug if bare else spans).append((offset, 0 if kind == _NO_BITS else size))
