@@ -33,8 +33,8 @@ _LINE = re.compile(
 _TUNE = re.compile(
     r"""[^"'`]*?(?:\b(?P<value>[\w.]+)\s*;?\s*)?(?://|\#)\s*tune(?:\s*[:=]|\s+[-+]?\d|\b[^|]*\||\b(?=.*\b(?P=value)\b))"""
 )
-"""How a line begins that is meant to declare values, whether or not it does: with a colon, a number or a kind, or with the
-assigned value among its words. Quoted ones are not.
+"""How a line begins that is meant to declare values, whether or not it does: with a colon, a number or a kind, or with
+the assigned value among its words. Quoted ones are not.
 """
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
 NUMBER = (
