@@ -199,7 +199,7 @@ def boundary(stage: str) -> Iterator[None]:
         yield
     except KsflowError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = str(error).strip() or "no message"
         keep_traceback(error, stage)
         raise StageError(stage, f"{type(error).__name__}: {reason}{place(error)}") from error
