@@ -72,14 +72,22 @@ class TritonInterpreted:
 
 
 def _round_like_devices() -> None:
-    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even."""
+    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even; to 8-bit
+    floats it rounds without a carry."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
 
     convert = interpreter._convert_float
+    eights = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+    to_zero = interpreter._ir.ROUNDING_MODE.RTZ
 
     def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        if source == tl.float32 and target in eights and mode != to_zero:
+            kind = eights[target]
+            most = torch.finfo(kind).max  # devices stop there
+            exact = torch.from_numpy(np.array(data, dtype=np.float32)).clamp(-most, most)
+            return exact.to(kind).view(torch.uint8).numpy()
         if source != tl.float32 or target != tl.bfloat16:
             return convert(data, source, target, mode)
         bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
