@@ -37,6 +37,7 @@ _FEWEST_TO_RANK, _PATIENT = 4, 3
 may take so many times the time."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
+BUSY = "(is the machine busy?)"
 LEAD = 1.005
 """Who seems to be ahead by this, but not surely, is timed in more replicates."""
 _FAR_BEHIND = 0.8
@@ -102,7 +103,7 @@ class CaseResults:
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
         )
         doubts = [*(each.doubt for each in replicates), below, preempted]
-        return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
+        return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
         """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
@@ -376,7 +377,7 @@ def _rank(row: Json, readings: bool) -> Json:
         seen = ", ".join(f"x{value:.3g}" for value in row["replicates"])
         disagree = row["heterogeneity_p"] < _DISAGREE
         why = f"replicates disagree: {seen}" if disagree else f"{seen} leave x{row['low']:.3g} to x{row['high']:.3g}"
-    return {"ranked": not why, "why": why and f"{why} (is the machine busy?)"}
+    return {"ranked": not why, "why": why and f"{why} {BUSY}"}
 
 
 def _clear(row: Json) -> bool:

@@ -109,6 +109,18 @@ def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None
         assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
 
 
+def test_a_quota_that_stopped_the_judge_is_blamed_and_not_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((3, 46))
+    monkeypatch.setattr("ksflow.processes.quota.stops", lambda: next(counts))
+    monkeypatch.setattr("ksflow.processes.quota.cores", lambda: 1.5)
+    first = _outcome({"": 1.0, "00001": 1.0})
+    first.ratios["00001"] |= {"ranked": False, "why": "x1, x2 leave x0.5 to x2 (is the machine busy?)"}
+    evidence = _judged(False, first)["evidence"]
+    assert evidence["throttled"] == 43
+    why = "x1, x2 leave x0.5 to x2 (a quota of 1.5 cores' CPU time stopped it 43 times: raise cpu.max)"
+    assert evidence["claim"]["why"] == evidence["against"][0]["why"] == why
+
+
 def test_two_readings_that_differ_are_not_the_last_word_where_starting_a_kernel_takes_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
