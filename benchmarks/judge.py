@@ -1,16 +1,24 @@
 """How steady the judge is, what it tells apart, and what a judgement costs.
 
-    python benchmarks/judge.py [--times 20] [--short | --neighbour]
+    python benchmarks/judge.py [--times 20] [--short | --neighbour | --itself | --simulate [--spread 1.6]]
 
 The kernel is a vectorised softmax; its slower twin does 3 % of the rows again, which is 3 % more of the same work.
 With --short only the same for calls of about 5 and 30 µs, where the judge's own part of a turn is as long.
 Run it on an idle machine: where the A/A control says that nothing can be ranked, a judgement counts as unranked.
 With --neighbour it brings the other work itself: a loop that keeps one core busy all the time, then one that is busy
-for a second in three. The exit status is 1 where one of the comparisons is ranked the wrong way.
+for a second in three. With --itself kernels of ten problems, native ones and Python's, calls of 0.01 to 20 ms on
+inputs of 16 kB to 64 MB, are each judged beside themselves, on the machine as it is and beside a loop on another core.
+The exit status is 1 where one of the comparisons is ranked the wrong way.
+
+With --simulate nothing is timed: the judge's own rule (`ksflow.judge`, from samples to the claim) is given samples that
+are drawn, --times judgements for each true gain. Between replicates the ratio varies by --spread per cent (a standard
+deviation; 1.6 is what this judge sees on two cores of an AMD EPYC), calls by 1 % and more, upwards.
 """
 
 import argparse
+import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -19,10 +27,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 from ksflow.hardware.target import detect
 from ksflow.problem.loader import load
-from ksflow.records import Case, Evaluation, Kernel, Origin, Problem, Trial
+from ksflow.records import Case, Claim, Evaluation, Evidence, Kernel, Origin, Problem, Trial, parse
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 _SHORT_ROWS = (32, 192)
@@ -104,8 +114,13 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--neighbour", action="store_true")
+    parser.add_argument("--itself", action="store_true")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--spread", type=float, default=1.6)
     options = parser.parse_args()
     times = options.times
+    if options.simulate:
+        return simulate(times, options.spread / 100)
     os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
     problem, target = load("softmax"), detect()
     judge = LocalEvaluator(target) if options.neighbour else LocalEvaluator(target, control="always")
@@ -115,6 +130,8 @@ def main() -> int:
         return lambda: judge(of, softmax(own), (trial,))
 
     print(f"{target.chip}, load {os.getloadavg()[0]:.2f}, isolation {judge.level}, {time.strftime('%Y-%m-%d')}")
+    if options.itself:
+        return itself(judge, times)
     if options.neighbour:
         return sum(neighbour(name, program, against, times) for name, program in _NEIGHBOURS.items()) and 1
     if options.short:
@@ -158,9 +175,9 @@ def _word(evaluation: Evaluation) -> str:
     row = evaluation.evidence.against[0] if evaluation.evidence.against else None
     if row is None or evaluation.unranked or not row.ranked:
         return "not ranked"
-    if row.low > 1:
+    if row.ahead:
         return "faster" if evaluation.claim and evaluation.claim.faster else "not shown to be faster"
-    return "slower" if row.slower else "a tie" if row.tie else "not shown to be slower"
+    return "slower" if row.slower else "a tie"
 
 
 def repeat(run: Callable[[], Evaluation], times: int) -> None:
@@ -214,6 +231,117 @@ def cost(times: int) -> None:
         f"a judged C++ kernel of fp8_gemm: mean {statistics.fmean(rows):.2f} s, most {max(rows):.2f} s, of which "
         f"compile and the rest {statistics.fmean(compiled):.2f} s; a box starts in {max(starts):.0f} ms"
     )
+
+
+_GAINS = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, -0.03)
+_NOISE = 0.01
+_TRIALS = 60
+
+
+def simulate(times: int, spread: float) -> int:
+    """How often the rule says what, by the true gain."""
+    print(f"{times} judgements each, {spread:.1%} between replicates")
+    columns = ("faster", f"one of {_TRIALS} or more", "read when faster", "slower", "tie", "unranked")
+    print("true gain | " + " | ".join((*columns, "interval holds the truth", "replicates")))
+    for gain in _GAINS:
+        said: Counter[str] = Counter()
+        claimed, held, effort = list[float](), 0, 0
+        for number in range(times):
+            claim, replicates = _simulated(gain, spread, random.Random(f"{gain} {number}"))
+            said[_said(claim)] += 1
+            claimed += [claim.speedup] if claim.faster else []
+            held += claim.low <= 1 + gain <= claim.high
+            effort += replicates
+        share = said["faster"] / times
+        read = f"x{statistics.geometric_mean(claimed):.4f}" if claimed else "-"
+        words = (f"{said[word] / times:.1%}" for word in ("slower", "a tie", "not ranked"))
+        print(
+            f"x{1 + gain:.3f} | {share:.2%} | {1 - (1 - share) ** _TRIALS:.0%} | {read} | {' | '.join(words)} | "
+            f"{held / times:.1%} | {effort / times:.1f}",
+            flush=True,
+        )
+    return 0
+
+
+def _said(claim: Claim) -> str:
+    if claim.faster:
+        return "faster"
+    if not claim.ranked:
+        return "not ranked"
+    return "slower" if claim.slower else "a tie"
+
+
+def _simulated(gain: float, spread: float, draw: random.Random) -> tuple[Claim, int]:
+    """What the judge says of a kernel that is faster by `gain`, and after how many replicates."""
+    from ksflow.judge import session  # torch is slow to load, and nothing else here needs it
+    from ksflow.judge.comparison import PairedComparison
+    from ksflow.judge.outcome import CaseResult
+    from ksflow.judge.samples import Samples
+    from ksflow.judge.timing import CaseBenchmark
+
+    class Drawn(PairedComparison):
+        def _run_replicate(self, stack: object, own: object, opener: object, replicate: Any) -> None:
+            samples = {}
+            for name in self.kernels:
+                us = 1000 / (1 if name else 1 + gain) * math.exp(draw.gauss(0, spread / math.sqrt(2)))
+                row = [us * math.exp(abs(draw.gauss(0, _NOISE))) for _ in range(CaseBenchmark.rounds_of[replicate.of])]
+                samples[name] = Samples(row, row, row)
+            contents = [draw.getrandbits(32)]
+            done = CaseResult(samples, frozenset(samples), len(row), 1, 0.0, contents, 1)
+            self.outcome.cases[0].results.append(done)
+
+    class Played(session.Judgement):
+        def _compare(self, phase: str, kernels: Any, effort: Any = session.Effort()) -> Any:  # noqa: B008
+            return Drawn(self.pool, self.backend, kernels, str, effort).run(cast(Any, None), cast(Any, None))
+
+    case = SimpleNamespace(case={"name": "only"})
+    pool = SimpleNamespace(tests=[], benchmarks=[case], large=False, problem={"limits": {}})
+    backend = SimpleNamespace(evidence=dict, device_uuid="", starts_together=False)
+    kernel = {"language": "cpp"}
+    request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
+    answer = Played(cast(Any, SimpleNamespace(sandbox_core=None)), cast(Any, pool), cast(Any, backend), request).run()
+    claim = parse(Evidence, answer["evidence"]).claim
+    assert claim is not None
+    return claim, sum(len(row.replicates) for row in (claim.first or claim, claim.again) if row)
+
+
+_PYTHON = """
+import torch
+
+def custom_kernel(data):
+    return torch.softmax(data[0], dim=1, out=data[1])
+"""
+_SIZES = ((16, 256), (64, 256), (512, 256), (2048, 256), (8192, 256), (32768, 256), (65536, 256))
+"""Rows and columns: 16 kB to 64 MB, in calls of about 0.01 to 20 ms."""
+_PYTHON_SIZES = ((64, 256), (2048, 256), (32768, 256))
+
+
+def itself(judge: LocalEvaluator, times: int) -> int:
+    """How kernels are said to do beside themselves; how many of them are ranked."""
+    problem = load("softmax")
+    library = Kernel("python", {"library.py": _PYTHON})
+    ran = [*((softmax(0), size) for size in _SIZES), *((library, size) for size in _PYTHON_SIZES)]
+    wrong = 0
+    for name, program in (("as it is", "pass"), ("a loop on another core", _LOOP)):
+        every: Counter[str] = Counter()
+        with subprocess.Popen([sys.executable, "-c", program]) as other:
+            try:
+                for kernel, (rows, cols) in ran:
+                    case = Case(f"{rows}x{cols}", {"rows": rows, "cols": cols}, 9)
+                    of = replace(problem, benchmarks=(case,))
+                    trial, spent = Trial("00001", Origin.SEED, kernel=kernel), time.perf_counter()
+                    found = [judge(of, kernel, (trial,)) for _ in range(times)]
+                    spent = (time.perf_counter() - spent) / times
+                    said = Counter(map(_word, found))
+                    every += said
+                    middle = statistics.median(timing.us for each in found for timing in each.timings)
+                    words = ", ".join(f"{word} {count}" for word, count in said.most_common())
+                    print(f"{name}, {kernel.language} {case.name}, {middle:.0f} us, {spent:.1f} s: {words}", flush=True)
+            finally:
+                other.kill()
+        print(f"{name}, all: {', '.join(f'{word} {count}' for word, count in every.most_common())}", flush=True)
+        wrong += every["faster"] + every["slower"]
+    return wrong and 1
 
 
 if __name__ == "__main__":

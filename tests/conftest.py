@@ -5,7 +5,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ import pytest
 
 from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
-from ksflow.records import Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
+from ksflow.records import (
+    Comparison,
+    Evaluation,
+    Evidence,
+    Experiment,
+    Kernel,
+    Origin,
+    Population,
+    Timing,
+    Trial,
+    Verdict,
+)
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what hundreds of processes import is compiled once, not by each
@@ -75,6 +87,29 @@ def accepted(us: float) -> Evaluation:
     return Evaluation(
         Verdict.ACCEPT, "", us, (Timing("8x8", us, (us, us + 1)),), Evidence(more={"seed": 7}), "none", "t"
     )
+
+
+def paired(trials: Iterable[Trial], *rest: Any, **fields: Any) -> Population:
+    """A population in which every accepted kernel that was timed beside nothing was so beside the best until then, as
+    in a search: its ratio is that of the scores, within 1 %."""
+    made: list[Trial] = []
+    best: Trial | None = None
+    for trial in trials:
+        evaluation, ratio = trial.evaluation, 2.0
+        if best and best.score_us and evaluation and trial.score_us:
+            ratio = best.score_us / trial.score_us
+            if not (evaluation.evidence.against or evaluation.claim or trial.stale):
+                row = Comparison(id=best.id, speedup=ratio, low=ratio / 1.01, high=ratio * 1.01)
+                trial = replace(trial, evaluation=evaluation.with_evidence(against=(row,)))
+        best = trial if trial.score_us and ratio > 1.03 else best
+        made.append(trial)
+    return Population(tuple(made), *rest, **fields)
+
+
+def over(other: str, ratio: float, us: float, half: float = 1.01) -> Evaluation:
+    """A verdict of a kernel that was timed beside another one."""
+    row = Comparison(id=other, speedup=ratio, low=ratio / half, high=ratio * half)
+    return accepted(us).with_evidence(against=(row,))
 
 
 def rejected() -> Evaluation:

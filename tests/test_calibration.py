@@ -6,6 +6,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from conftest import paired
 from rich.console import Console
 
 from ksflow.notes.calibration import FEW, advice, calibrations, predictions, share
@@ -36,7 +37,7 @@ WRONG = Evaluation(Verdict.INCORRECT, "c[0] is off")
 
 
 def world(*trials: Trial) -> Population:
-    return Population((SEED, *trials))
+    return paired((SEED, *trials))
 
 
 def gains(*trials: Trial) -> list[float | None]:
@@ -65,7 +66,7 @@ def test_a_repaired_experiment_counts_once_against_its_own_base() -> None:
 
 def test_stale_trials_do_not_count() -> None:
     old = replace(trial(1, 0, 9, timed(50.0)), stale="judge")
-    assert calibrations(Population((SEED,), (old,))) == ()
+    assert calibrations(paired((SEED,), (old,))) == ()
 
 
 def record(count: int, by: str = BY, start: int = 1) -> list[Trial]:

@@ -18,7 +18,7 @@ from test_cli import DRY, ksflow
 
 from ksflow.dataset import dataset
 from ksflow.dataset.card import features
-from ksflow.dataset.reward import better, ratio, worth
+from ksflow.dataset.reward import Worth, better, ratio, worth
 from ksflow.dataset.rows import COLUMNS
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
@@ -32,6 +32,7 @@ from ksflow.records import (
     Origin,
     Plan,
     Repeat,
+    Scale,
     Timing,
     Trial,
     Verdict,
@@ -300,34 +301,40 @@ def judged(id: str, us: float, *rows_: tuple[str, float, float, float], **change
 def test_of_two_that_are_right_the_interval_decides() -> None:
     base = judged("00001", 100)
     fast, near = judged("00002", 50, ("00001", 2.0, 1.9, 2.1)), judged("00003", 98, ("00001", 1.02, 0.99, 1.05))
-    assert (worth(fast, base), worth(near, base)) == ((1.5, True), (pytest.approx(0.5286), False))
-    assert better(fast, base)
-    assert not better(base, fast)
-    assert not better(near, base)
-    assert better(fast, near)  # beside the same third
-    assert not better(judged("00004", 50), judged("00005", 100))  # never side by side
-    assert ratio(judged("00004", 50), judged("00005", 100)) is not None
-    assert worth(judged("00006", 1, ("00001", 900.0, 890.0, 910.0)), base) == (2.5, True)
+    alone, other, most = judged("00004", 50), judged("00005", 100), judged("00006", 1, ("00001", 900.0, 890.0, 910.0))
+    scale = Scale.of((base, fast, near, alone, other, most))
+    assert (worth(fast, base, scale), worth(near, base, scale)) == ((1.5, True), (pytest.approx(0.5286), False))
+    assert better(fast, base, scale)
+    assert not better(base, fast, scale)
+    assert not better(near, base, scale)
+    assert better(fast, near, scale)  # beside the same third
+    assert ratio(alone, other, scale) is None  # never side by side
+    assert worth(most, base, scale) == (2.5, True)
 
 
 @pytest.mark.parametrize("changes", [{"judge": "local-2"}, {"problem": "q"}, {"target": "other"}])
 def test_verdicts_under_different_keys_are_not_compared(changes: dict[str, str]) -> None:
     base, other = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1), **changes)
-    assert worth(other, base) is None
-    assert not better(other, base)
+    scale = Scale.of((base, other))
+    assert worth(other, base, scale) is None
+    assert not better(other, base, scale)
 
 
 def test_what_says_nothing_of_the_kernel_has_no_worth() -> None:
     base, good = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1))
-    assert worth(replace(good, stale="judge"), base) is None
+
+    def worth_of(trial: Trial) -> Worth | None:
+        return worth(trial, base, Scale.of((base, trial)))
+
+    assert worth_of(replace(good, stale="judge")) is None
     assert good.evaluation is not None
     claim = Claim(id="00001", speedup=2.0, low=1.9, high=2.1, ranked=False, why="busy", faster=True)
-    assert worth(replace(good, evaluation=good.evaluation.with_evidence(claim=claim)), base) is None
-    assert worth(replace(good, evaluation=good.evaluation.with_evidence(repeat=Repeat(of="00001"))), base) is None
+    assert worth_of(replace(good, evaluation=good.evaluation.with_evidence(claim=claim))) is None
+    assert worth_of(replace(good, evaluation=good.evaluation.with_evidence(repeat=Repeat(of="00001")))) is None
     for verdict in (Verdict.HARNESS, Verdict.TIMEOUT, Verdict.UNTIMED):
-        assert worth(Trial("00003", Origin.EXPERIMENT, evaluation=Evaluation(verdict)), base) is None
+        assert worth_of(Trial("00003", Origin.EXPERIMENT, evaluation=Evaluation(verdict))) is None
     for verdict in (Verdict.CHEAT, Verdict.IMPOSSIBLE):
-        assert worth(Trial("00003", Origin.EXPERIMENT, evaluation=Evaluation(verdict)), base) == (0.0, False)
+        assert worth_of(Trial("00003", Origin.EXPERIMENT, evaluation=Evaluation(verdict))) == (0.0, False)
 
 
 # -- a lineage made by hand: what no dry run brings ------------------------------------------------

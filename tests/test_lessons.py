@@ -29,6 +29,11 @@ def tried(lineage: Lineage, text: str, evaluation: Evaluation, base: str = "0000
     return replace(trial, evaluation=evaluation)
 
 
+def over_first(speedup: float) -> Evaluation:
+    """So many times as fast as a first kernel of 20 µs, beside which it was timed."""
+    return beside(20.0 / speedup, "00001", speedup)
+
+
 def beside(us: float, other: str, speedup: float) -> Evaluation:
     """Timed side by side with another trial."""
     row = {"id": other, "speedup": speedup, "low": speedup - 0.02, "high": speedup + 0.02}
@@ -62,7 +67,7 @@ def test_git_shows_the_trial_that_a_note_cites(lineage: Lineage) -> None:
 def test_what_digester_rules_writes_is_cited_and_stays_the_same_when_nothing_changed(lineage: Lineage) -> None:
     text = "int MR = {};  // tune: 1 2 | tile\n"
     plant(lineage, text.format(1), 20.0)
-    tried(lineage, text.format(2), accepted(10.0))
+    tried(lineage, text.format(2), over_first(2.0))
     for _ in range(2):
         lineage.learn(Rules()(PROBLEM, Material((), lineage.known, lineage.notes())))
         move = next(note for note in lineage.notes() if "MR (" in note.title)
@@ -76,8 +81,8 @@ def test_what_digester_rules_writes_is_cited_and_stays_the_same_when_nothing_cha
     [
         (accepted(10.0), rejected(), "refuted", "00002 was accept"),
         (rejected(), accepted(10.0), "renewed", "00002 was reject-incorrect"),
-        (accepted(10.0), accepted(21.0), "verified", "00002 was x2 as fast as 00001"),
-        (accepted(10.0), accepted(20.1), "confirmed", "it is x0.995"),
+        (over_first(2.0), over_first(0.9), "verified", "00002 was x2 as fast as 00001"),
+        (over_first(2.0), over_first(0.995), "confirmed", "it is x0.995"),
         (beside(19.0, "00001", 1.2), beside(19.0, "00001", 0.9), "confirmed", "00002 was x1.2 as fast as 00001"),
         (beside(19.0, "00001", 1.2), beside(19.0, "00001", 1.01), "confirmed", "it is x1.01"),
     ],
@@ -103,7 +108,8 @@ def test_a_note_is_refuted_when_its_trial_is_judged_again_and_says_something_els
 @pytest.mark.parametrize(
     ("first", "later"),
     [
-        (accepted(10.0), accepted(12.0)),
+        (accepted(10.0), accepted(30.0)),  # two times that were never read side by side
+        (over_first(2.0), over_first(1.6)),
         (accepted(10.0), Evaluation(Verdict.HARNESS, "no compiler", target="t")),
         (accepted(10.0), Evaluation(Verdict.TIMEOUT, "the machine was busy", target="t")),
         (accepted(10.0), replace(accepted(30.0), evidence=Evidence(unranked="busy"))),
@@ -125,9 +131,9 @@ def test_what_says_the_same_or_nothing_leaves_a_note_as_it_is(
 
 def test_a_base_that_is_judged_again_refutes_too(lineage: Lineage) -> None:
     base = plant(lineage, "int a;", 20.0)
-    tried(lineage, "int b;", accepted(10.0))
+    tried(lineage, "int b;", over_first(2.0))
     lineage.learn((measured("00001", "00002"),))
-    lineage.evaluate(replace(base, evaluation=accepted(8.0)), "confirmed")
+    lineage.evaluate(replace(base, evaluation=beside(8.0, "00002", 1.25)), "confirmed")
     note = relearn(lineage)
     assert note.status is Status.REFUTED
     assert f"00001@{lineage.commit_of('00001')[:10]}" in note.text
@@ -230,28 +236,28 @@ def test_rules_keep_a_move_that_turned_as_refuted_once(lineage: Lineage) -> None
         return {note.title: note for note in lineage.notes()}
 
     plant(lineage, text.format(1, 1), 20.0)
-    tried(lineage, text.format(2, 1), accepted(10.0))
+    tried(lineage, text.format(2, 1), over_first(2.0))
     assert not [title for title in digest() if "once" in title]
     for rows in (2, 4):
-        tried(lineage, text.format(1, rows), accepted(10.0))
-        tried(lineage, text.format(2, rows), accepted(20.0 + rows))
+        tried(lineage, text.format(1, rows), over_first(2.0))
+        tried(lineage, text.format(2, rows), over_first(20 / (20.0 + rows)))
     for _ in range(3):
         once = [note for note in digest().values() if note.status is Status.REFUTED]
         assert [note.title for note in once] == ["Measured once: MR 1→2 gained"]
         assert "MR 1→2 gained 100 % [00001→00002] at first. With later trials it lost 55 %" in once[0].text
         assert {trial_of(source) for source in once[0].sources} >= {"00001", "00002"}
-    tried(lineage, text.format(1, 8), accepted(10.0))
+    tried(lineage, text.format(1, 8), over_first(2.0))
     for rows, us in ((1, 5.0), (2, 5.0), (4, 5.0)):
         name = {1: "00002", 2: "00004", 4: "00006"}[rows]
         trial = lineage.known.by_id[name]
-        lineage.evaluate(replace(trial, evaluation=accepted(us)), "confirmed")
+        lineage.evaluate(replace(trial, evaluation=over_first(20.0 / us)), "confirmed")
     assert "Measured once: MR 1→2 gained" not in digest()
 
 
 def test_rules_keep_their_refuted_notes_bounded(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     for index in range(8):
-        tried(lineage, f"int b = {index};", accepted(10.0 - index / 10))
+        tried(lineage, f"int b = {index};", over_first(20 / (10.0 - index / 10)))
     rules = Rules(most=12)
     lineage.learn(rules(PROBLEM, Material((), lineage.known, lineage.notes())))
     assert len(lineage.notes()) > 1

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import accepted, draft, kernel, rejected
+from conftest import accepted, draft, kernel, paired, rejected
 from lm.scripted import scripted
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
@@ -40,7 +40,6 @@ from ksflow.records import (
     Note,
     Origin,
     Plan,
-    Population,
     Review,
     Trial,
     Verdict,
@@ -265,7 +264,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
     judge = Judge(as_evaluator(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED)))
     for name in ("selector", "designer", "writer"):
-        stage = compose.build(cfg[name])
+        stage = compose.build(cfg[name].llm if name == "writer" else cfg[name])
         school = PromptCompiler(stage.program)
         source = Source(name, stage, notes, judge)
         cases = [
@@ -328,9 +327,9 @@ def test_not_better_is_said() -> None:
 
 def _moment(*judged: Trial) -> tuple[RunHistory, RoundSnapshot]:
     """A run whose last trial is what became of an experiment on the first."""
-    problem, known = _PROBLEM, Population(judged)
+    problem, known = _PROBLEM, paired(judged)
     moment = RoundSnapshot(
-        problem.name, "dry", "1.1", Population(judged[:-1]), selection=known.choose("00001", "00001", "")
+        problem.name, "dry", "1.1", paired(judged[:-1]), selection=known.choose("00001", "00001", "")
     )
     return RunHistory(problem, "dry", (moment,), known), moment
 
@@ -383,16 +382,16 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
 def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
     asked = []
     judge = Judge(as_evaluator(lambda problem, made, against: asked.append(made) or rejected()), most=1)
-    assert judge(_PROBLEM, kernel("a")) is judge(_PROBLEM, kernel("a"))
+    assert judge(_PROBLEM, kernel("a"), _SEED) is judge(_PROBLEM, kernel("a"), _SEED)
     assert len(asked) == 1
     with pytest.raises(BudgetError, match=r"optimize\.evaluations=1 used up"):
-        judge(_PROBLEM, kernel("b"))
+        judge(_PROBLEM, kernel("b"), _SEED)
 
 
 def test_a_selector_is_graded_by_what_was_made_from_its_base() -> None:
     worse = replace(_child(90.0, base="00002"), id="00004")
     history, moment = _moment(_SEED, _OTHER, _child(50.0), worse)
-    history = replace(history, final=Population((_SEED, _OTHER, _child(50.0), worse)))
+    history = replace(history, final=paired((_SEED, _OTHER, _child(50.0), worse)))
     grade, known = metrics.selector(history, moment), history.final
     best, second = (grade(known.choose(base, base, ""), "") for base in ("00001", "00002"))
     assert best[0] == 1.0
@@ -466,7 +465,7 @@ def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found
 
 
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
-    known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
+    known = paired((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
     digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
     school = PromptCompiler(digester.program)

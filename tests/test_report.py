@@ -13,7 +13,7 @@ from ksflow import report
 from ksflow.lineage import Lineage
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.records import Origin, Plan, Trial
+from ksflow.records import Origin, Plan, Population, Trial
 from ksflow.report import scores
 from ksflow.report.words import console
 
@@ -70,7 +70,7 @@ def test_children_of_a_pushed_branch_stand_below_it() -> None:
     trials = [trial("00001"), trial("00002", "by-hand"), trial("00003", "gone"), trial("by-hand", "00001")]
     turned = [trial("00005", "turned"), trial("turned", "00005")]  # a person put it on top of its own child
     made = wide()
-    report.show_tree(made, [*trials, *turned], (), {})
+    report.show_tree(made, [*trials, *turned], Population((*trials, *turned)), None, {})
     lines = made.file.getvalue().splitlines()  # type: ignore[attr-defined]
     depth = {line.split()[-1]: len(line) - len(line.lstrip("│├└─ ")) for line in lines}
     assert depth["00001"] < depth["by-hand"] < depth["00002"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, draft, kernel, until
+from conftest import accepted, draft, kernel, paired, until
 from rich.console import Console
 from test_cli import DRY, ksflow
 
@@ -75,7 +75,7 @@ def population(us: float | None, baseline_us: float = 10.0) -> tuple[Population,
     verdict = Evaluation(Verdict.INCORRECT, "off") if us is None else accepted(us)
     new = draft("00001")
     tried = Trial("00002", Origin.EXPERIMENT, ("00001",), new.experiment, kernel("new"), evaluation=verdict)
-    return Population((seed, tried)), problem(eager)
+    return paired((seed, tried)), problem(eager)
 
 
 def row(us: float | None, number: int = 4, **more: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_fast_p_by_means_is_upstream_s(p: float) -> None:
 
 def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted() -> None:
     known, toy = population(5.0)
-    lone = {"figures": scores.figures(Population(known.trials[1:]), toy), "state": "finished"}
+    lone = {"figures": scores.figures(paired(known.trials[1:]), toy), "state": "finished"}
     assert lone["figures"]["sure"] == {"00_eager.py": None}
     found = scores.totals([lone, {"state": "failed", "member": "problem.id=9"}])
     assert found["right"] == found["fast"]["0"] == found["fast_mean"]["0"] == 0.5
@@ -145,10 +145,10 @@ def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted()
 
 def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
     known, toy = population(5.0)
-    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
+    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
     said = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
     tried = replace(known.trials[1], evaluation=said)
-    figures = scores.figures(Population((known.trials[0], tried)), toy)
+    figures = scores.figures(paired((known.trials[0], tried)), toy)
     rows = [{**row(5.0), "figures": figures}, row(10.0)]
     found = scores.totals(rows)
     assert (found["fast"]["1"], found["fast_mean"]["1"]) == (0.0, 0.5)
@@ -160,7 +160,7 @@ def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
 
 def test_a_seed_is_no_answer() -> None:
     known, toy = population(5.0)
-    found = scores.figures(Population(known.trials[:1]), toy)
+    found = scores.figures(paired(known.trials[:1]), toy)
     assert (found["compiled"], found["right"], found["us"]) == (False, False, None)
     assert found["baselines"]["00_eager.py"]["us"] == 10.0
 
@@ -168,13 +168,13 @@ def test_a_seed_is_no_answer() -> None:
 def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
     known, toy = population(5.0)
     seed, tried = known.trials
-    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
+    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
     evaluation = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
     tried = replace(tried, evaluation=evaluation)
-    found = scores.figures(Population((seed, tried)), toy)
+    found = scores.figures(paired((seed, tried)), toy)
     assert found["speedups"] == {"00_eager.py": 2.0}
-    assert found["sure"] == {"00_eager.py": 0.9}
-    assert found["beside"] == ["x2 [0.9, 2.4] over PyTorch, a tie"]
+    assert found["sure"] == {"00_eager.py": pytest.approx(0.9)}
+    assert found["beside"] == ["x2 [0.9, 4.44] over PyTorch (a tie)"]
 
 
 @pytest.mark.slow
@@ -326,10 +326,10 @@ def test_what_a_member_paid_stays_paid_when_it_is_begun_again(tmp_path: Path) ->
 
 def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:
     known, toy = population(5.0)
-    idle = {**row(None), "figures": scores.figures(Population(known.trials[:1]), toy), "trials": 0}
+    idle = {**row(None), "figures": scores.figures(paired(known.trials[:1]), toy), "trials": 0}
     assert scores.summary(idle) == "problem.id=4: none written in 2 s"
     assert scores.summary(row(None)) == "problem.id=4: none right in 2 s"
-    assert scores.summary(row(5.0)) == "problem.id=4: 5 µs in 2 s"  # not timed in turns with anything
+    assert scores.summary(row(5.0)) == "problem.id=4: 5 µs (x2 [1.98, 2.02] over PyTorch) in 2 s"
 
 
 WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)", "seed=mine.py"]

@@ -48,11 +48,11 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
     return when, {
         "run": f"{problem}/{run}",
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
-        "best µs": us(best.score_us) if best and best.score_us else "-",
+        "best µs": us(known.us(best) or 0.0) if best else "-",
         "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
         "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
-        "cost": total.dollars() if total.calls else "",
+        "cost": total.dollars(),
         "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }

@@ -18,7 +18,7 @@ from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
 from ksflow.notes.knowledge import StoredNote
-from ksflow.records import BETTER_BY, Document, Evaluation, Trial
+from ksflow.records import Document, Evaluation, Trial
 
 RECORD = "documents.json"
 """Beside notes: the documents that they were made from, a row each of name, path and sha256."""
@@ -133,14 +133,19 @@ def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
         return None, "it has no verdict yet"
     if trial.stale:
         return None, f"{_verdict(now)}, stale now: {trial.stale} changed since"
-    pair = sorted((then.score_us or 1.0, now.score_us or 1.0)) if then else [1.0, 1.0]
-    if then is None or (then.verdict is now.verdict and pair[1] <= pair[0] * BETTER_BY):
+    if then is None or (then.verdict is now.verdict and not _differs(then, now)):
         return True, f"{_verdict(now)}, as before"
     if then.target != now.target:
         return None, f"{_verdict(then)} on {then.target}, {_verdict(now)} on {now.target}"
     if cited:
         return False, f"{_verdict(then)} when it was cited, {_verdict(now)} now"
     return None, f"{_verdict(then)} at first, {_verdict(now)} now; the note does not say which it means"
+
+
+def _differs(then: Evaluation, now: Evaluation) -> bool:
+    """Whether two judgements of a kernel disagree about its speed beside a kernel that both were timed beside."""
+    pairs = [(row, other) for row in then.evidence.against if (other := now.beside(row.id))]
+    return any((row.ahead and other.slower) or (row.slower and other.ahead) for row, other in pairs)
 
 
 def _verdict(evaluation: Evaluation) -> str:

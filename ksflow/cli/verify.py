@@ -18,7 +18,7 @@ from ksflow.lineage.history import Place, locate
 from ksflow.loop import judging
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
-from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
+from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Scale, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
 from ksflow.report.words import table
 
@@ -61,12 +61,14 @@ def verify(words: list[str], overrides: list[str]) -> int:
             raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
         known = {other.id: other for other in lineage.all_trials()}
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
+    scale = Scale.of({**known, trial.id: trial}.values())
+    said = {rival.id: ratio for rival in rivals if (ratio := scale.ratio(trial.id, rival.id))}
     what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
     judge = compose.evaluator(cfg)
     tried: list[comparison.Agreement] = []
     while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
         now = _judged(what, problem, judge, trial.kernel, rivals)
-        tried.append(comparison.compare(problem, record, now))
+        tried.append(comparison.compare(problem, record, now, said))
         if now.lasting and now.verdict is not record.verdict:
             break
     console = report.console()
@@ -95,7 +97,9 @@ def approve(words: list[str], overrides: list[str]) -> int:
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     with _committed(word, rest) as (cfg, problem, lineage, place):
         expect(lineage, judging.key(problem, compose.evaluator(cfg)))
-        trial = next(trial for trial in lineage.all_trials() if trial.id == place.trial)
+        trial = next((trial for trial in lineage.all_trials() if trial.id == place.trial), None)
+        if trial is None:
+            raise ConfigError(f"{place.branch} holds no trial that can be read; `lineage` lists the run's trials")
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")

@@ -35,7 +35,8 @@ from ksflow.sandbox.levels import PRIVATE, probe
 from ksflow.source.contract import defines
 from ksflow.source.flags import compiler_flags
 
-_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs", "-s", "-Wl,--build-id=none")
+"""The last two leave the file without what is not code: the same code is the same file."""
 _SOURCES = (".cpp", ".cc", ".c")
 _UNFINISHED = "tmp-"
 _PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
@@ -110,6 +111,13 @@ def find() -> Compiler | None:
     return None
 
 
+def found() -> Compiler:
+    """The compiler that `find` finds. Raises ConfigError when there is none."""
+    if compiler := find():
+        return compiler
+    raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+
+
 def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
     """What it is told for a chip."""
     return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
@@ -117,9 +125,7 @@ def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
 
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
-    compiler = find()
-    if compiler is None:
-        raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+    compiler = found()
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))

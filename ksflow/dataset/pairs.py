@@ -8,6 +8,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ksflow.dataset.record import RecordedCall
@@ -68,7 +69,7 @@ def _prefers(source: Source, call: RecordedCall, other: RecordedCall) -> bool:
     if not (ours and theirs and first and second):
         return False
     if call.stage == "writer":
-        return better(first, second)
+        return better(first, second, source.run.scale)
     return ours.good and not theirs.good and comparable(first, second)
 
 
@@ -101,7 +102,7 @@ def _kernels(source: Source) -> Iterator[Row]:
             children[base.id].setdefault(result.trial.form or result.trial.id, result.trial)
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
-        for winner, other in _pairs(list(trials.values()), better):
+        for winner, other in _pairs(list(trials.values()), partial(better, scale=source.run.scale)):
             ours, theirs = columns(winner), columns(other)
             if ours["reward"] > theirs["reward"] and source.unseen(("kernels", prompt, winner.form, other.form)):
                 question = _question(source, source.run.results[name].trial)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
 from ksflow.problem.licences import joined, named
-from ksflow.records import Call, Evidence, Key, Origin, Timing, Trial, base_of, digest, schema
+from ksflow.records import Call, Evidence, Key, Origin, Scale, Timing, Trial, base_of, digest, schema
 
 Clean = Callable[[str], str]
 _NEEDLE = 80
@@ -76,6 +76,11 @@ class RunIndex:
     def trials(self) -> dict[str, Trial]:
         """Id -> trial."""
         return {name: result.trial for name, result in self.results.items()}
+
+    @cached_property
+    def scale(self) -> Scale:
+        """How fast the accepted kernels are."""
+        return Scale.of(self.trials.values())
 
     @cached_property
     def licences(self) -> dict[str, frozenset[str]]:

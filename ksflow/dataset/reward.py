@@ -10,7 +10,7 @@ out, untimed, the harness' own errors, repeats of earlier code, and kernels that
 import math
 from typing import NamedTuple
 
-from ksflow.records import Speedup, Trial, Verdict, ratios, speedup
+from ksflow.records import Scale, Speedup, Trial, Verdict, ratios
 
 SLOWEST, FASTEST = -0.25, 2.0
 BEST = 0.5 + FASTEST
@@ -54,21 +54,22 @@ def holds(trial: Trial) -> bool:
     return evaluation.accepted or evaluation.verdict in REJECTED
 
 
-def ratio(trial: Trial, other: Trial) -> Speedup | None:
+def ratio(trial: Trial, other: Trial, scale: Scale) -> Speedup | None:
     """How many times as fast `trial` is; None unless both were accepted and can be compared."""
-    return speedup(trial, other) if comparable(trial, other) else None
+    return scale.ratio(trial.id, other.id) if comparable(trial, other) else None
 
 
-def worth(trial: Trial, beside: Trial | None) -> Worth | None:
+def worth(trial: Trial, beside: Trial | None, scale: Scale) -> Worth | None:
     """Of a kernel, measured against another; None where the record cannot tell."""
-    gain = ratio(trial, beside) if beside else None
+    gain = ratio(trial, beside, scale) if beside else None
     return _rated(trial, Worth(of_speedup(gain.ratio), _beats(trial, beside, gain)) if gain and beside else None)
 
 
-def beside_incumbent(trial: Trial) -> Worth | None:
+def beside_incumbent(trial: Trial, scale: Scale) -> Worth | None:
     """Of a kernel, measured against the best there was when it was judged; None where the record cannot tell."""
     claim = trial.evaluation.claim if trial.evaluation else None
-    return _rated(trial, Worth(of_speedup(claim.speedup), claim.low > 1 and claim.faster) if claim else None)
+    gain = scale.ratio(trial.id, claim.id) if claim else None
+    return _rated(trial, Worth(of_speedup(gain.ratio), claim.ahead) if claim and gain else None)
 
 
 def bet(trial: Trial) -> Worth | None:
@@ -81,12 +82,12 @@ def bet(trial: Trial) -> Worth | None:
     return Worth(round(1 - (risk - refused) ** 2, 4), refused == bool(trial.review.findings) == (risk > 0.5))
 
 
-def better(trial: Trial, other: Trial) -> bool:
+def better(trial: Trial, other: Trial, scale: Scale) -> bool:
     """Whether the judge prefers `trial`: right to what is not, and of two that are right the faster beyond noise."""
     if not comparable(trial, other) or trial.score_us is None:
         return False
-    gain = ratio(trial, other)
-    return other.score_us is None or bool(gain and gain.paired and _beats(trial, other, gain))
+    gain = ratio(trial, other, scale)
+    return other.score_us is None or bool(gain and _beats(trial, other, gain))
 
 
 def of_speedup(speedup: float) -> float:
@@ -104,4 +105,4 @@ def _rated(trial: Trial, right: Worth | None) -> Worth | None:
 
 def _beats(trial: Trial, other: Trial, gain: Speedup) -> bool:
     claim = trial.evaluation.claim if trial.evaluation else None
-    return gain.low > 1 and not (claim and claim.id == other.id and not claim.faster)
+    return gain.faster and not (claim and claim.id == other.id and not claim.faster)

@@ -6,8 +6,9 @@ rl          prompt, completion, label, reward   KTO, and anything that learns fr
 prompts     prompt and what a reward needs      GRPO and its kin: the trainer samples and has kernels judged
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ksflow.dataset.record import IndexReader, RecordedCall, RunIndex
@@ -69,7 +70,9 @@ class Source:
         """
         if call.malformed:
             return Worth(0.0, False), None
-        own = {"selector": beside_incumbent, "digester": beside_incumbent, "verifier": bet}
+        incumbent = partial(beside_incumbent, scale=self.run.scale)
+        own: dict[str, Callable[[Trial], Worth | None]]
+        own = {"selector": incumbent, "digester": incumbent, "verifier": bet}
         rate = own.get(call.stage, self.rate)
         trials = self.run.outcomes(call.about) if call.used else ()
         candidates = [(worth, trial) for trial in trials if (worth := rate(trial))]
@@ -77,7 +80,7 @@ class Source:
 
     def rate(self, trial: Trial) -> Worth | None:
         """Of a kernel, measured against the one it was made from."""
-        return worth(trial, self.run.base(trial))
+        return worth(trial, self.run.base(trial), self.run.scale)
 
     def shared_columns(self, call: RecordedCall) -> Row:
         """The columns that all rows have, of a call."""
@@ -152,8 +155,8 @@ def prompts(source: Source) -> Iterator[Row]:
     """The writer's questions; without the stage of the writer there are none."""
     baselines: dict[tuple[str, str, str], float] = {}  # the fastest seed's time under each key
     for seed in (result.trial for result in source.run.results.values()):
-        if seed.origin is Origin.SEED and holds(seed) and seed.score_us:
-            baselines[key(seed)] = min(seed.score_us, baselines.get(key(seed), seed.score_us))
+        if seed.origin is Origin.SEED and holds(seed) and (us := source.run.scale.us(seed.id)):
+            baselines[key(seed)] = min(us, baselines.get(key(seed), us))
     for call in source.calls():
         trial = source.rated(call)[1] if call.stage == "writer" else None
         base = source.run.base(trial) if trial else None
@@ -164,8 +167,8 @@ def prompts(source: Source) -> Iterator[Row]:
                 "prompt": source.prompt_and_answer(call.first)[0],
                 "base": base.id,
                 "base_commit": source.run.results[base.id].commit,
-                "base_us": base.score_us,
-                "baseline_us": baselines.get(key(base), base.score_us),
-                "score_us": trial.score_us or 0.0,
+                "base_us": source.run.scale.us(base.id),
+                "baseline_us": baselines.get(key(base), source.run.scale.us(base.id)),
+                "score_us": source.run.scale.us(trial.id) or 0.0,
                 **source.shared_columns(call),
             }

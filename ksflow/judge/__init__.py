@@ -4,7 +4,7 @@ In comes a request (`client` makes it), one after another, into a process of its
 a verdict with its evidence, as JSON. Evaluators and `formats` import it, problems import `bounds`; it uses `sandbox`.
 A foreign problem's code runs here, so only problems that the user trusts belong here.
 
-    session, comparison            a verdict: checked, then timed against others, then a claim confirmed
+    session, comparison, outcome   a verdict: checked, then timed against others, then a claim confirmed
     cases, input_pool              a case -> packed tensors and what the oracle expects; contents made ahead of time
     check, tolerance, bounds       is it right: one call's outputs, the derived bound, rows for problem authors
     timing, overhead, samples, statistics    how fast is it: batches in turns, what a null kernel takes, intervals
@@ -29,11 +29,18 @@ What holds it up:
    ms on an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %,
    or 10 us and 5 % where no code of the kernel's runs on the host. A sandbox has to leave the device quiet.
  - A sandbox has one process by the time it is timed, and its threads share one core.
- - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
+ - A new best has won twice, in fresh processes on fresh contents. The second time decides: its whole interval, with the
+   part of what the old best differs from itself, lies above 1.01, and the mean over all calls says so, too. Who starts
+   first and who is called first changes all the time, for the null kernel as well.
 
 Left over: what the operating system's own threads do later for a sandbox (writing back, collapsing pages), contents
 that go through side channels of the hardware, luck, and kernels that are right on a problem's distribution only.
 """
 
-VERSION = "9"
-"""Part of every verdict: results of another version are stale."""
+VERSION = "10"
+"""Part of every verdict: results of another version are stale.
+
+10: the order of kernels and null is reversed in every round and their places change; who starts last changes, too. One
+margin of 1 % both ways; the ratio on record is the one of the confirmation, with the control's part in its interval,
+and must hold by the mean over all calls. CPU time beyond wall time counts from 1 % on, not 2 %.
+"""

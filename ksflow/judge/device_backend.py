@@ -38,7 +38,7 @@ _SLOTS = 20
 """At most: more than the calls of a batch, few enough to warm up at the addresses of each."""
 _WARM_S = 8.0
 """A kernel whose calls with all slots would take longer is warm without them."""
-_FEWEST_ROUNDS = 3
+_FEWEST_ROUNDS = 4
 _FEW = 10
 _HOARD = 4
 """A sandbox that holds more than this part of the device's memory when the judge has none left is to blame for it."""
@@ -236,7 +236,7 @@ class DeviceBenchmark(CaseBenchmark):
     """One case on the device."""
 
     case_s = 0.4
-    rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 5, 3: 4}
+    rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 6, 3: 4}
     batch_us = 1e3
     most_calls = 16
     _backend: DeviceBackend

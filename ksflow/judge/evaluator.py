@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import compilers
-from ksflow.compilers import BuildResult, client, sanitized
+from ksflow.compilers import BuildResult, client, container, sanitized
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.hardware.cost_model import floor_us
@@ -40,6 +40,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    digest,
     misfits,
     parse,
 )
@@ -128,7 +129,7 @@ class LocalJudge(Evaluator):
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
                 return self._verdict(verdict, built.reason, Evidence(log=built.log))
-            others, skipped = self._others(problem, against)
+            others, skipped, failed = self._others(problem, against)
             request = {
                 "op": "evaluate",
                 "problem": description,
@@ -152,9 +153,11 @@ class LocalJudge(Evaluator):
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
             evidence,
+            precision=problem.check.allow,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
-            artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
+            artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},
+            failed_rivals={**evidence.failed_rivals, **failed},
         )
         return self._evaluation(problem, answer, evidence)
 
@@ -225,8 +228,15 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and problem.takes(kernel.language) and kernel.language in self.languages:
-            self._build(problem, kernel)
+        if problem.takes(kernel.language) and kernel.language in self.languages:
+            compilers.require(kernel.language)
+            if self.overlap:
+                self._build(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the sandbox would be given, all of its bytes; empty where that is the source."""
+        here = problem.takes(kernel.language) and kernel.language in self.languages
+        return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
@@ -299,8 +309,13 @@ class LocalJudge(Evaluator):
             wrong = "" if named else f"{signature.ENTRY} cannot be called: define it as {problem.signature}"
         return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
-    def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        others, skipped = [], {}
+    def _others(
+        self, problem: Problem, against: Sequence[Trial]
+    ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
+        """The rivals as the judge is told of them; those that there are none of, and why; and those of them for which
+        nobody but the rival is to blame."""
+        others: list[dict[str, Any]] = []
+        skipped, failed = dict[str, str](), dict[str, str]()
         for trial in against:
             if trial.kernel is None:
                 skipped[trial.id] = "has no kernel"
@@ -308,9 +323,13 @@ class LocalJudge(Evaluator):
             built = self._build(problem, trial.kernel)
             if built.reason:
                 skipped[trial.id] = built.reason
+                failed |= {} if built.timed_out else {trial.id: built.reason}
                 continue
-            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id})
-        return others, skipped
+            known = trial.evaluation
+            comparable = known and (known.judge, known.target) == (self.judge, self.fingerprint)
+            us = {timing.case: timing.us for timing in known.timings} if known and comparable else {}
+            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id, "us": us})
+        return others, skipped, failed
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:
         verdict = Verdict(answer["verdict"])
@@ -339,6 +358,15 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
         raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
     if LEVELS.index(floor) > LEVELS.index(level):
         raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
+
+
+def _code(kernel: Kernel, built: BuildResult) -> str:
+    """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
+    if built.reason or not built.artefact:
+        return ""
+    content = Path(built.artefact).read_bytes()
+    loaded = container.launched(content) if built.mode == "strong" else content
+    return digest(kernel.language, built.mode, hashlib.sha256(loaded).hexdigest(), digits=32)
 
 
 def _timings(answer: Json) -> tuple[Timing, ...]:

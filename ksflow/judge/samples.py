@@ -5,8 +5,8 @@ comes off what a null kernel's batch takes. The CPU clock is there to catch work
 It also holds what the operating system does to stop a sandbox, which costs a kernel that has filled the caches some µs
 more than a null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than `_UNSEEN` and
 half of what stopping costs a null kernel; beyond that counts the CPU time less this allowance, so that neither of two
-like kernels jumps from one clock to the other. What a trick could hide in the allowance is less than the judge tells
-apart.
+like kernels jumps from one clock to the other. What a trick could hide in the allowance is at most what makes a
+difference (`RESOLVED`).
 
 On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST` of the batch;
 for one that would (or below half of it, with few undisturbed batches), no more than the fastest null batch comes off,
@@ -20,12 +20,13 @@ from typing import Any
 
 from ksflow.judge import statistics
 from ksflow.judge.overhead import NullTimings
+from ksflow.records.evidence import RESOLVED
 
 _LEAST_US = 0.01
 """No call is said to take less."""
 _LEAST = 0.03
 """Of a batch; less than this share is not told from the null batch."""
-_UNSEEN = 0.02
+_UNSEEN = RESOLVED - 1
 _ENOUGH = 5
 """Undisturbed batches, of the kernel and of the null kernel, from which a time may be called impossible."""
 _WALL = "wall: the judge's, one call a batch, less a null batch"
@@ -87,6 +88,14 @@ class Samples:
         return [
             statistics.undisturbed(*us) and not held for *us, held in zip(self.wall, self.cpu, stopped, strict=True)
         ]
+
+    @property
+    def charged(self) -> list[float]:
+        """Every call: what counts, but of a disturbed one the CPU time, which waiting and sleeping take nothing of."""
+        if not self.cpu:
+            return self.us
+        rows = zip(self.us, self.cpu, self.undisturbed, strict=True)
+        return [us if undisturbed else min(us, cpu) for us, cpu, undisturbed in rows]
 
     def low(self) -> float:
         """What is ranked."""

@@ -88,44 +88,31 @@ class Sandbox:
         self._others = ""
         self._sealed = False
         self._files = start.files
-        copies = [
-            *map(linux.sealed_copy, filter(None, (start.artefact, start.loop)))
-        ]  # their owner could set their times
-        if start.digest and _digest(copies[0]) != start.digest:
-            raise Failure("harness", f"{start.artefact} is not what was compiled: another program changed it")
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             Path(self.folder, name).write_text(text, encoding="utf-8")
         buffers.clear()
         self._buffers = buffers
-        self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes
+        self.inputs, self.outputs = buffers.inputs, buffers.outputs
         self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
-        fds += copies
-        order = {
-            **start.extra,
-            "language": start.language,
-            "main": next(iter(start.files), ""),
-            "folder": self.folder,
-            "inputs_bytes": sizes.inputs_bytes,
-            "outputs_bytes": sizes.outputs_bytes,
-            "memory_mb": start.memory_mb,
-            "cpu_s": start.cpu_s,
-            "core": start.core,
-            "level": start.level,
-            "artefact": len(fds) - 1 - len(copies) if copies else 0,
-            "loop": bool(start.loop),
-            "device": start.device,
-            "devices": start.devices,
-        }
+        fds = [supervisor.detach(), sandbox.detach()]
         try:
+            fds += map(os.dup, buffers.fds)
+            fds.append(self.log.writer)
+            loads = [*filter(None, (start.artefact, start.loop))]
+            fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
+            if start.digest and _digest(fds[-len(loads)]) != start.digest:
+                raise OSError(f"{start.artefact} is not what was compiled: another program changed it")
+            order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
         except OSError as error:  # nobody is left who would remove it
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise Failure("harness", f"the zygote is gone: {error}") from error
-        for fd in fds:
-            os.close(fd)
+            self._let_go()
+            raise Failure("harness", f"no sandbox can be started: {error}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
         self._poller = select.poll()
         for source in (self.socket, self.supervisor, self.log.reader):
             self._poller.register(source, select.POLLIN)
@@ -277,11 +264,32 @@ class Sandbox:
                 self._buffers.spoiled = message != b"gone"
             self.log.drain()
         finally:
-            os.close(self.log.reader)
-            self.supervisor.close()
-            self.socket.close()
+            self._let_go()
 
-    # -- inside ----------------------------------------------------------------------------------
+    def _order(self, start: SandboxSpec, artefact: int) -> dict[str, object]:
+        """What the zygote is told; `artefact` is the place of the compiled kernel among the descriptors."""
+        return {
+            **start.extra,
+            "language": start.language,
+            "main": next(iter(start.files), ""),
+            "folder": self.folder,
+            "inputs_bytes": self._buffers.sizes.inputs_bytes,
+            "outputs_bytes": self._buffers.sizes.outputs_bytes,
+            "memory_mb": start.memory_mb,
+            "cpu_s": start.cpu_s,
+            "core": start.core,
+            "level": start.level,
+            "artefact": artefact,
+            "loop": bool(start.loop),
+            "device": start.device,
+            "devices": start.devices,
+        }
+
+    def _let_go(self) -> None:
+        """Close this side's ends of the log and of both sockets."""
+        os.close(self.log.reader)
+        self.supervisor.close()
+        self.socket.close()
 
     def _say(self, word: bytes, body: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE)

@@ -7,7 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,12 +15,14 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
-from ksflow.judge.comparison import BUSY, LEAD, Effort, Outcome, PairedComparison
+from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
+from ksflow.judge.outcome import BUSY, Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 from ksflow.processes import quota
+from ksflow.records.evidence import RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
 Json = dict[str, Any]
@@ -28,12 +30,16 @@ Json = dict[str, Any]
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02
 """A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
-_CONFIRMING = Effort(most=24, spent_s=60.0, watched=2, fewest=3)
+_CONFIRMING = Effort(most=24, spent_s=60.0, fewest=3)
 """For a claim: the kernel beside the incumbent, and the control."""
 _HELPED = (
     "this machine cannot see to it that a kernel has one process while it is timed: others may have worked for it "
     "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` says what a sandbox is held by)"
 )
+_SUSPECTED = Effort(most=2)
+"""For a rival that failed: beside itself, in each place."""
+_HELD_BACK = 1.1
+"""A rival that takes so many times as long as when it was judged may be holding back."""
 _COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
 """What a kernel in Python has in its text where its first call may have to compile."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
@@ -154,10 +160,10 @@ class Judgement:
     def _time(self) -> list[Json]:
         outcome = self._compare("time", {_OWN: self.kernel, **self.against})
         self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
-        incumbent = next(iter(self.against), _OWN)  # or nobody
-        if incumbent in outcome.ratios:
+        incumbent = next(filter(outcome.ratios.__contains__, self.against), _OWN)  # or nobody
+        if incumbent and "unranked" not in self.evidence:
             outcome = self._claim(incumbent, outcome)
-        doubt = outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else []))
+        doubt = outcome.doubt(_OWN, *([incumbent] if incumbent else []))
         if doubt := doubt or self.evidence.get("unranked", ""):
             self.evidence["unranked"] = doubt
             if claim := self.evidence.get("claim"):
@@ -169,43 +175,58 @@ class Judgement:
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
-        Faster is what leads in the first comparison, in the second beyond the 95 % interval, and in the two taken
-        together beyond their interval and what the incumbent differs from itself, which are two errors: the root of
-        the sum of their squares counts. Of a control that is off or wide the far end counts. Where memory is short, the
-        kernel itself has the control.
+        What is seen first decides only whether to look again. What is seen then is the ratio on record, with an
+        interval that has the control's part (`RandomEffects.beside`): faster is what is above `RESOLVED` with all of
+        it, and surely ahead by the mean over all calls, too. Where memory is short, the kernel itself has the control.
         """
-        claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent]}
+        seen = first.ratios[incumbent]
+        claim: Json = {"id": incumbent, "faster": False, **seen}
         self.evidence["claim"] = claim
-        ahead = claim["ranked"] and claim["speedup"] > LEAD
+        ahead = seen["ranked"] and seen["speedup"] > RESOLVED
         if not (ahead or self.always):
             return first
         rival = self.against[incumbent]
-        single, control = (_OWN, self.kernel) if self.pool.large else (incumbent, rival)
-        kernels = {_OWN: self.kernel, incumbent: rival, _CONTROL_KERNEL: control}
-        again = self._compare("confirm", kernels, _CONFIRMING)
-        itself = again.ratio(single, _CONTROL_KERNEL)
-        if itself is None or incumbent not in again.ratios:
+        single, copied = (_OWN, self.kernel) if self.pool.large else (incumbent, rival)
+        kernels, control = {_OWN: self.kernel, incumbent: rival, _CONTROL_KERNEL: copied}, (single, _CONTROL_KERNEL)
+        again = self._compare("confirm", kernels, replace(_CONFIRMING, control=None if self.pool.large else control))
+        itself, decided = again.ratio(*control), again.ratio(_OWN, incumbent, control)
+        if itself is None or decided is None or incumbent not in again.ratios:
             failed = incumbent if itself else single or "the kernel's control"
             claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
             return first
-        both, seen = first.pooled(again, _OWN), again.ratios[incumbent]
-        claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen, "control": itself}
-        doubt = itself["why"] or abs(itself["speedup"] - 1) > _OFF
-        noise = max(abs(math.log(itself[end])) for end in (("low", "high") if doubt else ("speedup",)))
-        half = math.log(claim["speedup"] / claim["low"])
-        sure = seen["low"] > 1 and math.log(claim["speedup"]) > math.hypot(half, noise)
-        off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
-        off = f"{off}: {itself['why']}" if itself["why"] else off
-        claim["why"] = claim["why"] or seen["why"] or (off if doubt and not sure else "")
-        claim["ranked"] = not claim["why"]
-        claim["faster"] = bool(ahead and claim["ranked"] and sure)
-        ranking = {key: claim[key] for key in ("ranked", "why")}
-        self.evidence["against"][0] |= {**both.ratios[incumbent], **ranking}
+        sure = decided["ranked"] and decided["low"] > RESOLVED
+        if not sure and (itself["why"] or abs(itself["speedup"] - 1) > _OFF):
+            off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
+            decided["why"] = decided["why"] or (f"{off}: {itself['why']}" if itself["why"] else off)
+        both = first.pooled(again, _OWN)
+        decided["why"] = decided["why"] or (self._held_back(incumbent, both) if sure else "")
+        decided["ranked"] = not decided["why"]
+        claim |= {**decided, "first": seen, "again": again.ratios[incumbent], "control": itself}
+        claim["faster"] = bool(ahead and sure and decided["ranked"])
+        for row in self.evidence["against"]:
+            row |= decided if row["id"] == incumbent else {}
         return both
 
+    def _held_back(self, incumbent: str, outcome: Outcome) -> str:
+        """Why a lead may be no more than the incumbent's holding back: it takes longer than when it was judged, and
+        this kernel takes as long as that. Empty where it is not so, or where that time is not known."""
+        recorded: Json = self.against[incumbent].get("us", {})
+        if recorded.keys() != {results.case["name"] for results in outcome.cases}:
+            return ""
+        now, own = (
+            math.exp(
+                math.fsum(math.log(results.us(name) / recorded[results.case["name"]]) for results in outcome.cases)
+                / len(recorded)
+            )
+            for name in (incumbent, _OWN)
+        )
+        if now < _HELD_BACK or own * RESOLVED < 1:
+            return ""
+        return f"{incumbent} takes x{now:.2f} of what it took when it was judged, and this kernel x{own:.2f} of that"
+
     def _compare(self, phase: str, kernels: dict[str, Json], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-        """The first kernel beside the others. One that fails beside it and not alone leaves it unranked: it may have
-        been made to."""
+        """The first kernel beside the others. One that fails beside it and not beside itself leaves it unranked: it may
+        have been made to. One that fails beside itself, too, is no rival any more."""
 
         def at(case: str) -> None:
             self.at = case
@@ -221,28 +242,33 @@ class Judgement:
         for name, reason in outcome.skipped.items():
             if name == _CONTROL_KERNEL:
                 continue
-            alone = self._fails_alone(kernels[name])
             message = (reason.splitlines() or [""])[0][:300]
             self.evidence.setdefault("skipped", {})[name] = message
-            if not alone:
-                self.evidence["unranked"] = f"{name} failed beside this kernel, and not alone: {message}"
+            if self._fails_beside_itself(kernels[name]):
+                self.evidence.setdefault("failed_rivals", {})[name] = message
+            else:
+                self.evidence["unranked"] = f"{name} failed beside this kernel, and not beside itself: {message}"
         self.evidence["one_process"] = outcome.locked and self.evidence.get("one_process", True)
         if not outcome.locked:
             self.evidence["unranked"] = _HELPED
         return outcome
 
-    def _fails_alone(self, kernel: Json) -> bool:
+    def _fails_beside_itself(self, kernel: Json) -> bool:
+        """Whether it fails in a comparison without the candidate, in its own place or in a rival's: one that fails when
+        it finds that it is a rival does so here as well."""
+
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
             with self._open(kernel, buffers) as sandbox:
                 sandbox.ready(self.limits["check_s"])
                 yield sandbox
 
+        kernels = {_OWN: kernel, _CONTROL_KERNEL: kernel}
+        comparison = PairedComparison(self.pool, self.backend, kernels, lambda _: None, _SUSPECTED)
         try:
-            PairedComparison(self.pool, self.backend, {_OWN: kernel}, lambda _: None).run(opened, self._open)
+            return bool(comparison.run(opened, self._open).skipped)
         except (Failure, Rejected):
             return True
-        return False
 
     def _open(self, kernel: Json, buffers: Buffers) -> Sandbox:
         return self.backend.sandbox(self.host.start(kernel, self.limits), buffers)
@@ -276,12 +302,18 @@ class Judgement:
                     self.evidence.setdefault("log", text)
 
 
+_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+"""What Python says of a file that it cannot compile."""
+
+
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
     """The verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
     if place := at_line(failure.text, files):
         first += f" ({place[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
+    if at == "import" and first.startswith(_UNREADABLE):
+        return Rejected("compile-error", first, evidence | {"log": failure.text})
     if failure.kind == "harness":
         return Rejected("harness-error", first, evidence)
     if failure.kind == "timeout":

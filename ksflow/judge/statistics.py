@@ -2,11 +2,13 @@
 replicates.
 
 The low mean is that of the faster half without its fastest tenth. On a shared machine it varies less than any single
-percentile (and far less than the minimum), and nothing that slows a part of the calls reaches it.
+percentile (and far less than the minimum), and nothing that slows a part of the calls reaches it. So it is not what a
+call costs on average: a kernel may do in one call the work of several. The mean over all calls (`mean_log`) is the
+check on that.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,17 +17,23 @@ LOW, MIDDLE = (0.1, 0.5), (0.3, 0.7)
 _RESAMPLES = 400
 _MOST_RESAMPLED = 64
 _BLOCKS = 32
+_BLOCK = 4
+"""Rounds that are resampled together, two orders and what they have in common with the next two; fewer of few."""
+_COMMON = 0.98
+"""Of all samples this share is at most as far above the usual one as counts: single ones may be anybody's."""
 _PREEMPTED = 1.2
 _SLACK_US = 30.0
 _FEWEST = 3
-_STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
-"""Student's t for 95 %, by how many values there are. For more it is near that of the normal distribution."""
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36)
+_ONE_SIDED = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89)
+"""Student's t for 1, 2, 3, ... degrees of freedom: for 95 % around, and for 95 % below. For more degrees of freedom it
+is near that of the normal distribution."""
 UNKNOWN = math.log(2)
 """How far off, as a logarithm, a single sample is taken to be."""
 SINGLE = 0.01
 """How far off, as a logarithm, a single replicate is taken to be (one standard deviation): twice what 1,039 claims of
 published runs on an H100 and an H200 show between a first comparison and the one that confirmed it."""
-_NORMAL = 1.96
+_NORMAL, _NORMAL_BELOW = 1.96, 1.645
 _TINY = 1e-10
 
 
@@ -91,17 +99,78 @@ def ratio_logs(
     return (lows[0] / lows[1]).log()
 
 
+def cap(rows: list[list[float]]) -> float:
+    """How many times its row's median a sample counts at most; the same for all rows."""
+    parts = [torch.tensor(row, dtype=torch.float64) for row in rows]
+    return float(torch.cat([part / part.median() for part in parts]).quantile(_COMMON))
+
+
+def mean_log(other: list[float], own: list[float], most: float) -> tuple[float, float]:
+    """log(mean(other) / mean(own)) over all rounds, and its variance. No sample counts as more than `most` times the
+    median of its row."""
+    rows = torch.tensor([other, own], dtype=torch.float64)
+    rows = rows.minimum(most * rows.median(dim=1, keepdim=True).values)
+    means = rows.mean(dim=1)
+    moves = rows[0] / means[0] - rows[1] / means[1]
+    if len(own) > 3:  # both orders of a pair of rounds together
+        moves = moves[: len(own) // 2 * 2].view(-1, 2).mean(dim=1)
+    variance = float(moves.var() / len(moves)) if len(moves) > 1 else UNKNOWN**2
+    return float((means[0] / means[1]).log()), variance
+
+
 @dataclass(frozen=True)
 class RandomEffects:
     """What replicates that differ by more than their own errors explain say together."""
 
     mean: float
-    half: float
-    """Half of the 95 % interval of `mean`."""
+    error: float
+    """The standard error of `mean`."""
+    free: float
+    """The degrees of freedom with which that is known."""
     tau: float
     """The standard deviation of what lies between replicates."""
     p: float
     """How likely values so far apart would be if nothing did (Cochran's Q); 1 for a single one."""
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval of `mean`."""
+        return self.error * _student(self.free, _STUDENT, _NORMAL)
+
+    @property
+    def low(self) -> float:
+        """The lower end of that interval."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """The upper end of that interval."""
+        return self.mean + self.half
+
+    @property
+    def reach(self) -> float:
+        """What is exceeded with a probability of 5 % only: the upper end of the one-sided 95 % interval."""
+        return self.mean + self.error * _student(self.free, _ONE_SIDED, _NORMAL_BELOW)
+
+    def beside(self, control: "RandomEffects") -> "RandomEffects":
+        """The same, with what one kernel differs from itself in the same comparison as a component of the variance.
+
+        The two kernels read m = d + b + e, one of them beside itself c = b' + e'. Here d is the difference; e and e'
+        have the variances that follow from the replicates (V = error^2 with n degrees of freedom, V'); b and b' are
+        what two kernels of one comparison differ by in all of its replicates, of one variance w. The mean of c^2 is
+        w + V', so
+
+            w = max(0, c^2 - V')                           one degree of freedom
+            error^2 = V + w
+            free = (V + w)^2 / (V^2 / n + w^2)             Satterthwaite 1946
+
+        A control that is within its own error changes nothing.
+        """
+        own, between = self.error**2, max(0.0, control.mean**2 - control.error**2)
+        if not between:
+            return self
+        free = (own + between) ** 2 / (own**2 / self.free + between**2)
+        return replace(self, error=math.sqrt(own + between), free=free)
 
 
 def random_effects(values: list[float], variances: list[float]) -> RandomEffects:
@@ -114,7 +183,7 @@ def random_effects(values: list[float], variances: list[float]) -> RandomEffects
     """
     count = len(values)
     if count == 1:
-        return RandomEffects(values[0], _NORMAL * math.hypot(SINGLE, math.sqrt(variances[0])), SINGLE, 1.0)
+        return RandomEffects(values[0], math.hypot(SINGLE, math.sqrt(variances[0])), math.inf, SINGLE, 1.0)
     y, own = torch.tensor(values, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64).clamp(min=_TINY)
     fixed = 1 / own
     q = float((fixed * (y - (fixed * y).sum() / fixed.sum()) ** 2).sum())
@@ -122,15 +191,25 @@ def random_effects(values: list[float], variances: list[float]) -> RandomEffects
     weights = 1 / (own + tau2)
     mean = float((weights * y).sum() / weights.sum())
     scale = float((weights * (y - mean) ** 2).sum()) / (count - 1)
-    half = _student(count) * math.sqrt(max(scale, 1.0) / float(weights.sum()))
+    error = math.sqrt(max(scale, 1.0) / float(weights.sum()))
     p = torch.special.gammaincc(torch.tensor((count - 1) / 2.0), torch.tensor(q / 2))
-    return RandomEffects(mean, half, math.sqrt(tau2), float(p))
+    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p))
 
 
-def _student(count: int) -> float:
-    """Of many by the expansion of Cornish and Fisher, which is off by less than 0.01 from nine values on."""
-    free, z = count - 1, _NORMAL
-    return _STUDENT.get(count) or z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+def _student(free: float, table: tuple[float, ...], z: float) -> float:
+    """By so many degrees of freedom, of which there may be a part. Of many by the expansion of Cornish and Fisher,
+    which is off by less than 0.01 from eight on."""
+
+    def whole(count: int) -> float:
+        if count <= len(table):
+            return table[count - 1]
+        return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
+
+    if math.isinf(free):
+        return z
+    below = max(int(free), 1)
+    share = (1 / below - 1 / max(free, 1.0)) * below * (below + 1)
+    return math.exp((1 - share) * math.log(whole(below)) + share * math.log(whole(below + 1)))
 
 
 def _low(samples: torch.Tensor, window: tuple[float, float]) -> torch.Tensor:
@@ -158,4 +237,7 @@ def _normal(generator: torch.Generator) -> torch.Tensor:
 
 
 def _draws(count: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(count, (_RESAMPLES, count), generator=generator)
+    """Samples to take, by their places: some that follow each other at a time, which may be alike."""
+    block = max(min(_BLOCK, count // 4), 1)
+    starts = torch.randint(count, (_RESAMPLES, -(-count // block), 1), generator=generator)
+    return ((starts + torch.arange(block)) % count).flatten(1)[:, :count]

@@ -21,8 +21,8 @@ from ksflow.handover import hand_over
 from ksflow.handover.winner import case_facts
 from ksflow.problem.texts import model_region
 from ksflow.protocols import Evaluator
-from ksflow.records import Json, Population, Problem, Ratio, Target, Trial
-from ksflow.report.headline import beside, called, headline, known_baselines
+from ksflow.records import Json, Population, Problem, Speedup, Target, Trial
+from ksflow.report.headline import called, headline, known_baselines
 
 REGIONS = "regions.json"
 
@@ -37,7 +37,7 @@ class Candidate:
     lineage: Path
     run: str
     commit: str
-    ratios: dict[str, Ratio]
+    ratios: dict[str, Speedup]
     """How many times as fast it is as what it takes the place of, by `eager` or `compiled`; what is not known lacks."""
 
     @property
@@ -46,7 +46,7 @@ class Candidate:
         return re.sub(r"\W", "_", self.problem.name if self.problem.name[:1].isalpha() else f"k_{self.problem.name}")
 
 
-def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Ratio]]:
+def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Speedup]]:
     """A run's winner, and how it did beside the region as it was. ConfigError where nothing is to be put in place."""
     baselines = known_baselines(known, problem.seeds)
     claimed = headline(known, baselines)
@@ -55,7 +55,7 @@ def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Ratio]
     if claimed.over is claimed.best:
         raise ConfigError(f"{problem.name}: {claimed}; there is nothing to put in place, so leave it out or search on")
     names = {"PyTorch": "eager", "the reference": "eager", "torch.compile": "compiled"}
-    rows = {names[called(trial)]: beside(claimed.best, trial) for trial in baselines if called(trial) in names}
+    rows = {names[called(trial)]: known.speedup(claimed.best, trial) for trial in baselines if called(trial) in names}
     rows = {"eager": claimed.row, **{name: row for name, row in rows.items() if row}}
     return claimed.best, {name: row for name, row in rows.items() if row}
 
@@ -131,7 +131,7 @@ def _region(candidate: Candidate, error: float | None) -> Json:
             "commit": candidate.commit,
             "language": candidate.trial.kernel.language,
             "error": error,
-            "ratios": {name: [row.speedup, row.low, row.high] for name, row in candidate.ratios.items()},
+            "ratios": {name: [row.ratio, row.low, row.high] for name, row in candidate.ratios.items()},
             **shares,
         },
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from ksflow.errors import ConfigError
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware import cpu
-from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
+from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
 from ksflow.model.package import REGIONS
 from ksflow.records import Engaged, Json, Proof, Ratio, Way, amdahl, geomean, parse

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ksflow.errors import one_line
-from ksflow.records import Experiment, Population, Trial, base_of, first_attempt, speedup
+from ksflow.records import Experiment, Population, Trial, base_of, first_attempt
 
 FEW = 8
 """With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
@@ -82,7 +82,7 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
         first, evaluation, gain = population.by_id[name], trial.evaluation, None
         if evaluation is not None and evaluation.accepted:
             base = base_of(first, population.by_id)
-            speed = speedup(trial, base) if base and not evaluation.unranked else None
+            speed = population.speedup(trial, base) if not evaluation.unranked else None
             if speed is None:
                 continue
             gain = speed.gain_percent

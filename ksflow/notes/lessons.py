@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ksflow.errors import LineageError
-from ksflow.records import BETTER_BY, Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of, between
+from ksflow.records import Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of
 
+_ANOTHER_DAY = 1.03
+"""By how much two ratios of the same kernels may differ, where nothing but the machine's moment has changed."""
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
 _Pair = tuple[Evaluation, Evaluation | None]
@@ -111,12 +113,11 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
         return None
     # it was faster than its base, or slower, and is not any more, by more than noise
     old, fresh = was.beside(base), now.beside(base)
-    before = _from_row(old) or _from_scores(was, base_was)
-    after = _from_row(fresh) if fresh and fresh != old else None
-    after = after or _from_new_row(trial, base_was, base_now) or _from_scores(now, base_now)
+    before = _from_row(old)
+    after = _from_row(fresh) if fresh and fresh != old else _from_new_row(trial, base_was, base_now)
     if before is None or after is None or not before[1] or before[1] == after[1]:
         return None
-    if abs(math.log(after[0] / before[0])) <= math.log(BETTER_BY):
+    if abs(math.log(after[0] / before[0])) <= math.log(_ANOTHER_DAY):
         return None
     return f"{trial} was x{before[0]:.3g} as fast as {base}", f"judged again, it is x{after[0]:.3g}"
 
@@ -137,10 +138,4 @@ def _wrong(evaluation: Evaluation) -> bool:
 
 def _from_row(row: Ratio | None) -> tuple[float, int] | None:
     """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
-    return None if row is None else (row.speedup, (row.low > 1) - row.slower)
-
-
-def _from_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
-    """The same by two scores, where one judge gave both on one machine."""
-    speed = between(trial, "", base, "") if base else None
-    return None if speed is None else (speed.ratio, (speed.low >= 1) - (speed.high <= 1))
+    return None if row is None else (row.speedup, row.ahead - row.slower)

@@ -33,8 +33,6 @@ from ksflow.records import (
     Selection,
     Trial,
     Verdict,
-    between,
-    speedup,
 )
 
 VERSION = 3
@@ -77,41 +75,40 @@ class Judge:
     cache: Cache | None = None
     most: int = 500
     asked: int = 0
-    _known: dict[tuple[str, str], Evaluation] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], Evaluation] = field(default_factory=dict)
 
-    def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Its verdict: as it was given before, or now. BudgetError, StageError."""
-        name = (problem.name, kernel.digest)
+    def __call__(self, problem: Problem, kernel: Kernel, base: Trial) -> Evaluation:
+        """Its verdict beside its base: as it was given before, or now. BudgetError, StageError."""
+        name = (problem.name, kernel.digest, base.kernel.digest if base.kernel else "")
         if name not in self._known:
             entry = self.cache.find(kernel, judging.key(problem, self.evaluate)) if self.cache else None
-            self._known[name] = entry.evaluation if entry else self._ask(problem, kernel)
+            known = entry and not entry.evaluation.accepted
+            self._known[name] = entry.evaluation if entry and known else self._ask(problem, kernel, base)
         return self._known[name]
 
-    def _ask(self, problem: Problem, kernel: Kernel) -> Evaluation:
+    def _ask(self, problem: Problem, kernel: Kernel, base: Trial) -> Evaluation:
         if self.asked >= self.most:
             raise BudgetError(f"optimize.evaluations={self.most} used up")
         self.asked += 1
-        evaluation = judging.verdict(problem, self.evaluate, kernel, ())
+        evaluation = judging.verdict(problem, self.evaluate, kernel, (base,))
         if self.cache:
-            self.cache.keep(kernel, problem.name, "optimize", evaluation)
+            alone = evaluation.with_evidence(against=(), claim=None)
+            self.cache.keep(kernel, problem.name, "optimize", alone)
         return evaluation
 
-    def gain_percent(self, problem: Problem, base: Trial, evaluation: Evaluation) -> float | None:
-        """Of an accepted kernel over its base, judged under the same key; None where one of them has no time."""
-        if evaluation.score_us is None or base.kernel is None:
-            return None
-        before = base.evaluation
-        if before is None or judging.key(problem, self.evaluate).changed(before) or before.score_us is None:
-            before = self(problem, base.kernel)
-        measured = between(evaluation, "", before, "")
-        return measured.gain_percent if measured else None
+
+def gain_percent(evaluation: Evaluation, base: Trial) -> float | None:
+    """Of an accepted kernel over its base, as the two were timed; None where they were not."""
+    row = evaluation.beside(base.id)
+    return 100 * (row.speedup - 1) if row else None
 
 
 def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
     """By the fastest kernel that was ever made from a base, among the bases of that round."""
     fastest: dict[str, float] = {}
+    known = history.final
     for base in snapshot.known.ranked:
-        if times := [child.score_us for child in history.children(base.id) if child.score_us is not None]:
+        if times := [us for child in history.children(base.id) if (us := known.us(child)) is not None]:
             fastest[base.id] = min(times)
     best = min(fastest.values(), default=0.0)
     worth = {base: best / us for base, us in fastest.items()}
@@ -173,10 +170,10 @@ def recorded(history: RunHistory) -> Attempt:
     def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(selection.base.id)]
         share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
-        worth = reward.worth(trial, selection.base) if trial and share >= _ALIKE else None
+        worth = reward.worth(trial, selection.base, history.final.scale) if trial and share >= _ALIKE else None
         if trial is None or worth is None:
             return None
-        ratio = speedup(trial, selection.base)
+        ratio = history.final.speedup(trial, selection.base)
         gain = ratio.gain_percent if ratio else None
         return Measured(f"as recorded in {trial.id}, {trial.verdict}", gain, worth.reward / reward.BEST)
 
@@ -191,8 +188,8 @@ def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
             kernel = write(problem, selection, experiment, snapshot.notes)
         except StageError as error:
             return Measured(f"it could not be written: {error.reason[:300]}", None, 0.0)
-        evaluation = judge(problem, kernel)
-        gain = judge.gain_percent(problem, selection.base, evaluation)
+        evaluation = judge(problem, kernel, selection.base)
+        gain = gain_percent(evaluation, selection.base)
         return Measured(_verdict(evaluation), gain, graded(evaluation, gain))
 
     return attempt
@@ -231,8 +228,8 @@ def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
     def grade(kernel: Kernel | None, refused: str) -> Grade:
         if kernel is None:
             return 0.0, f"The answer was refused: {refused}"
-        evaluation = judge(problem, kernel)
-        gain = judge.gain_percent(problem, selection.base, evaluation)
+        evaluation = judge(problem, kernel, selection.base)
+        gain = gain_percent(evaluation, selection.base)
         score = graded(evaluation, gain)
         if not evaluation.accepted:
             return score, f"The judge says {_verdict(evaluation)}"

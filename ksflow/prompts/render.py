@@ -24,7 +24,6 @@ from ksflow.records import (
     TimedCase,
     Trial,
     base_of,
-    speedup,
 )
 from ksflow.source.contract import contract, short_contract
 
@@ -71,8 +70,7 @@ def summary(problem: Problem) -> str:
 
 def interface(problem: Problem, kernel: Kernel) -> str:
     """The language and file the answer is in, what it must define, and in short the same for other languages."""
-    name = next(iter(kernel.files))
-    text = f"Language: {kernel.language}. File: {name}\n{contract(problem, kernel.language)}"
+    text = f"Language: {kernel.language}. File: the main one, whose name stays\n{contract(problem, kernel.language)}"
     others = [language for language in problem.writable if language != kernel.language]
     if not others:
         return text
@@ -126,7 +124,7 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
 
     second: of a kernel beside one whose analysis says what the rates allow.
     """
-    head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
+    head = [f"Kernel {trial.id}, score {us(step.score_us)}."]
     if step.experiment is None:
         head += ["A seed: it is not the outcome of an experiment."] if trial.origin is Origin.SEED else []
     else:
@@ -134,7 +132,7 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
     if step.report:
         head.append(f"Its writer's report: {step.report[:_REPORT]}")
     if trial.evaluation:
-        head += [*_standing(trial.evaluation), *hardware(trial.evaluation, trial.kernel, problem)]
+        head += [*_standing(trial.evaluation, step), *hardware(trial.evaluation, trial.kernel, problem)]
     return "\n".join([*head, times(trial, step, second), *([] if second else room_left(trial, problem))])
 
 
@@ -211,7 +209,7 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
         row, before = timed.get(case, TimedCase(case=case)), step.before_us.get(case)
         gain = "" if before is None else percent(before / now)
         was = "-" if before is None else figure(before)
-        lines.append([case, was, f"{figure(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
+        lines.append([case, was, f"{figure(now)}{_interval(row, now)}", gain, *_roofline(near.get(case), now)])
     titles = [
         "shape",
         " ".join(filter(None, ["parent", step.parent, "us"])),
@@ -233,11 +231,11 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
     return "\n".join([shown, *notes])
 
 
-def _standing(evaluation: Evaluation) -> list[str]:
-    """What the judge says of its times beside another kernel's, and whether they can be trusted."""
+def _standing(evaluation: Evaluation, step: Step) -> list[str]:
+    """How fast the kernel is beside those that it was timed beside, and whether its times can be trusted."""
     lines = [
-        f"Timed side by side with {row.id}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
-        for row in evaluation.evidence.against
+        f"Timed side by side with {name}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
+        for name, row in step.beside.items()
     ]
     if evaluation.unranked:
         lines.append(
@@ -247,9 +245,12 @@ def _standing(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _interval(row: TimedCase) -> str:
-    ends = row.interval_us
-    return f" [{figure(ends[0])}, {figure(ends[1])}]" if ends else ""
+def _interval(row: TimedCase, now: float) -> str:
+    """Around the time as of now, as wide as it was measured."""
+    if not (row.interval_us and row.us):
+        return ""
+    low, high = (now * end / row.us for end in row.interval_us)
+    return f" [{figure(low)}, {figure(high)}]"
 
 
 def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
@@ -258,11 +259,11 @@ def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
     return figure(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
 
 
-def about(problem: Problem, kernel: Kernel | None) -> str:
-    """The work of a round in one text, by which `findings` tells what bears on it."""
-    texts = [problem.name, problem.title, problem.description, problem.statement]
-    if kernel:
-        texts += [kernel.language, kernel.report, *kernel.files.values()]
+def about(problem: Problem) -> str:
+    """Return the work of a run in one text, by which `findings` tells what bears on it. No base is part of it: the same
+    notes are shown whatever a round begins from, so that prompts begin alike and providers have that part cached.
+    """
+    texts = [problem.name, problem.title, problem.description, problem.statement, problem.shown, *problem.languages]
     return "\n".join(texts)
 
 
@@ -272,10 +273,10 @@ def outcome(trial: Trial, population: Population) -> str:
     base = base_of(trial, population.by_id)
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
-        speed = speedup(trial, base) if base else None
+        speed = population.speedup(trial, base)
         gain = percent(speed.ratio) if speed else ""
         doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
-        return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
+        return f"{line}{us(population.us(trial))}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     return f"{line}{trial.verdict} {short(reason, 300)}".rstrip()
 

@@ -8,7 +8,7 @@ from itertools import groupby, takewhile
 from ksflow.errors import short
 from ksflow.notes.relevance import CHARACTERS
 from ksflow.prompts.render import percent, sentences, us
-from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of, speedup
+from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of
 
 _LENGTHS = (1_000, 400, 160)  # characters of a description: the first with which all that was tried has room
 _BASE_SHARE = 0.75  # of the room, at most, for what was tried on the base
@@ -70,7 +70,9 @@ def tried(population: Population, selection: Selection, tokens: int) -> str:
     second = _fitting(map(row, elsewhere), room, length, here)
     parts = _all(population, here, first, second, length)
     if missing := [population.by_id[name] for name in on_base[len(first) :]]:
-        gained = sum((gain := speedup(trial, selection.base)) is not None and gain.ratio > 1 for trial in missing)
+        gained = sum(
+            (gain := population.speedup(trial, selection.base)) is not None and gain.ratio > 1 for trial in missing
+        )
         failed = sum(map(has_failed, missing))
         parts.append(f"({len(missing)} earlier ones on {here} are not shown: {gained} were faster, {failed} failed)")
     if count := len(elsewhere) - len(second):
@@ -83,7 +85,7 @@ def _all(
 ) -> list[str]:
     parts = [f"On the base {here}:", *(_group(on_base, length) or ["(nothing)"])]
     for base in dict.fromkeys(row.base for row in elsewhere):
-        parts.append(f"On {base} ({us(population.by_id[base].score_us)}):" if base else "On nothing:")
+        parts.append(f"On {base} ({us(population.us(population.by_id[base]))}):" if base else "On nothing:")
         parts += _group([row for row in elsewhere if row.base == base], length)
     return parts
 
@@ -147,18 +149,20 @@ def _folded(text: str, above: str) -> str:
 
 def _row(trial: Trial, population: Population) -> _Row:
     base = base_of(trial, population.by_id)
-    gain = speedup(trial, base) if base else None
+    gain = population.speedup(trial, base)
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     failure = "" if trial.score_us is not None else f"{trial.verdict} {short(reason, _REASON)}".rstrip()
     parts = (
-        (us(trial.score_us), percent(gain.ratio), _shapes(trial, population, gain)) if gain else (us(trial.score_us),)
+        (us(population.us(trial)), percent(gain.ratio), _shapes(trial, population, gain))
+        if gain
+        else (us(population.us(trial)),)
     )
     if has_failed(trial):
         kind = "Failed"
-    elif gain is None or (trial.evaluation and trial.evaluation.unranked):
+    elif gain is None or not gain.ranked:
         kind = _KINDS[-1]
     else:
-        kind = "Faster" if gain.low > 1 else "Slower" if gain.slower else "No difference beyond noise"
+        kind = "Faster" if gain.faster else "Slower" if gain.slower else "No difference beyond noise"
     what = " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
     came = "" if failure else ", ".join(filter(None, parts))
     return _Row(trial.id, base.id if base else "", kind, what, came, failure)

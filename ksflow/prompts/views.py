@@ -90,10 +90,9 @@ def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
     """Trial -> the shapes on which it is the fastest; who has most comes first."""
     fastest: dict[str, tuple[float, str]] = {}
     for trial in population.ranked:
-        assert trial.evaluation is not None
-        for timing in trial.evaluation.timings:
-            if timing.case not in fastest or timing.us < fastest[timing.case][0]:
-                fastest[timing.case] = timing.us, trial.id
+        for case_name, us in population.scale.times_us(trial.id).items():
+            if case_name not in fastest or us < fastest[case_name][0]:
+                fastest[case_name] = us, trial.id
     wins: dict[str, list[str]] = {}
     for case in problem.benchmarks:
         if case.name in fastest:
@@ -108,7 +107,7 @@ def _table(
     order = [trial for trial in _order(population, wins) if trial.id not in closed]
     below = stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
     room -= sum(len(line) + 1 for line in below)
-    titles, rows = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
+    titles, rows = _titles(cases), {trial.id: _row(trial, population, cases) for trial in order[:_ROWS]}
     if _length(titles, rows.values()) > room - _COUNT:
         cases = []
         titles = [*_titles(cases), "fastest on"]
@@ -117,7 +116,7 @@ def _table(
     left = room - _COUNT - _length(titles, [limits])
     shown: list[Trial] = []
     for trial in order:
-        row = _row(trial, cases)
+        row = _row(trial, population, cases)
         if not cases:
             row.append(short(", ".join(wins.get(trial.id, ())), 60))
         left -= _length(row)
@@ -135,7 +134,7 @@ def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]
     """Who must be shown first. Every accepted trial, once."""
     ranked = population.ranked
     newest = list(islice((trial for trial in reversed(population.trials) if trial.score_us is not None), _RECENT))
-    best = [trial for trial in (population.best, *ranked[:1], *newest[:1]) if trial]
+    best = [trial for trial in (population.leader, *ranked[:1], *newest[:1]) if trial]
     incumbents = [population.by_id[id] for id in wins]
     mixed = [trial for pair in zip(ranked[1:], newest[1:], strict=False) for trial in pair]
     return list({trial.id: trial for trial in (*best, *incumbents, *mixed, *newest, *ranked)}.values())
@@ -145,13 +144,13 @@ def _titles(cases: list[str]) -> list[str]:
     return ["id", "made from", "score us", *[f"{case} us" for case in cases], "noise", "what was tried"]
 
 
-def _row(trial: Trial, cases: list[str]) -> list[str]:
+def _row(trial: Trial, population: Population, cases: list[str]) -> list[str]:
     assert trial.evaluation is not None
-    times = {timing.case: timing.us for timing in trial.evaluation.timings}
+    times = population.scale.times_us(trial.id)
     what = trial.experiment.description if trial.experiment else f"seed {trial.name}"
     figures = [figure(times[case]) if case in times else "-" for case in cases]
     share = near(trial.evaluation)
-    score = f"{figure(trial.score_us or 0.0)}{f' ({share} of roofline)' if share else ''}"
+    score = f"{figure(population.us(trial) or 0.0)}{f' ({share} of roofline)' if share else ''}"
     return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), short(what)]
 
 
@@ -183,9 +182,9 @@ def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
 
 
 def _remainder(population: Population, shown: set[str]) -> str:
-    best = population.best
+    best = population.leader
     text = f"\nBest so far, beyond noise: {best.id}." if best else ""
-    left = [trial.score_us or 0.0 for trial in population.ranked if trial.id not in shown]
+    left = [population.us(trial) or 0.0 for trial in population.ranked if trial.id not in shown]
     if left:
         scores = f"{figure(left[0])} to {figure(left[-1])} us"
         text += f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})"

@@ -4,7 +4,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 `before / after - 1` in percent: 100 means twice as fast. The same classes are what model answers are parsed into.
 """
 
-from ksflow.records.base import Json, Record, Scalar, digest, geomean, significant
+from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, significant
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
@@ -23,16 +23,18 @@ from ksflow.records.evidence import (
     Repeat,
     RooflineCase,
     SanitizerFinding,
+    Speedup,
     TimedCase,
 )
 from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import misfits, parse, plain
-from ksflow.records.population import Duel, Material, Population, duel
+from ksflow.records.population import Material, Population
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl
-from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
+from ksflow.records.ratios import base_of, first_attempt
+from ksflow.records.scale import Contradiction, Scale, measured
 from ksflow.records.targets import Target
 from ksflow.records.trials import (
     Cost,

@@ -4,17 +4,57 @@ Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence,
 keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ksflow.records.base import Json, Record
+from ksflow.records.base import Json, Record, plausible
 
 RESOLVED = 1.01
-"""Nobody is called slower for less: in a handful of processes, where memory lies and a neighbour decide it."""
+"""A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
+that is decided by where memory lies and by neighbours, in a handful of processes."""
 SELF_TIMED = "by the benchmark's own clock, in one comparison"
 """The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
 comparison in fresh processes."""
+
+
+class Speedup(NamedTuple):
+    """How many times as fast one kernel is as another."""
+
+    ratio: float
+    """2 means twice as fast."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    ranked: bool = True
+    """Whether ranked measurements connect the two."""
+
+    def __str__(self) -> str:
+        return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    def over(self, name: str) -> str:
+        """`x1.23 [1.2, 1.25] over NumPy`, and whether that is a tie or could not be ranked."""
+        return f"{self} over {name}{' (a tie)' if self.tie else '' if self.ranked else ' (not ranked)'}"
+
+    @property
+    def gain_percent(self) -> float:
+        """100 means twice as fast."""
+        return 100 * (self.ratio - 1)
+
+    @property
+    def faster(self) -> bool:
+        """Whether it is surely ahead, by more than a judge resolves (`RESOLVED`)."""
+        return self.ranked and self.low > RESOLVED
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is surely behind, by more than a judge resolves."""
+        return self.ranked and self.high < 1 / RESOLVED
+
+    @property
+    def tie(self) -> bool:
+        """Whether it is neither, and the two could be ranked."""
+        return self.ranked and not (self.faster or self.slower)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,11 +86,14 @@ class Ratio(EvidenceRecord):
     """Whether the two can be told apart, or be told to be alike."""
     why: str = ""
     """Why they cannot: replicates disagree, or there are too few."""
+    mean: tuple[float, float, float] | None = None
+    """The same with its interval by the mean over all calls, dear ones among them, where `speedup` is that of the usual
+    call. A claim holds by both."""
     moment: int = 0
     """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
+        if not plausible(self.speedup, self.low, self.high, *self.replicates):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:
@@ -58,14 +101,19 @@ class Ratio(EvidenceRecord):
         return interval if self.ranked else f"{interval}, not ranked"
 
     @property
-    def tie(self) -> bool:
-        """Whether they are alike: 1 is inside an interval that is narrow."""
-        return self.ranked and self.low <= 1 <= self.high
+    def ahead(self) -> bool:
+        """Whether it is surely faster, by more than a judge resolves (`RESOLVED`)."""
+        return self.ranked and self.low > RESOLVED
 
     @property
     def slower(self) -> bool:
-        """Whether it is surely behind, by more than a judge resolves (`RESOLVED`)."""
+        """Whether it is surely slower, by more than a judge resolves."""
         return self.ranked and self.high < 1 / RESOLVED
+
+    @property
+    def tie(self) -> bool:
+        """Whether the two could be ranked, and neither is ahead."""
+        return self.ranked and not (self.ahead or self.slower)
 
     @property
     def inverse(self) -> "Ratio":
@@ -91,11 +139,16 @@ class Claim(Comparison):
     """Whether it is, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings and
     control were steady enough to say anything."""
     first: Ratio | None = None
-    """Measured before the control."""
+    """Measured before the control: it decided only to look again."""
     again: Ratio | None = None
-    """Measured with the control."""
+    """Measured with the control: the claim's own ratio, without the control's part in its interval."""
     control: Ratio | None = None
     """One kernel against itself."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the claim holds, by more than a judge resolves."""
+        return self.faster and self.ranked and self.low > RESOLVED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,6 +314,8 @@ class Repeat(EvidenceRecord):
 
     of: str
     """That trial's id."""
+    compiled: bool = False
+    """Whether the sources differ, and what was compiled of them is the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -304,6 +359,9 @@ class Evidence(EvidenceRecord):
     """Why its times rank nothing."""
     unconfirmed: str = ""
     """Why it could not be ranked when it was judged again at the end of a run."""
+    confirmed: int = 0
+    """The run's newest confirmation that it came out of behind nothing that it was timed beside; 0 where there is
+    none."""
     heldout: HeldOut | None = None
     """Of one that led at the end of a run, where its problem holds cases back."""
     renewed: EarlierVerdict | None = None
@@ -326,10 +384,14 @@ class Evidence(EvidenceRecord):
     """As in `checked`: the first objection."""
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Trials that it was not timed beside, and why."""
+    failed_rivals: Mapping[str, str] = field(default_factory=dict)
+    """Those of them that failed beside this kernel, and beside themselves as well: they lead no more."""
 
     compiler: tuple[CompiledKernel, ...] = ()
     artefact: str = ""
-    """Digest of what was compiled."""
+    """Names what was compiled (`Evaluator.code`)."""
+    precision: str = ""
+    """The lower precision that the problem allows operands of products, such as `tf32`; empty where it allows none."""
     made: str = ""
     """How a kernel for a GPU was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()

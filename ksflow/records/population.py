@@ -1,22 +1,21 @@
 """All that was tried, and who is the best of it."""
 
 import bisect
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
-from ksflow.records.evidence import Claim, Ratio
+from ksflow.records.base import by_number
+from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
-from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
+from ksflow.records.ratios import base_of, first_attempt
+from ksflow.records.scale import Scale, measured
 from ksflow.records.trials import PlannedRound, Selection, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """So many failures are told to a writer, of so many of the newest trials."""
-_NEAR = 8
-"""Kernels of the best scores, whose own records are asked whether they are faster than the incumbent."""
 
 
 @dataclass(frozen=True)
@@ -30,34 +29,69 @@ class Population:
     """Trials that a note stands for (`Note.closes`): prompts leave them out."""
     plans: tuple[PlannedRound, ...] = ()
     """What the newest rounds decided, in their order."""
+    approved: frozenset[str] = frozenset()
+    """Trials that a person has approved."""
 
     @cached_property
     def by_id(self) -> Mapping[str, Trial]:
         return {trial.id: trial for trial in (*self.stale, *self.trials)}
 
     @cached_property
+    def scale(self) -> Scale:
+        """How fast the accepted kernels are, all on one scale."""
+        return Scale.of(self.trials)
+
+    @cached_property
     def ranked(self) -> Sequence[Trial]:
-        """The accepted trials by score, repeats left out; of equals the earlier."""
-        accepted = (trial for trial in self.trials if trial.score_us is not None and not trial.repeats)
-        return tuple(sorted(accepted, key=_rank))
+        """The accepted trials, the fastest by the scale first, repeats left out.
+
+        Those that no ranked measurement connects to a baseline come last.
+        """
+        accepted = (trial for trial in self.trials if _counts(trial))
+        return tuple(sorted(accepted, key=lambda trial: self.scale.order(trial.id)))
+
+    @cached_property
+    def leader(self) -> Trial | None:
+        """The incumbent, beside which candidates are judged: the last one of `best_so_far`.
+
+        Once a kernel is known to be right on held-out shapes, those that are wrong there are none of them.
+        """
+        if len({*map(_wrong, self.held_out)}) > 1:
+            return self._of(lambda trial: not _wrong(trial)).leader
+        return self.best_so_far[-1] if self.trials else None
 
     @cached_property
     def best(self) -> Trial | None:
-        """The incumbent: it beat the one before it by more than noise, as the rest did not beat it.
+        """The winner, which is handed over: the leader, or what was confirmed or approved before.
 
-        Where the newest comparison of it with another trial, whichever of the two was judged then, shows that one to be
-        faster for sure, that one is the best. It may have been judged long before, beside others. Once a kernel is
-        known to be right on held-out shapes, those that are wrong there are none of them.
+        That is replaced only by a kernel that was ranked ahead of it side by side and that was confirmed itself, or by
+        a baseline.
         """
-        if len({*map(_wrong, self.held_out)}) > 1:
-            return replace(self, trials=tuple(trial for trial in self.trials if not _wrong(trial))).best
-        found = self.best_so_far[-1] if self.trials else None
-        seen: set[str] = set()
-        while found and found.id not in seen:
-            seen.add(found.id)
-            faster = [one for one in self._near(found) if (last := duel(one, found)).wins and last.row]
-            found = min(faster, key=_rank, default=found)
-        return found
+        best: Trial | None = None
+        for trial in self.winners:
+            if best is None or (_is_confirmed(trial) and self.scale.ahead(trial.id, best.id)):
+                best = trial
+        while best and (ahead := [name for name in self.scale.ahead_of(best.id) if self._may_replace(name)]):
+            best = self.by_id[ahead[0]]
+        return best or self.leader
+
+    @cached_property
+    def winners(self) -> tuple[Trial, ...]:
+        """Those that were confirmed or approved, and are not known to be wrong on held-out shapes."""
+        return tuple(filter(self._has_won, self.trials))
+
+    def _has_won(self, trial: Trial) -> bool:
+        fit = _counts(trial) and not _wrong(trial) and trial.id not in self.fallen
+        return fit and (_is_confirmed(trial) or trial.id in self.approved)
+
+    def _may_replace(self, name: str) -> bool:
+        trial = self.by_id[name]
+        return name not in self.fallen and (trial.baseline or (_is_confirmed(trial) and not _wrong(trial)))
+
+    @cached_property
+    def fallen(self) -> frozenset[str]:
+        """Trials that failed when they were timed beside an accepted kernel, and beside themselves: none leads."""
+        return frozenset(name for trial in self.trials if _counts(trial) for name in _failed_beside(trial))
 
     @cached_property
     def held_out(self) -> tuple[Trial, ...]:
@@ -66,37 +100,62 @@ class Population:
 
     @cached_property
     def tied(self) -> tuple[Trial, ...]:
-        """Those that the best one was beside in a confirmation and is not ahead of."""
+        """Those that the winner was beside in a confirmation and is not ahead of."""
         best = self.best
-        rows = {one.id: duel(one, best).row for one in self._near(best)} if best else {}
-        tied = (self.by_id[id] for id, row in rows.items() if row and row.moment and (row.tie or not row.ranked))
+        beside = best.evaluation.evidence.against if best and best.evaluation else ()
+        names = dict.fromkeys((*(row.id for row in beside), *(trial.id for trial in self.ranked)))
+        rows = {name: row for name in names if best and (row := self.side_by_side(best.id, name))}
+        tied = (self.by_id[id] for id, row in rows.items() if row.moment and not (row.ahead or row.slower))
         return tuple(trial for trial in tied if not _wrong(trial))
 
-    def _near(self, incumbent: Trial) -> list[Trial]:
-        """Those that it was timed beside, and those of the best scores, which may have been timed beside it."""
-        rows = incumbent.evaluation.evidence.against if incumbent.evaluation else ()
-        beside = (self.by_id.get(row.id) for row in rows)
-        near = {trial.id: trial for trial in (*beside, *self.ranked[:_NEAR]) if trial and trial.id != incumbent.id}
-        return [trial for trial in near.values() if trial.score_us and not trial.repeats]
+    def side_by_side(self, trial: str, other: str) -> Ratio | None:
+        """What was last read of two trials that were timed in turns, by their ids; None where they never were."""
+        ours, theirs = (self.by_id.get(name) for name in (trial, other))
+        if not (ours and theirs and ours.evaluation and theirs.evaluation):
+            return None
+        return measured(ours.evaluation, trial, theirs.evaluation, other)
 
     @cached_property
     def best_so_far(self) -> Sequence["Trial | None"]:
-        """The best one after each trial."""
-        return _incumbents(None, self.trials)
+        """The leader after each trial: what was ranked ahead, side by side, of the one before it.
+
+        By all that is known now: what a later comparison refuted never led.
+        """
+        return tuple(self._leaders(None, self.trials))
+
+    def _leaders(self, first: Trial | None, trials: Iterable[Trial]) -> Iterator["Trial | None"]:
+        leader = first
+        for trial in trials:
+            fit = _counts(trial) and trial.id not in self.fallen
+            if fit and (leader is None or self.scale.ahead(trial.id, leader.id)):
+                leader = trial
+                now, fallen = by_number(trial.id), self.fallen
+                while earlier := [n for n in self.scale.ahead_of(leader.id) if by_number(n) < now and n not in fallen]:
+                    leader = self.by_id[earlier[0]]
+            yield leader
 
     def plus(self, trial: Trial) -> "Population":
         """This population and another trial: what is known of it is copied, and nothing is ranked again."""
-        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
+        at = bisect.bisect(self.trials, by_number(trial.id), key=lambda other: by_number(other.id))
         later = (trial, *self.trials[at:])
         grown = replace(self, trials=(*self.trials[:at], *later))
-        ranked = self.ranked
-        if trial.score_us is not None and not trial.repeats:
-            place = bisect.bisect(ranked, _rank(trial), key=_rank)
-            ranked = (*ranked[:place], trial, *ranked[place:])
-        incumbents = _incumbents(self.best_so_far[at - 1] if at else None, later)
-        known = {"by_id": {**self.by_id, trial.id: trial}, "ranked": ranked}
-        known |= {"held_out": (*self.held_out, trial) if trial.held_out else self.held_out}
-        grown.__dict__.update(known, best_so_far=(*self.best_so_far[:at], *incumbents))
+        known: dict[str, Any] = {"by_id": {**self.by_id, trial.id: trial}}
+        known["held_out"] = (*self.held_out, trial) if trial.held_out else self.held_out
+        if _failed_beside(trial):
+            grown.__dict__.update(known)
+            return grown
+        known["fallen"] = self.fallen
+        if not self._has_won(trial):
+            known["winners"] = self.winners
+        grown.__dict__.update(known)
+        if scale := self.scale.plus(trial):
+            known = {"scale": scale, "ranked": self.ranked}
+            if _counts(trial):
+                place = bisect.bisect(self.ranked, scale.order(trial.id), key=lambda other: scale.order(other.id))
+                known["ranked"] = (*self.ranked[:place], trial, *self.ranked[place:])
+            grown.__dict__.update(known)
+            leaders = grown._leaders(self.best_so_far[at - 1] if at else None, later)
+            grown.__dict__["best_so_far"] = (*self.best_so_far[:at], *leaders)
         return grown
 
     def pruned_by(self, notes: Iterable[Note]) -> "Population":
@@ -106,9 +165,14 @@ class Population:
 
     def keeping_to(self, language: str) -> "Population":
         """This population without the accepted kernels of other languages, if there is one of this language."""
-        own = [trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language]
-        kept = tuple(t for t in self.trials if t.score_us is None or t.id in own or t.repeats)
-        return replace(self, trials=kept) if own else self
+        own = {trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language}
+        return self._of(lambda trial: trial.score_us is None or trial.id in own or bool(trial.repeats)) if own else self
+
+    def _of(self, kept: Callable[[Trial], bool]) -> "Population":
+        """Some of the trials, on the scale of all of them."""
+        part = replace(self, trials=tuple(filter(kept, self.trials)))
+        part.__dict__["scale"] = self.scale
+        return part
 
     def planned(self, plans: tuple[PlannedRound, ...]) -> "Population":
         """This population, with what its newest rounds decided; nothing is ranked again."""
@@ -116,7 +180,7 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {"by_id", "ranked", "best_so_far", "held_out"} & self.__dict__.keys()
+        known = {"by_id", "scale", "ranked", "leader", "winners", "best_so_far", "held_out"} & self.__dict__.keys()
         made.__dict__.update({name: self.__dict__[name] for name in known})
         return made
 
@@ -127,7 +191,7 @@ class Population:
         """
         first, second = self.by_id[base], self.by_id[reference]
         newest = islice(reversed(self.trials), _LOOKED_AT)
-        older = (trial for trial in newest if not before or trial.id < before)
+        older = (trial for trial in newest if not before or by_number(trial.id) < by_number(before))
         failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
         return Selection(first, second, rationale, self.step(first), self.step(second), siblings)
@@ -136,14 +200,26 @@ class Population:
         """The selection that its experiment was designed for, as its round made it. KeyError names what is gone."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
-        why, before = (planned.rationale, min(planned.trials)) if planned else ("", first.id)
+        why, before = (planned.rationale, min(planned.trials, key=by_number)) if planned else ("", first.id)
         return self.choose(first.parents[0], first.parents[-1], why, before)
 
     def step(self, trial: Trial) -> Step:
         """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
-        return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
+        scale, against = self.scale, trial.evaluation.evidence.against if trial.evaluation else ()
+        beside = {row.id: ratio for row in against if (ratio := scale.ratio(trial.id, row.id))}
+        before = scale.times_us(parent.id) if parent else {}
+        name = parent.id if parent else ""
+        return Step(trial.experiment, report, name, before, scale.times_us(trial.id), scale.us(trial.id), beside)
+
+    def speedup(self, trial: Trial, other: Trial | None) -> Speedup | None:
+        """How many times as fast one trial is as another; None where no measurement connects the two."""
+        return self.scale.ratio(trial.id, other.id) if other else None
+
+    def us(self, trial: Trial) -> float | None:
+        """A trial's score on the scale; None where it was not accepted, or no longer holds."""
+        return self.scale.us(trial.id)
 
 
 def _wrong(trial: Trial) -> bool:
@@ -151,49 +227,22 @@ def _wrong(trial: Trial) -> bool:
     return bool(trial.held_out and trial.held_out.wrong)
 
 
-def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
-    """The incumbent after each of the trials, where `first` was it before them."""
-
-    def better(incumbent: Trial | None, trial: Trial | None) -> Trial | None:
-        if not trial or not trial.score_us or trial.repeats or (incumbent and not duel(trial, incumbent).wins):
-            return incumbent
-        return trial
-
-    return tuple(accumulate([first, *trials], better))[1:]
+def _counts(trial: Trial) -> bool:
+    """Whether it was accepted, by a judgement of its own."""
+    return bool(trial.score_us) and not trial.repeats
 
 
-@dataclass(frozen=True)
-class Duel:
-    """What two verdicts say of a kernel beside another: what was seen last decides."""
-
-    wins: bool
-    """Whether it is the better one for sure."""
-    row: Ratio | None = None
-    """How many times as fast as the other it is; None where they were never timed side by side."""
+def _failed_beside(trial: Trial) -> Mapping[str, str]:
+    return trial.evaluation.evidence.failed_rivals if trial.evaluation else {}
 
 
-def duel(trial: Trial, incumbent: Trial) -> Duel:
-    """By the newest comparison of the two (`measured`), else by the scores alone. Both were accepted."""
-    assert trial.evaluation is not None
-    assert incumbent.evaluation is not None
-    row = measured(trial.evaluation, trial.id, incumbent.evaluation, incumbent.id)
-    if row is None:
-        return Duel((trial.evaluation.score_us or math.inf) * BETTER_BY <= (incumbent.evaluation.score_us or math.inf))
-    return Duel(row.ranked and (row.faster if isinstance(row, Claim) else row.low > 1), row)
+def _is_confirmed(trial: Trial) -> bool:
+    return bool(trial.evaluation and trial.evaluation.evidence.confirmed)
 
 
 def _has_failed(trial: Trial) -> bool:
     evaluation = trial.evaluation
     return bool(trial.failure) if evaluation is None else not (evaluation.accepted or evaluation.verdict.blameless)
-
-
-def _rank(trial: Trial) -> tuple[float, str]:
-    return (trial.score_us or math.inf, trial.id)
-
-
-def _times(trial: Trial | None) -> dict[str, float]:
-    evaluation = trial.evaluation if trial and not trial.stale else None
-    return {timing.case: timing.us for timing in evaluation.timings} if evaluation else {}
 
 
 @dataclass(frozen=True)

@@ -239,5 +239,6 @@ class Worker:
 
 
 def say(text: str) -> None:
-    """A line, whole even where several processes write, and from a signal's handler."""
-    os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))
+    """A line, whole even where several processes write, and from a signal's handler; lost where nobody can read it."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))

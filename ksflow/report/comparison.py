@@ -1,12 +1,15 @@
 """Two verdicts on one kernel: does the later one bear the earlier one out? Faster than it was is no contradiction."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ksflow.records import BETTER_BY, Evaluation, Key, Problem
+from ksflow.records import Evaluation, Key, Problem, Speedup
 from ksflow.report.evidence import spread_us
 from ksflow.report.words import us
 
+_ANOTHER_DAY = 1.03
+"""By how much a ratio or a time may be off, where nothing but the machine's moment has changed."""
 _BUSY_LOAD = 1.5
 """What the machine did beside judging, from which on a time alone tells nothing of a kernel."""
 
@@ -25,10 +28,10 @@ class Agreement:
     why: str = ""
 
 
-def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
+def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping[str, Speedup]) -> Agreement:
     """The record against a new judgement: the verdict, and where both were made under one key the ratios over the
-    kernels that both were timed beside. The times themselves decide where there are none, since a machine may be
-    slower today as a whole."""
+    kernels that are timed beside it now. The times themselves decide where there are none, since a machine may be
+    slower today as a whole. said: another trial -> the ratio that the run states."""
     same = record.verdict is now.verdict
     verdicts = ("verdict", record.verdict.value, now.verdict.value, _word(same))
     if not same and not now.lasting:
@@ -38,7 +41,7 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
         return Agreement(same, (verdicts,), why)
     if not (same and now.accepted):
         return Agreement(same, (verdicts,))
-    (times, reached), ratios = _times(problem, record, now), _ratios(record, now)
+    (times, reached), ratios = _times(problem, record, now), _ratios(said, now)
     rows = (verdicts, times, *(cells for cells, _ in ratios))
     holds = [fine for _, fine in ratios] or [reached]
     if reached or all(holds):
@@ -50,7 +53,7 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
 
 def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells, bool | None]:
     """Whether the fastest that is likely now reaches the slowest that was likely then; None: it cannot be told now."""
-    noise = max(_noise(record), _noise(now), BETTER_BY)
+    noise = max(_noise(record), _noise(now), _ANOTHER_DAY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
     fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
     busy = not fine and (now.evidence.load or 0.0) > _BUSY_LOAD
@@ -60,12 +63,12 @@ def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells
     return ("score, µs", us(record.score_us or 0.0), us(now.score_us or 0.0), word), None if busy else fine
 
 
-def _ratios(record: Evaluation, now: Evaluation) -> list[tuple[Cells, bool | None]]:
+def _ratios(said: Mapping[str, Speedup], now: Evaluation) -> list[tuple[Cells, bool | None]]:
     rows = []
-    for old in record.evidence.against:
-        if new := now.beside(old.id):
-            fine = new.high * BETTER_BY >= old.low
-            cells = f"times as fast as {old.id}", str(old), str(new), new.why or _word(fine)
+    for name, old in said.items():
+        if new := now.beside(name):
+            fine = new.high * _ANOTHER_DAY >= old.low
+            cells = f"times as fast as {name}", str(old), str(new), new.why or _word(fine)
             rows.append((cells, fine if new.ranked and old.ranked else None))
     return rows
 

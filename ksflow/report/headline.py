@@ -1,7 +1,7 @@
-"""The one figure that a run claims: the winner beside the fastest baseline, as they were timed in turns on one machine.
+"""The one figure that a run claims: how many times as fast as the fastest baseline its winner is.
 
-Scores of different moments are no part of it: two kernels that were never timed side by side have no speed-up here.
-Whatever states the winner or a ratio (terminal, commands, page, sweeps, suites, modules) asks `headline`.
+Every ratio comes from the population's scale, which rests on kernels that were timed in turns on one machine. Whatever
+states the winner (terminal, commands, page, sweeps, suites, modules) asks `headline`.
 """
 
 import re
@@ -11,19 +11,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.loop.schedule import Outcome
-from ksflow.records import (
-    SELF_TIMED,
-    Origin,
-    Population,
-    Ratio,
-    Seed,
-    Speedup,
-    Trial,
-    base_of,
-    measured,
-    relative,
-    speedup,
-)
+from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -57,57 +45,58 @@ def known_baselines(population: Population, seeds: Iterable[Seed] = ()) -> tuple
 
 @dataclass(frozen=True)
 class Headline:
-    """What a run claims: its winner, over which baseline, and by how much."""
+    """What a run claims: its winner, over which baseline, and by how much. All figures are on one scale."""
 
     best: Trial
     known: Population
     over: Trial | None = None
-    """The fastest of the baselines that it was timed beside, or the seed that it was made from where there is none."""
-    row: Ratio | None = None
-    """How many times as fast as that one it is."""
+    """The baseline that it beats by least, or the seed that it was made from where there is no baseline."""
 
     def __str__(self) -> str:
         """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it. Models may read it."""
         if self.over is self.best:
             return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
-        who = f"winner {self.best.id}: "
-        if self.known.tied:
-            *others, last = [self.best.id, *(trial.id for trial in self.known.tied)]
-            who = f"{', '.join(others)} and {last}: {self.place(self.best)}; {self.best.id} is "
-        return who + (self.claim or f"{us(self.best.score_us or 0.0)} µs, not timed beside a baseline")
+        ties = f"; a tie with {', '.join(trial.id for trial in self.known.tied)}" if self.known.tied else ""
+        alone = f"{us(self.known.us(self.best) or 0.0)} µs, not timed beside a baseline"
+        return f"winner {self.best.id}: {self.claim or alone}{ties}"
 
     def place(self, trial: Trial) -> str:
-        """What a trial is beside its name: the winner, or one of several that are alike or could not be ranked."""
-        if trial.id not in (self.best.id, *(rival.id for rival in self.known.tied)):
+        """What a trial is beside its name: the winner, or what ties with it or could not be told from it."""
+        if trial.id == self.best.id:
+            return "winner"
+        if all(trial.id != rival.id for rival in self.known.tied):
             return ""
-        rows = [row for rival in self.known.tied if (row := beside(self.best, rival))]
-        doubts = [row.why for row in rows if not row.ranked]
-        return f"not told apart ({doubts[0]})" if doubts else "a tie" if rows else "winner"
+        row = self.known.side_by_side(self.best.id, trial.id)
+        return "a tie" if row is None or row.ranked else f"not told apart ({row.why})"
+
+    @cached_property
+    def row(self) -> Speedup | None:
+        """How many times as fast as that one it is."""
+        return self.known.speedup(self.best, self.over)
 
     @property
     def claim(self) -> str:
-        """`x4.82 [4.71, 4.9] over NumPy`; empty where it was timed beside no baseline."""
+        """`x4.82 [4.71, 4.9] over NumPy`; empty where no comparison connects it to a baseline."""
         if self.over is None or self.row is None:
             return ""
-        doubt = "" if self.row.ranked else f", not ranked: {self.row.why}"
-        ratio = str(self.row).removesuffix(", not ranked")
-        clock = f", {SELF_TIMED}" if SELF_TIMED in self.row.clocks else ""
-        return f"{ratio} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}{clock}"
+        row, name = self.row, called(self.over)
+        beside = self.known.side_by_side(self.best.id, self.over.id)
+        if not row.ranked:
+            return f"not ranked over {name}: {row}{f', {beside.why}' if beside and beside.why else ''}"
+        return row.over(name) + (f", {SELF_TIMED}" if beside and SELF_TIMED in beside.clocks else "")
 
     @property
     def speedup(self) -> float | None:
-        """Over the baseline; None where it was timed beside none."""
-        return self.row.speedup if self.row else None
+        """Over the baseline; None where no comparison connects the two."""
+        return self.row.ratio if self.row else None
 
     @property
     def start(self) -> str:
         """A second, smaller fact: how far it came from the seed that it was made from. Empty where that is the first
         one, or not known."""
         start = _start(self.best, self.known)
-        row = self.ratios.get(start.id) if start and start is not self.over else None
-        if not (start and row and self.speedup):
-            return ""
-        return f"x{self.speedup / row.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
+        row = self.known.speedup(self.best, start) if start is not self.over else None
+        return f"x{row.ratio:.3g} over its start, {start.id} {start.name}".rstrip() if start and row else ""
 
     @property
     def held_out(self) -> str:
@@ -116,61 +105,48 @@ class Headline:
         over = self.known.by_id.get(held.over.id) if held and held.over and not held.wrong else None
         return f"{held}{f' over {called(over)}' if over else ''}" if held else ""
 
-    @cached_property
-    def ratios(self) -> dict[str, Speedup]:
-        """How many times as fast as the same baseline each trial is that was timed in turns with it, at whatever
-        remove (`relative`); empty where there is no baseline."""
-        return relative(self.over, self.known.trials) if self.over else {}
+    @property
+    def unconfirmed(self) -> str:
+        """That another kernel leads which was not confirmed, or that the winner itself was not; empty where it was."""
+        leader = self.known.leader
+        if leader and leader is not self.best and self.known.scale.ahead(leader.id, self.best.id):
+            row = self.known.speedup(leader, self.best)
+            return (
+                f"{leader.id} leads, {row} over {self.best.id}, and is not confirmed: {self.best.id} stays the winner"
+            )
+        evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
+        if evidence.confirmed or self.over is self.best:
+            return ""
+        why = evidence.unconfirmed or "it was not judged again at the end of a run"
+        return f"{self.best.id} is not confirmed: {why}"
 
     def ratio(self, trial: Trial) -> str:
         """`x4.82 [4.71, 4.9] over NumPy` of any trial, over the same baseline; empty where that is not known."""
         if trial.id == self.best.id:
             return self.claim
-        row = self.ratios.get(trial.id)
-        if row is None or self.over is None or trial is self.over:
-            return ""
-        return f"{row} over {called(self.over)}"
-
-    def us(self, trial: Trial) -> float | None:
-        """Its score as of the moment in which the winner was timed, where that is known."""
-        score = trial.evaluation.score_us if trial.evaluation else None
-        return score if not score or trial.stale else score * self.scale(trial)
-
-    def times_us(self, trial: Trial) -> dict[str, float]:
-        """Its time on each case as of that moment."""
-        timings, scale = trial.evaluation.timings if trial.evaluation else (), self.scale(trial)
-        return {timing.case: timing.us * scale for timing in timings}
+        row = self.known.speedup(trial, self.over)
+        return row.over(called(self.over)) if row and self.over and trial is not self.over else ""
 
     @property
     def steps(self) -> list[tuple[Trial, Trial | None, Speedup | None]]:
         """The winner's ancestors from the first, each with its base and how many times as fast as that it is."""
         chain = ancestors(self.best, self.known)[::-1]
-        pairs = zip(chain, [None, *chain[:-1]], strict=True)
-        return [(trial, base, speedup(trial, base) if base else None) for trial, base in pairs]
-
-    def scale(self, trial: Trial) -> float:
-        """What to multiply a trial's times by, so that they are as of the moment in which the winner was timed, and
-        their ratios those that were measured. 1 where it was never timed in turns with the winner."""
-        own, best = self.ratios.get(trial.id), self.speedup
-        if trial.id == self.best.id or not (own and best and trial.score_us and self.best.score_us):
-            return 1.0
-        return self.best.score_us * best / own.ratio / trial.score_us
+        return [(t, base, self.known.speedup(t, base)) for t, base in zip(chain, [None, *chain[:-1]], strict=True)]
 
 
-def headline(known: Population, baselines: Iterable[Trial]) -> Headline | None:
-    """What a run claims; None where no kernel was accepted.
+def headline(known: Population, baselines: Iterable[Trial], of: Trial | None = None) -> Headline | None:
+    """What a run claims of its winner, or of another trial; None where no kernel was accepted.
 
-    Of several baselines it is over the one that the winner beats by least; those that could be ranked come first.
+    Of several baselines it is over the one that the winner beats by least, whether or not the two could be ranked.
     """
-    best = known.best
+    best = of or known.best
     if best is None:
         return None
     others = tuple(baselines)
     if any(best.id == trial.id for trial in others):
         return Headline(best, known, best)
-    rows = [(row, trial) for trial in others or filter(None, [_start(best, known)]) if (row := beside(best, trial))]
-    row, over = min(rows, key=lambda pair: (not pair[0].ranked, pair[0].speedup), default=(None, None))
-    return Headline(best, known, over, row)
+    rows = [(row.ratio, t) for t in others or filter(None, [_start(best, known)]) if (row := known.speedup(best, t))]
+    return Headline(best, known, min(rows, key=lambda pair: pair[0], default=(0.0, None))[1])
 
 
 def of_outcome(outcome: Outcome) -> Headline:
@@ -178,13 +154,6 @@ def of_outcome(outcome: Outcome) -> Headline:
     claimed = headline(outcome.population, outcome.baselines)
     assert claimed is not None
     return claimed
-
-
-def beside(trial: Trial, other: Trial) -> Ratio | None:
-    """How many times as fast as the other it is, by the newest comparison of the two; None where there is none."""
-    if trial.evaluation is None or other.evaluation is None:
-        return None
-    return measured(trial.evaluation, trial.id, other.evaluation, other.id)
 
 
 def ancestors(trial: Trial | None, known: Population) -> list[Trial]:

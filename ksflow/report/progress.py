@@ -99,10 +99,11 @@ class Display:
             heading = _columns("trial", "verdict", "beside the best", "from", wide)
             self._console.print(Text(heading, "bold"), soft_wrap=True, no_wrap=True)
         base = trial.parents[0] if trial.parents else "seed"
-        # a ratio or a time, never both: two times are of two moments, and their ratio would be another one
         row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-        time = f"{words.us(trial.score_us)} µs" if trial.score_us else ""
-        line = Text(_columns(trial.id, trial.verdict, f"x{row.speedup:.2f} over {row.id}" if row else time, base, wide))
+        gain = run.known.scale.ratio(trial.id, row.id) if row else None
+        time = f"{words.us(run.known.us(trial) or trial.score_us)} µs" if trial.score_us else ""
+        said = f"x{gain.ratio:.2f} over {row.id}" if row and gain else time
+        line = Text(_columns(trial.id, trial.verdict, said, base, wide))
         line.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
         room = self._console.width - line.cell_len if terminal else _PIPED
         line.append(words.tried(trial, run.known.by_id, max(room, _LEAST)))
@@ -113,7 +114,7 @@ class Display:
                 line.append("".join(f"\n{' ' * _NEXT}{part}" for part in parts), "dim")
             else:
                 line.append(f" | {reason}")
-        if (best := run.known.best) and best.id == trial.id:
+        if (best := run.known.leader) and best.id == trial.id:
             line.stylize("bold")
         self._console.print(line, soft_wrap=True, no_wrap=True)
 
@@ -128,16 +129,16 @@ class Display:
 
 def _status(run: Run, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
-    best, most = run.known.best, run.schedule.caps.get("evaluations")
-    claimed = headline(run.known, run.baselines)
+    best, most = run.known.leader, run.schedule.caps.get("evaluations")
+    claimed = headline(run.known, run.baselines, best)
     tally = run.tally
     done = f"{tally.judged + tally.checks} of {most:g}" if most else counted(tally.judged, "experiment")
     parts = {
         "done": "the seeds first" if run.search_started is None else done,
-        "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
+        "best": f"best {words.us(run.known.us(best) or 0.0)} µs" if best else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),
-        "cost": run.transcript.total.dollars() if run.models else "",
+        "cost": run.transcript.total.dollars(),
     }
     for name in ("", "claim", "cost", "doing", "best"):
         parts.pop(name, None)

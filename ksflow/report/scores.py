@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import home
-from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean, speedup
+from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean
 from ksflow.report import results
-from ksflow.report.headline import Headline, beside, headline, known_baselines
+from ksflow.report.headline import Headline, headline, known_baselines
 from ksflow.report.words import grid, us
 
 FAST = (0.0, 1.0, 1.5, 2.0)
@@ -41,21 +41,21 @@ def figures(population: Population, problem: Problem) -> Json:
     new = [trial for trial in population.trials if trial.origin is not Origin.SEED]
     best = next((t for t in (population.best, *population.ranked) if t and t.origin is not Origin.SEED), None)
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
-    ratios = {name: speedup(best, base) if base else None for name, base in baselines.items()} if best else {}
+    ratios = {name: population.speedup(best, base) for name, base in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
     most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown of it
     first = [claimed.over] if claimed and claimed.over else []
     over = [*first, *(trial for trial in known.values() if trial not in first)] if best else []
-    claims = [Headline(best, population, trial, beside(best, trial)).claim for trial in over] if best else []
+    claims = [Headline(best, population, trial).claim for trial in over] if best else []
     return {
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
         "right": best is not None,
-        "us": best.score_us if best else None,
+        "us": population.us(best) if best else None,
         "target": best.evaluation.target if best and best.evaluation else "",
         "cases": _cases(best),
         "baselines": {
-            name: {"us": trial and trial.score_us, "cases": _cases(trial)} for name, trial in baselines.items()
+            name: {"us": trial and population.us(trial), "cases": _cases(trial)} for name, trial in baselines.items()
         },
         "speedups": {name: over and over.ratio for name, over in ratios.items()},
         "sure": {name: over and min(over.low, most) for name, over in ratios.items()},
@@ -171,7 +171,8 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _spent(row: Mapping[str, Any]) -> dict[str, str]:
     """What a row, or the totals of several, took."""
-    return {"tokens": str(row["tokens"]), "cost": f"${row['usd']:.2f}", "wall": f"{row['wall_s']:.0f} s"}
+    cost = f"${row['usd']:.2f}" if row["usd"] or not row["tokens"] else ""
+    return {"tokens": str(row["tokens"]), "cost": cost, "wall": f"{row['wall_s']:.0f} s"}
 
 
 def _lack(row: Mapping[str, Any]) -> str:

@@ -12,9 +12,9 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Outcome
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Evidence, Json, Origin, Population, Problem, Trial, duel
+from ksflow.records import Approval, Cost, Evidence, Json, Origin, Population, Problem, Trial
 from ksflow.report import evidence, spending
-from ksflow.report.headline import Headline, beside, called, of_outcome
+from ksflow.report.headline import Headline, called, of_outcome
 from ksflow.report.scores import figures
 from ksflow.report.words import cut, fits, grid, not_ranked, say, tried, us, why
 
@@ -23,9 +23,11 @@ _NAME = 16
 """Columns that a kernel's name has at least."""
 _STEP, _SHARED = 40, 120
 """Columns of a change that led to the winner, and of the reason that most failures share."""
+_CONTRADICTIONS = 3
+"""Comparisons that are told of those that others contradict."""
 _STEPS = 4
 """Changes that are told of those that led to the winner."""
-_ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
+_ONE_MOMENT = "µs: as of the newest confirmation; every time follows from ratios that were timed side by side."
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
@@ -41,7 +43,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
         "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
         "unranked": best.evaluation.unranked if best.evaluation else "",
         "stale": len(known.stale),
-        "score_us": best.score_us,
+        "score_us": known.us(best),
         "speedup": claimed.speedup,
         "over": called(claimed.over) if claimed.over else "",
         "tied": [trial.id for trial in known.tied],
@@ -56,6 +58,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
         "improvements": len(spending.improvements(known)),
         "calibration": [asdict(row) for row in calibration.calibrations(known)],
         "wall_s": round(outcome.wall_s, 1),
+        "took_s": {part: round(seconds, 1) for part, seconds in outcome.took.items()},
         "reason": outcome.reason,
         "figures": figures(known, problem),
     }
@@ -73,14 +76,14 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     say(console, *(f"{trial.id} is {doubt}" for trial in shown if (doubt := not_ranked(trial.evaluation))))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
-    early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
     repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}"
-    say(console, f"{searched}, {outcome.cost.dollars()}; stopped: {outcome.reason}{early}")
+    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s of search{work}{repeats}"
+    say(console, f"{', '.join(filter(None, (searched, outcome.cost.dollars())))}; stopped: {outcome.reason}")
     show_spending(console, known, lineage.spent())
     if known.stale:
         say(console, f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them")
-    say(console, *_confirmed(best, known), *filter(None, [_not_the_fastest(best, known)]))
+    say(console, *_confirmed(best, known), *filter(None, [_no_gain(best, known), claimed.unconfirmed]))
+    say(console, *map(str, known.scale.contradictions[:_CONTRADICTIONS]))
     say(console, str(claimed), style="bold")
     name = lineage.branch_of(best.id)
     facts = (claimed.start, claimed.held_out, *_learnt(claimed), f"branch {name}")
@@ -95,7 +98,7 @@ def _learnt(claimed: Headline) -> Iterator[str]:
     """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
     experiments came to nothing, with the reason that most of them share."""
     known = claimed.known
-    steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and gain.paired]
+    steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
         changes = [f"{tried(t, known.by_id, _STEP)} x{gain.ratio:.2f} ({t.id})" for t, gain in steps[:_STEPS]]
         rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
@@ -119,7 +122,7 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         rows = [
             {
                 "kernel": row.trial.id,
-                "µs": us(row.trial.score_us or 0.0),
+                "µs": us(population.us(row.trial) or 0.0),
                 "gain": "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %",
                 "experiments": str(row.trials),
                 "cost": spending.price(row.cost),
@@ -135,7 +138,8 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
             words.append(f"an improvement {spending.price(total, len(improvements))} ({len(improvements)} so far)")
         if total.tokens_cached:
             share = f"{100 * total.cached_share:.0f} % of the prompts' tokens"
-            words.append(f"{share} came out of the provider's cache, for ${total.usd_cached:.4f}")
+            price = f", for ${total.usd_cached:.4f}" if total.usd_cached else ""
+            words.append(f"{share} came out of the provider's cache{price}")
         say(console, "; ".join(words))
 
 
@@ -178,18 +182,18 @@ def _scores(
     A narrow window has fewer of the cases, and no intervals.
     """
     cases = [case.name for case in problem.benchmarks][:_CASES]
-    over = f"x {called(claimed.over)}" if claimed.over and claimed.row else ""
+    scale, over = claimed.known.scale, f"x {called(claimed.over)}" if claimed.over and claimed.row else ""
     title, caption = f"{problem.name}: µs per call, lower is better", _ONE_MOMENT if claimed.row else None
     for until in (" over ", " ["):
         rows = []
         for trial in trials:
-            place, timings = claimed.place(trial), claimed.times_us(trial)
+            place, timings = claimed.place(trial), scale.times_us(trial.id)
             name = " ".join(filter(None, (trial.id, trial.name, place)))
             cells = {
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
-                problem.score: us(score) if (score := claimed.us(trial)) else trial.verdict,
+                problem.score: us(score) if (score := scale.us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
-                "cost": trial.cost.dollars(4) if trial.cost.calls else "",
+                "cost": trial.cost.dollars(4),
                 **{case: us(timings[case]) if case in timings else "" for case in cases},
             }
             rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})
@@ -209,35 +213,16 @@ def _notes(trial: Trial, approval: Approval | None) -> list[str]:
 def _confirmed(best: Trial, known: Population) -> Iterator[str]:
     """What the winner was timed beside, the newest first: what was asked again, then what was not."""
     record = best.evaluation.evidence if best.evaluation else Evidence()
-    if record.unconfirmed:
-        yield f"unconfirmed beside the runner-up: {record.unconfirmed}"
-    rows = [(row.id, beside(best, known.by_id[row.id]) or row) for row in record.against if row.id in known.by_id]
-    newest = max((row.moment for _, row in rows), default=0)
-    for moment in sorted({row.moment for _, row in rows}, reverse=True):
-        parts = [evidence.over(row, name) for name, row in rows if row.moment == moment]
+    rows = [(row.moment, row.id, ratio) for row in record.against if (ratio := known.scale.ratio(best.id, row.id))]
+    newest = max((moment for moment, _, _ in rows), default=0)
+    for moment in sorted({moment for moment, _, _ in rows}, reverse=True):
+        parts = [ratio.over(name) for at, name, ratio in rows if at == moment]
         how = "again side by side" if moment == newest and moment else f"side by side {evidence.when(moment)}"
         yield f"timed {how}: {best.id} is {', '.join(parts)}"
 
 
-def _not_the_fastest(best: Trial, population: Population) -> str:
-    """That no experiment beat the seed that won, and why a kernel with a lower score did not win, where that is so."""
-    remarks = []
+def _no_gain(best: Trial, population: Population) -> str:
+    """That no experiment beat the seed that won, where that is so."""
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
-        remarks.append(f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure")
-    first = population.ranked[0]
-    if first not in (best, *population.tied) and (first.score_us or 0.0) < (best.score_us or 0.0):
-        remarks.append(f"{first.id} has a lower score than the winner {best.id}, but {_doubt(first, best)}")
-    return "; ".join(remarks)
-
-
-def _doubt(first: Trial, best: Trial) -> str:
-    """What keeps the one with the lower score from being the winner."""
-    if (held := first.held_out) and held.wrong:
-        return f"is {held}"
-    outcome = duel(first, best)
-    if outcome.row and not outcome.row.ranked:
-        return f"that could not be told side by side ({outcome.row.why})"
-    if outcome.row is None:
-        return "the two were not timed side by side, and scores from different moments decide nothing this close"
-    slower = "slower" if outcome.row.slower else "not faster for sure"
-    return f"side by side it was {outcome.row} over it: {slower}"
+        return f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
+    return ""

@@ -8,7 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ksflow.errors import counted, printable
-from ksflow.records import Approval, Explanation, Trial, base_of, speedup
+from ksflow.records import Approval, Explanation, Population, Trial, base_of
 from ksflow.report import evidence, explanation, words
 from ksflow.report.headline import Headline
 from ksflow.report.words import STYLE, recorded, say, us
@@ -20,21 +20,22 @@ _GUIDE = 4
 
 
 def show_tree(
-    console: Console, population: Iterable[Trial], claimed: Headline | None, approved: Mapping[str, Approval]
-) -> None:
+    console: Console, trials: Iterable[Trial], known: Population, claimed: Headline | None,
+    approved: Mapping[str, Approval],
+) -> None:  # fmt: skip
     """The lineage as a tree: every trial below its base, with the verdict that is on record and the reason for it.
 
     One that was judged otherwise than the run's newest (another machine, judge or version of the problem) says so.
     """
-    population = tuple(population)
-    by_id = {trial.id: trial for trial in population}
+    everything = tuple(trials)
+    by_id = {trial.id: trial for trial in everything}
     nodes: dict[str, Tree] = {}
     depth: dict[str, int] = {}
     root = Tree("lineage", hide_root=True)
-    for trial in _bases_first(population):
+    for trial in _bases_first(everything):
         base = trial.parents[0] if trial.parents else ""
         depth[trial.id] = depth[base] + 1 if base in depth else 0
-        label = _verdict(trial, claimed)
+        label = _verdict(trial, known, claimed)
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
         room = console.width - _GUIDE * depth[trial.id]
@@ -62,14 +63,14 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
             yield trial
 
 
-def _verdict(trial: Trial, claimed: Headline | None) -> Text:
+def _verdict(trial: Trial, known: Population, claimed: Headline | None) -> Text:
     """What is on record of a trial, its ratio or else its time; and that its judge or machine is not that of the run's
     newest verdict, where that is so."""
     verdict, evaluation = recorded(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
     ratio = claimed.ratio(trial) if claimed and not trial.stale else ""
     if evaluation and evaluation.score_us:
-        label.append(f"{ratio or f'{us(evaluation.score_us)} µs'} ")
+        label.append(f"{ratio or f'{us(known.us(trial) or evaluation.score_us)} µs'} ")
     if claimed and (place := claimed.place(trial)):
         label.append(f"{place} ", "bold green")
     if (held := trial.held_out) and held.wrong:
@@ -82,16 +83,17 @@ def _verdict(trial: Trial, claimed: Headline | None) -> Text:
 def show_trial(
     console: Console,
     trial: Trial,
-    trials: Mapping[str, Trial],
+    known: Population,
     about: Mapping[str, object],
     explained: Explanation | None = None,
     details: bool = False,
 ) -> None:
     """One trial as evidence: what was tried, what came out, beside whom, and why; then the kernel.
 
-    trials: those of its run, by their ids. about: its branch and what else is known of it. details: how the judge went
-    about it, too.
+    known: the trials of its run. about: its branch and what else is known of it. details: how the judge went about it,
+    too.
     """
+    trials = known.by_id
     console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}", style="bold", markup=False)
     rows: dict[str, object] = {
         **about,
@@ -110,7 +112,7 @@ def show_trial(
         console.print("\nwhat its verifier said before it was compiled", style="bold", markup=False)
         say(console, *(f"  {line}" for line in words.review(trial)))
     console.print("\nwhat came out", style="bold", markup=False)
-    say(console, *_came_out(trial, trials))
+    say(console, *_came_out(trial, known))
     if trial.evaluation:
         evidence.show(console, trial.evaluation, {name: _short(trials, name) for name in trials}, details)
         if not details:
@@ -139,22 +141,23 @@ def _short(trials: Mapping[str, Trial], name: str) -> str:
 
 def _cost(trial: Trial) -> str:
     cached = f" ({trial.cost.tokens_cached} of them cached)" if trial.cost.tokens_cached else ""
-    calls = f"{counted(trial.cost.calls, 'model call')}, {trial.cost.tokens} tokens{cached}, {trial.cost.dollars(4)}, "
-    return f"{calls if trial.cost.calls else ''}{trial.wall_s:.1f} s"
+    calls = [counted(trial.cost.calls, "model call"), f"{trial.cost.tokens} tokens{cached}", trial.cost.dollars(4)]
+    return ", ".join(filter(None, [*(calls if trial.cost.calls else ()), f"{trial.wall_s:.1f} s"]))
 
 
-def _came_out(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[str]:
+def _came_out(trial: Trial, known: Population) -> Iterator[str]:
     """Why there is no kernel, or how far the kernel came beside its base."""
     if trial.failure:
         yield f"no kernel: {trial.failure}"
     elif trial.evaluation is None:
         yield "not judged yet"
     if trial.repeats:
-        yield f"the same code as {trial.repeats}, whose verdict this is"
-    base = base_of(trial, trials)
-    if base and (gain := speedup(trial, base)):
-        how = "timed side by side" if gain.paired else "from the two scores: not timed side by side"
-        yield f"measured: a gain of {_percent(gain.gain_percent)} % over the base {base.id}, {gain}, {how}"
+        yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
+    base = base_of(trial, known.by_id)
+    if base and trial.score_us and base.score_us:
+        gain = known.speedup(trial, base)
+        how = f"a gain of {_percent(gain.gain_percent)} %, {gain.over(base.id)}, its base" if gain else ""
+        yield f"measured: {how or f'nothing connects it to its base {base.id}: the two have no ratio'}"
 
 
 def _percent(value: float) -> str:

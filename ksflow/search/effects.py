@@ -1,6 +1,6 @@
 """What can be read off a population: kernels that differ in one tunable, and values that never worked.
 
-Arithmetic on trials, no prose. Only kernels with the same tunables and the same dispatch lines are compared.
+Arithmetic on trials, no prose. Only kernels that differ in the values of their tunables alone are compared.
 """
 
 import math
@@ -8,10 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ksflow.records import Population, Trial, Verdict, speedup
+from ksflow.records import Population, Scale, Trial, Verdict
 from ksflow.source.causes import Failures, Item
 from ksflow.source.families import Config, comparable, declared, point
-from ksflow.source.tunables import Tunable
+from ksflow.source.tunables import Tunable, counting
 
 DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 """Values, and the trials with them, which all failed."""
@@ -19,12 +19,13 @@ DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 
 @dataclass(frozen=True)
 class Family:
-    """The judged kernels that declare one set of tunables."""
+    """The judged kernels that differ in the values of their tunables alone."""
 
     tunables: tuple[Tunable, ...]
     accepted: tuple[tuple[Trial, Config], ...]
     failed: tuple[tuple[Trial, Config], ...]
     """The kernel's own fault; a harness that broke says nothing of the kernel."""
+    scale: Scale
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,19 @@ class Effect:
     tunable: Tunable
     values: tuple[str, str]
     trials: tuple[Trial, Trial]
-
-    @property
-    def gain(self) -> float:
-        """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
-        speed = speedup(self.trials[1], self.trials[0])
-        return math.log(speed.ratio) if speed else 0.0
+    gain: float
+    """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
 
 
 def judged_families(population: Population) -> list[Family]:
-    """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
+    """Every structure that was judged, with each set of dispatch lines, in order of first appearance."""
     families = []
     for members in comparable(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
         if group:
             right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
             wrong = tuple((m.trial, m.values) for m in group if not m.trial.score_us)
-            families.append(Family(declared(group[0].text), right, wrong))
+            families.append(Family(declared(group[0].text), right, wrong, population.scale))
     return families
 
 
@@ -61,17 +58,25 @@ def effects(family: Family) -> list[Effect]:
         rank = {value: place for place, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
         for trial, config in family.accepted:
+            if tunable.name not in counting(family.tunables, config):
+                continue
             rest = frozenset(item for item in config.items() if item[0] != tunable.name)
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
             ordered = sorted(group, key=lambda value: rank.get(value, -1))
-            effects += [Effect(tunable, pair, (group[pair[0]], group[pair[1]])) for pair in pairwise(ordered)]
+            for pair in pairwise(ordered):
+                first, second = group[pair[0]], group[pair[1]]
+                speed = family.scale.ratio(second.id, first.id)
+                effects.append(Effect(tunable, pair, (first, second), math.log(speed.ratio) if speed else 0.0))
     return effects
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
-    failures = Failures(point(trial, config) for trial, config in (*family.accepted, *family.failed))
+    judged = (*family.accepted, *family.failed)
+    failures = Failures(
+        point(trial, counting(family.tunables, config), family.scale.us(trial.id)) for trial, config in judged
+    )
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]
     return [(cause.values, tuple(trials[id] for id in cause.trials)) for cause in causes]

@@ -23,7 +23,6 @@ _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": 
 """What is submitted, in this order."""
 _RUNS = {"test": ("test",), "benchmark": ("benchmark",), "leaderboard": ("test", "benchmark", "leaderboard")}
 """What each submission runs."""
-_ALONE = "the service times one kernel at a time: no ratio, kernels are ranked by their scores"
 
 
 class PopcornEvaluator(Evaluator):
@@ -69,8 +68,6 @@ class PopcornEvaluator(Evaluator):
         """Never raises for a bad kernel. Raises ConfigError where the service refuses the set-up."""
         board = self._board(problem)
         evidence: Json = {"service": self.url, "leaderboard": board, "gpu": self.gpu, "mode": self.mode}
-        if against:
-            evidence["skipped"] = {trial.id: _ALONE for trial in against}
         if why := fault(kernel, board):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = Answer()

@@ -188,7 +188,7 @@ def _seems_faster(court: Court, specimen: Specimen, mark: str) -> bool:
     assert result.evidence.against, f"its twin was not timed: {result.evidence}"
     row = result.evidence.against[0]
     if "gain" in specimen.header:
-        return row.low > float(specimen.header["gain"])
+        return row.ranked and row.low > float(specimen.header["gain"])
     return row.low > _NOISE and result.score_us * (row.speedup - 1) > _NOISE_US
 
 

@@ -9,9 +9,20 @@ from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.problem.texts import model_region
-from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
+from ksflow.records import (
+    Evaluation,
+    Explanation,
+    Json,
+    Origin,
+    Population,
+    Problem,
+    Trial,
+    base_of,
+    by_number,
+    plain,
+)
 from ksflow.report import explanation, proof
-from ksflow.report.headline import Headline, beside, called, headline, known_baselines
+from ksflow.report.headline import Headline, called, headline, known_baselines
 from ksflow.report.page.details import trial_details
 from ksflow.report.words import day, recorded
 
@@ -59,7 +70,7 @@ class RunFacts:
             "run": lineage.run,
             "repository": str(lineage.store.path),
             "session": _session(*lineage.began, everything, dates, settings),
-            "trials": _trials(everything, population, dates, claimed),
+            "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: called(baseline) for baseline in baselines},
             "profile": self._profile,
@@ -115,19 +126,31 @@ class RunFacts:
         return {name: details for name, (_, details) in entries.items()}
 
 
+def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
+    """Date of a result -> minutes of work until then, since the first session was opened.
+
+    What lies between the last result before a session and that session's opening is no work.
+    """
+    worked, before, found = 0, 0, dict[int, float]()
+    for date, opens in sorted([*((date, False) for date in set(dates)), *((date, True) for date in sessions)]):
+        worked += date - before if before and not opens else 0
+        before, found[date] = date, worked / 60
+    return found
+
+
 def _trials(
-    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], claimed: Headline | None
+    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
 ) -> list[Json]:
-    """A row for each trial in the order of ids, with the best so far. Times are on one scale (`Headline.scale`)."""
+    """A row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0
-    for trial in sorted(everything, key=lambda trial: trial.id):
+    for trial in sorted(everything, key=lambda trial: by_number(trial.id)):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         evaluation, base = trial.evaluation, base_of(trial, population.by_id)
-        gain = speedup(trial, base) if base else None
+        gain = population.speedup(trial, base)
         rows.append(
             {
                 "id": trial.id,
@@ -137,14 +160,15 @@ def _trials(
                 "stale": trial.stale,
                 "unranked": evaluation.unranked if evaluation else "",
                 "why": one_line(trial.reason, _WORDS),
-                "us": claimed.us(trial) if claimed else evaluation and evaluation.score_us,
+                "us": population.us(trial),
                 "best": best.id if best else "",
-                "best_us": claimed.us(best) if claimed and best else best and best.score_us,
+                "best_us": population.us(best) if best else None,
                 "idea": one_line(trial.idea, _WORDS),
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
                 "gain": round(gain.gain_percent, 2) if gain else None,
                 "usd": usd,
                 "at": dates.get(trial.id),
+                "minutes": worked.get(dates.get(trial.id, 0)),
                 "by": trial.by,
             }
         )
@@ -155,11 +179,12 @@ def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> l
     """A row per timed case of the winner: its time, those of the baselines, the roofline."""
     timed = {row.case: row for row in best.evidence.timed}
     near = {row.case: plain(row) for row in best.evidence.roofline}
-    others = {baseline.id: claimed.times_us(baseline) for baseline in baselines}
+    scale = claimed.known.scale
+    others, own = {baseline.id: scale.times_us(baseline.id) for baseline in baselines}, scale.times_us(claimed.best.id)
     return [
         {
             "case": timing.case,
-            "us": timing.us,
+            "us": own.get(timing.case, timing.us),
             "interval_us": timed[timing.case].interval_us if timing.case in timed else None,
             "baselines": {name: times.get(timing.case) for name, times in others.items()},
             "roofline": near.get(timing.case),
@@ -170,13 +195,13 @@ def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> l
 
 def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json]:
     """The winner's ancestors from the first, each with how far it came and what else was tried on its base."""
-    known, doubt = claimed.known, {True: "", False: " by their scores, never timed side by side"}
+    known = claimed.known
     return [
         {
             "id": trial.id,
             "idea": trial.idea,
             "came": [
-                *([f"{gain} over {base.id}{doubt[gain.paired]}"] if base and gain else []),
+                *([gain.over(base.id)] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
             ],
             "beside": [
@@ -191,14 +216,14 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
 
 
 def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
-    """How many times as fast the winner is as what its claim is over, and as PyTorch where it was timed beside that."""
+    """How many times as fast the winner is as what its claim is over, and as PyTorch where both are on one scale."""
     if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []
     others = [baseline for baseline in baselines if called(baseline) == _PYTORCH and baseline is not claimed.over]
-    pairs += [(baseline, beside(claimed.best, baseline)) for baseline in others]
+    pairs += [(baseline, claimed.known.speedup(claimed.best, baseline)) for baseline in others]
     return [
-        {"name": called(baseline), "speedup": row.speedup, "low": row.low, "high": row.high, "ranked": row.ranked}
+        {"name": called(baseline), "speedup": row.ratio, "low": row.low, "high": row.high, "ranked": row.ranked}
         for baseline, row in pairs
         if row
     ]
@@ -209,8 +234,8 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     loop = settings.get("loop") or {}
     options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
     judged = [trial for trial in trials if trial.evaluation or trial.failure]
-    after = after or max((trial.id for trial in judged if dates[trial.id] < began), default="")
-    mine = [trial for trial in judged if trial.origin is not Origin.SEED and trial.id > after]
+    after = after or max((trial.id for trial in judged if dates[trial.id] < began), key=by_number, default="")
+    mine = [trial for trial in judged if trial.origin is not Origin.SEED and by_number(trial.id) > by_number(after)]
     first = min((dates[trial.id] for trial in mine), default=began)
     seeds = (dates[trial.id] for trial in judged if trial.origin is Origin.SEED and began <= dates[trial.id] <= first)
     return {

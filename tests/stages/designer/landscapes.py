@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from random import Random
 
+from conftest import paired
+
 from ksflow.protocols import Designer, Selector
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Population, Problem, Timing, Trial, Verdict, geomean
 from ksflow.source.tunables import values
@@ -99,7 +101,7 @@ def judged(landscape: Landscape, kernel: Kernel) -> Evaluation:
 def seeds(landscape: Landscape, *texts: str) -> Population:
     """Judged seeds."""
     kernels = [Kernel("cpp", {"kernel.cpp": text}) for text in texts]
-    return Population(
+    return paired(
         tuple(
             Trial(f"{index:05d}", Origin.SEED, kernel=kernel, evaluation=judged(landscape, kernel))
             for index, kernel in enumerate(kernels)
@@ -132,7 +134,7 @@ def run(
                 "",
                 judged(landscape, kernel),
             )
-            population = Population((*population.trials, trial))
+            population = paired((*population.trials, trial))
     return population
 
 

@@ -7,6 +7,7 @@ from itertools import product
 from random import Random
 
 import pytest
+from conftest import paired
 
 from ksflow.protocols import Designer
 from ksflow.records import (
@@ -69,7 +70,7 @@ def judged(kernel: Kernel, landscape=split_landscape) -> Evaluation:
 
 def seed(text: str = TEXT, landscape=split_landscape) -> Population:
     kernel = Kernel("cuda", {"kernel.cu": text})
-    return Population((Trial("00000", Origin.SEED, kernel=kernel, evaluation=judged(kernel, landscape)),))
+    return paired((Trial("00000", Origin.SEED, kernel=kernel, evaluation=judged(kernel, landscape)),))
 
 
 def run(population: Population, designer: Designer, count: int, landscape=split_landscape) -> Population:
@@ -80,7 +81,7 @@ def run(population: Population, designer: Designer, count: int, landscape=split_
             kernel = Tune()(PROBLEM, selection, plan.experiments[index], ())
             name = f"{len(population.trials):05d}"
             trial = Trial(name, Origin.EXPERIMENT, (selection.base.id,), plan.experiments[index], kernel)
-            population = population.plus(replace(trial, evaluation=judged(kernel, landscape)))
+            population = paired((*population.trials, replace(trial, evaluation=judged(kernel, landscape))))
     return population
 
 
@@ -163,7 +164,7 @@ def test_a_long_run_is_designed_for_in_seconds() -> None:
             Trial(f"{len(trials):05d}", Origin.EXPERIMENT, ("00000",), experiment, kernel, "", judged(kernel))
         )
     started = time.process_time()
-    assert plan_of(Population(tuple(trials)), Tpe())
+    assert plan_of(paired(tuple(trials)), Tpe())
     assert time.process_time() - started < 10
 
 
@@ -177,7 +178,7 @@ def test_many_cases_of_many_sizes_are_combined_in_seconds() -> None:
         evaluation = Evaluation(Verdict.ACCEPT, "", geomean(t.us for t in timings), timings, target="sim")
         kernel = Kernel("cuda", {"kernel.cu": text})
         trials.append(Trial(f"{len(trials):05d}", Origin.SEED, kernel=kernel, evaluation=evaluation))
-    population = Population(tuple(trials))
+    population = paired(tuple(trials))
     started = time.process_time()
     combined(replace(PROBLEM, benchmarks=cases), population, space("tune", population, trials[0]))
     assert time.process_time() - started < 10

@@ -5,6 +5,7 @@ from random import Random
 from statistics import median
 
 import pytest
+from conftest import paired
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
@@ -61,11 +62,11 @@ def test_no_kernel_is_proposed_twice(searched: Population) -> None:
 
 @pytest.mark.parametrize("done", [2, 5, 11, 29])
 def test_it_goes_on_from_any_round_as_if_never_interrupted(searched: Population, done: int) -> None:
-    assert run(gemm, Population(searched.trials[:done]), Rules(), 3).trials == searched.trials[: done + 3]
+    assert run(gemm, paired(searched.trials[:done]), Rules(), 3).trials == searched.trials[: done + 3]
 
 
 def test_it_goes_on_from_the_middle_of_a_round(searched: Population) -> None:
-    texts = [t.kernel.main for t in run(gemm, Population(searched.trials[:12]), Rules(), 6).trials if t.kernel]
+    texts = [t.kernel.main for t in run(gemm, paired(searched.trials[:12]), Rules(), 6).trials if t.kernel]
     assert len(set(texts)) == 18
 
 
@@ -130,7 +131,7 @@ def test_experiments_that_were_never_written_are_not_proposed_again() -> None:
     population = seeds(gemm, GEMM)
     first = run(gemm, population, Rules(), 3)
     lost = [replace(t, kernel=None, evaluation=None, failure="writer: died") for t in first.trials[1:]]
-    again = run(gemm, Population((*population.trials, *lost)), Rules(), 3)
+    again = run(gemm, paired((*population.trials, *lost)), Rules(), 3)
     tried = [tuple(sorted(t.experiment.changes.items())) for t in again.trials if t.experiment]
     assert len(set(tried)) == len(tried) == 6
 

@@ -68,8 +68,8 @@ class Started:
     def lines(self) -> str:
         return self.output.read_text()
 
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
+    def end(self, by: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(by)
         return self.process.wait(300)
 
 
@@ -590,14 +590,14 @@ def test_a_killed_workers_job_is_judged_by_the_next(asking: SpoolEvaluator, tmp_
 
 
 @pytest.mark.slow
-def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
+def test_a_signal_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
     folder = tmp_path / "slow"
     folder.mkdir()
     problem = toy.problem(folder, toy.HASTY)
     with working(asking.spool.root) as started:
         name = posted(asking, problem, HANGS)
         until(lambda: list(asking.spool.claims.iterdir()))
-        assert started.end() == 0
+        assert started.end(signal.SIGTERM) == 0
         assert asking.spool.result(name)
     longer = replace(problem, limits=replace(toy.HASTY, check_s=600))
     for twice in (signal.SIGINT, signal.SIGTERM):

@@ -1,13 +1,19 @@
 """Replicates together: an interval that holds what lies between them, as a published implementation has it."""
 
 import math
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
 
 from ksflow.judge import statistics
-from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
+from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
-from ksflow.records import Evidence, misfits, parse
+from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
+from ksflow.records import Evidence, Json, misfits, parse
 
 _LOGS = [math.log(value) for value in (1.05, 1.04, 1.07, 0.99, 1.055)]
 _ERRORS = [error**2 for error in (0.01, 0.012, 0.008, 0.015, 0.01)]
@@ -36,6 +42,106 @@ def test_many_replicates_have_students_t(count: int, t: float) -> None:
 
 def test_a_single_replicate_does_not_pass_for_all_of_them() -> None:
     assert statistics.random_effects([0.05], [0.0]).half == pytest.approx(1.96 * statistics.SINGLE)
+
+
+def test_what_a_kernel_differs_from_itself_is_in_the_interval() -> None:
+    """As a component of the variance with one degree of freedom: 0.04 of which 0.01 is the control's own error."""
+    found = statistics.RandomEffects(mean=0.05, error=0.01, free=8, tau=0.0, p=1.0)
+    steady = replace(found, mean=0.009)
+    assert found.beside(steady) == found
+    widened = found.beside(replace(found, mean=0.04))
+    assert widened.mean == 0.05
+    assert widened.error**2 == pytest.approx(0.01**2 + (0.04**2 - 0.01**2))
+    assert widened.free == pytest.approx(0.04**4 / (0.01**4 / 8 + 0.0015**2))
+    assert 4.30 * 0.04 < widened.half < 12.71 * 0.04
+    assert found.half == pytest.approx(2.306 * 0.01, rel=0.005)
+    assert found.reach == pytest.approx(0.05 + 1.860 * 0.01, abs=1e-4)
+    assert replace(found, free=1.5).half == pytest.approx(6.07 * 0.01, rel=0.03)
+
+
+def test_rounds_that_follow_each_other_are_not_taken_for_as_many_measurements() -> None:
+    """The machine is slower for some rounds at a time: the error of the mean is larger than that of single rounds."""
+    own = [100.0] * 24
+    drifting = [100.0 + 4 * (turn // 8 % 2) for turn in range(24)]
+    generator = torch.Generator().manual_seed(1)
+    window = (0.0, 1.0)
+    together = statistics.ratio_logs(drifting, own, [True] * 24, generator, window).std()
+    assert float(together) > 1.3 * 0.02 / math.sqrt(24)
+
+
+def test_a_kernel_that_pays_for_four_calls_in_one_is_charged_for_all_of_them() -> None:
+    """It clears four tables in every fourth call: by the usual call it is faster, by the mean over all calls slower.
+    One that sleeps in the dear call, so that it looks preempted, gains nothing by it."""
+
+    def row(asleep_us: float, dear_us: float) -> Json:
+        results = []
+        for number in range(3):
+            cpu = [100.0 + (dear_us if (turn + number) % 4 == 0 else 0) + turn % 3 for turn in range(12)]
+            wall = [us + (asleep_us if us > 150 else 0) for us in cpu]
+            plain = [120.0 + (turn + number) % 3 for turn in range(12)]
+            samples = {"": Samples(wall, wall, cpu), "00001": Samples(plain, plain, plain)}
+            results.append(CaseResult(samples, frozenset(samples), 12, 1, 0.0, [number], 0))
+        row = Outcome([CaseResults({"name": "only"}, results)]).ratio("", "00001")
+        assert row is not None
+        return row
+
+    for asleep_us in (0.0, 900.0):
+        found = row(asleep_us, 88.0)
+        assert found["mean"][0] == pytest.approx(121 / 123, abs=0.01)
+        assert found["low"] < 1.01 or not found["ranked"]
+    honest = row(0.0, 0.0)
+    assert honest["ranked"]
+    assert honest["low"] > 1.15
+    assert honest["mean"][1] > 1.15
+
+
+def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:
+    """A benchmark of so many kernels, and who is called in each of its rounds. Who comes first, after new contents
+    have been made, needs 60 % more."""
+    rounds: list[list[str]] = []
+
+    class Called(TimedKernel):
+        def run_batch(self, entries: Any) -> float:
+            self.samples.add(160e-6 if not rounds[-1] else 100e-6, 100e-6)
+            rounds[-1].append(self.name)
+            return 0.0
+
+    class Played(CaseBenchmark):
+        def _contents(self, count: int) -> Any:
+            rounds.append([])
+            return []
+
+        def _null_batch(self, null: object, entries: object) -> None:
+            rounds[-1].append("null")
+
+    kernels: list[TimedKernel] = [Called(str(place), cast(Any, None), cast(Any, None), 60.0) for place in range(count)]
+    backend, case = SimpleNamespace(), SimpleNamespace(large=False, name="only")
+    return Played(cast(Any, backend), cast(Any, case), kernels, iter(()), Replicate(0, min(count, 3))), rounds
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_everyone_comes_first_equally_often_and_before_and_after_each_other(count: int) -> None:
+    benchmark, rounds = _taking_turns(count)
+    for _ in range(2 * (count + 1)):
+        benchmark._round(None)
+        benchmark.rounds += 1
+        if benchmark.rounds % 2 == 0:
+            assert rounds[-1] == rounds[-2][::-1]
+    for place in range(count + 1):
+        assert {*Counter(order[place] for order in rounds).values()} == {2}
+    assert len(rounds[0]) == count + 1
+
+
+def test_a_kernel_beside_itself_is_not_given_up_for_coming_first() -> None:
+    benchmark, rounds = _taking_turns(2)
+    started = len(rounds)
+    while not benchmark._enough(4, 0.0):
+        benchmark._round(None)
+        benchmark.rounds += 1
+    assert benchmark.rounds - started == benchmark.wanted_rounds
+    assert benchmark.rounds % 2 == 0
+    own, other = (kernel.samples.low() for kernel in benchmark.kernels)
+    assert own == pytest.approx(other)
 
 
 def compared(*replicates: tuple[float, float], busy: int = -1) -> dict[str, object]:

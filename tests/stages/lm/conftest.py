@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from conftest import paired
 
 from ksflow.protocols import calling
 from ksflow.records import (
@@ -102,7 +103,7 @@ def population() -> Population:
         Kernel("cpp", {"kernel.cpp": CODE + "// wrong\n"}),
         evaluation=Evaluation(Verdict.INCORRECT, "c[3] is off", evidence=Evidence(more={"seed": 7})),
     )
-    return Population((seed, faster, wrong))
+    return paired((seed, faster, wrong))
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from conftest import paired
+
 from ksflow.prompts.failures import failure
 from ksflow.prompts.hardware import hardware, near
 from ksflow.prompts.tried import tried
 from ksflow.prompts.views import view
-from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Timing, Trial, Verdict, parse
+from ksflow.records import Evaluation, Evidence, Kernel, Origin, Timing, Trial, Verdict, parse
 
 COMPILER = [
     {"kernel": "gemm", "registers": 168, "spill_bytes": 0, "occupancy": 0.25, "limited_by": "shared"},
@@ -78,7 +80,7 @@ def test_a_failure_shows_the_kernels_resources_and_not_the_judges_means():
 def test_the_table_says_how_near_the_roofline_is(problem, population):
     seed, faster, wrong = population.trials
     fast = replace(faster, evaluation=replace(faster.evaluation, evidence=parse(Evidence, {"roofline": ROOFLINE})))
-    table = view(problem, Population((seed, fast, wrong)), 6000).table
+    table = view(problem, paired((seed, fast, wrong)), 6000).table
     assert "| 00002 | 00001 | 15.81 (12 % of roofline) | 5 | 50 |" in table
     assert "| 00001 |  | 20 | 4 | 100 |" in table
 
@@ -90,7 +92,7 @@ def test_what_could_not_be_timed_is_listed_and_is_no_failure(problem, population
         replace(base, id=f"000{index}", parents=(base.id,), evaluation=evaluated(Verdict.UNTIMED, reason))
         for index in range(10, 60)
     ]
-    grown = Population((*population.trials, *trials))
+    grown = paired((*population.trials, *trials))
     assert (
         "-> untimed compiled for gfx942: 102 VGPRs; nothing was timed (49 more like it)"
         in view(problem, grown, 6000).failures

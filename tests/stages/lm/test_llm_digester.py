@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from conftest import paired
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.notes.document_claims import TEXT, claims
@@ -16,7 +17,6 @@ from ksflow.records import (
     Material,
     Note,
     Passage,
-    Population,
     ProfilePage,
     Status,
     Target,
@@ -153,13 +153,13 @@ def test_the_newest_outcomes_are_told_by_shape_with_counters_and_reasons_and_the
     page = ProfilePage(tool="ncu", page="gemm: 41 us\n  bound by DRAM: 71 % of its peak")
     seed, better, failed = population.trials
     better = replace(better, evaluation=better.evaluation.with_evidence(profile=page))
-    known = Population((seed, better, failed))
+    known = paired((seed, better, failed))
     digest(problem, saying(), Material((), known))
     shown = calls[-1].messages[-1]["content"]
     assert "| shape | parent 00001 us | this 00002 us | gain |" in shown
     assert "bound by DRAM: 71 %" in shown
     assert f"Attempt 00003 at this experiment: {failed.verdict}" in shown
-    many = Population((*known.trials, *(replace(better, id=f"0{n:04}") for n in range(4, 40))))
+    many = paired((*known.trials, *(replace(better, id=f"0{n:04}") for n in range(4, 40))))
     digest(problem, saying(), Material((), many), outcomes=4_000)
     shown = calls[-1].messages[-1]["content"].partition("## outcomes ##")[2]
     assert count(shown) < 4_300
@@ -175,7 +175,7 @@ def long(population):
     slower = [
         replace(accepted, id=f"0000{n}", evaluation=replace(accepted.evaluation, score_us=15.0 + n)) for n in (4, 5, 6)
     ]
-    return Population((*population.trials, *slower, *(replace(failed, id=f"0000{n}") for n in (7, 8))))
+    return paired((*population.trials, *slower, *(replace(failed, id=f"0000{n}") for n in (7, 8))))
 
 
 def test_a_note_closes_dead_ends_that_it_names(problem, long, calls):
@@ -376,7 +376,7 @@ def test_the_prompt_names_the_hardware_and_the_fastest(problem, population, call
 
 def test_a_stale_or_unknown_trial_is_no_source(problem, population):
     stale = replace(population.trials[1], stale="judge", evaluation=Evaluation(Verdict.CRASH))
-    less = Population((population.trials[0], population.trials[2]), (stale,))
+    less = paired((population.trials[0], population.trials[2]), (stale,))
     with pytest.raises(StageError, match="neither a passage"):
         digest(problem, saying(LESSON), Material((), less))
 

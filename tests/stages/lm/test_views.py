@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from conftest import paired
 
 from ksflow.prompts.tried import tried
 from ksflow.prompts.views import view
@@ -24,7 +25,7 @@ def grown(population: Population, *evaluations: Evaluation) -> Population:
     for index, evaluation in enumerate(evaluations, 10):
         experiment = Experiment(f"Idea {index}.", "r", (1.0, 5.0), 10.0)
         more.append(Trial(f"{index:05}", Origin.EXPERIMENT, ("00002",), experiment, base.kernel, evaluation=evaluation))
-    return Population((*population.trials, *more))
+    return paired((*population.trials, *more))
 
 
 def closing(*ids: str, status: Status = Status.MEASURED) -> tuple[Note, ...]:
@@ -74,9 +75,9 @@ def test_views_stay_bounded_with_dead_ends(problem, population, tokens):
 
 
 def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
-    known = Population(population.trials[:1]).pruned_by(())
+    known = paired(population.trials[:1]).pruned_by(())
     failed = grown(population, WRONG).trials[-1]
-    known = Population((*known.trials, failed), pruned=frozenset([failed.id]))
+    known = paired((*known.trials, failed), pruned=frozenset([failed.id]))
     assert view(problem, known, 6000).failures.startswith("(1 failures are left out")
     assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
 
@@ -86,7 +87,7 @@ def test_the_designer_reads_its_record(problem, population, selection, calls):
     assert sorted(designer(problem, population, selection, ()).picked) != []
     assert "(none of yours was measured yet)" in calls[0].messages[1]["content"]
     many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
-    mine = Population(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
+    mine = paired(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
     plan = designer(problem, mine, selection, ())
     assert len(set(plan.picked)) == 3
     prompt = calls[-1].messages[1]["content"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from conftest import paired
 
 from ksflow.errors import StageError
 from ksflow.protocols import Selector
@@ -23,7 +24,7 @@ WIDE = "int {} = {};  // tune: " + " ".join(str(n) for n in range(20)) + "\n"
 
 def population(*kernels: tuple[str, float | None]) -> Population:
     """Trials in order; no time means that the kernel was wrong."""
-    return Population(tuple(trial(index, *kernel) for index, kernel in enumerate(kernels)))
+    return paired(tuple(trial(index, *kernel) for index, kernel in enumerate(kernels)))
 
 
 def trial(index: int, text: str, us: float | None) -> Trial:
@@ -74,7 +75,7 @@ def test_a_family_is_left_alone_when_designers_have_nothing_to_try_in_it() -> No
     made = [
         replace(t, evaluation=replace(t.evaluation, evidence=Evidence(artefact=f"S{t.score_us}"))) for t in known.trials
     ]  # type: ignore[type-var]
-    idle = Population(tuple(made))
+    idle = paired(tuple(made))
     with pytest.raises(StageError, match="every configuration"):
         RandomDesigner()(PROBLEM, idle, idle.choose("00000", "00000", ""), ())
     assert Fastest()(PROBLEM, idle).base.id == "00004"
@@ -89,7 +90,7 @@ def test_what_has_an_effect_beside_other_values_is_not_without_one() -> None:
         replace(trial, evaluation=replace(trial.evaluation, evidence=Evidence(artefact=artefact)))  # type: ignore[type-var]
         for trial, artefact in zip(known.trials, code.values(), strict=True)
     )
-    tried = Population(made)
+    tried = paired(made)
     plan = RandomDesigner()(PROBLEM, tried, tried.choose("00000", "00000", ""), ())
     assert [plan.experiments[index].changes for index in plan.picked] == [{"S": "2", "SPREAD": "3"}]
 
@@ -146,12 +147,12 @@ def grow(selector: Islands, rounds: int) -> tuple[Population, list[Selection]]:
     trials = list(population((wide(0), 50.0), (wide(1), 50.0)).trials)
     selections = []
     for number in range(2, rounds + 2):
-        selection = selector(PROBLEM, Population(tuple(trials)))
+        selection = selector(PROBLEM, paired(tuple(trials)))
         selections.append(selection)
         us = (selection.base.score_us or 0.0) * (0.99 if number % 3 else 1.02)
         parents = tuple(dict.fromkeys((selection.base.id, selection.reference.id)))
         trials.append(replace(trial(number, wide(number), us), origin=Origin.EXPERIMENT, parents=parents))
-    return Population(tuple(trials)), selections
+    return paired(tuple(trials)), selections
 
 
 def test_islands_search_apart_and_a_migrant_is_the_only_base_from_elsewhere() -> None:

@@ -57,6 +57,25 @@ def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
     assert "nonsense" in result.evidence.skipped["00001"]
 
 
+KING = """
+#include <time.h>
+static double now() { timespec at; clock_gettime(CLOCK_MONOTONIC, &at); return at.tv_sec + at.tv_nsec * 1e-9; }
+static double last = now();
+"""
+
+
+def test_a_best_so_far_that_fails_when_it_is_a_rival_is_none(judge: Judge) -> None:
+    """It aborts when it was stopped for long between two calls, as a rival is while others start. It does so beside
+    itself, too: the challenger is not to blame, and is compared with the next one."""
+    king = toy.cpp("if (now() - last > 0.02) abort(); " + toy.LOOP + " last = now();", KING)
+    evidence = judge(toy.RIGHT_CPP, king, toy.slow(300)).evidence
+    assert "SIGABRT" in evidence.failed_rivals["00000"]
+    assert "00000" in evidence.skipped
+    assert [row.id for row in evidence.against] == ["00001"]
+    assert evidence.claim
+    assert evidence.claim.id == "00001"
+
+
 AFTER = """
 #include <atomic>
 #include <thread>

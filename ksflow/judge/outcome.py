@@ -1,0 +1,336 @@
+"""What came of a comparison: samples by case and replicate, and how many times faster one kernel is than another."""
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ksflow.judge import statistics
+from ksflow.judge.samples import Samples
+from ksflow.judge.timing import CaseBenchmark
+from ksflow.records import significant
+from ksflow.records.evidence import RESOLVED
+
+Json = dict[str, Any]
+
+BUSY = "(is the machine busy?)"
+_KEPT_SAMPLES = 64
+_MARGIN = math.log(RESOLVED)
+_FEW, _CLOSE = 4, math.log(0.9)
+"""A kernel that is behind by less is not called slower after fewer replicates."""
+_WIDE = math.log(1.1)
+"""An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
+_BY_MEAN = "the mean over all calls, which is not what the usual call says"
+_LEAST_US = 1e-9
+_DISAGREE = 0.01
+"""Readings are said to disagree where chance would set them so far apart less often than this."""
+
+
+@dataclass
+class CaseResult:
+    """One case in one replicate: the samples of every kernel that finished it, and which ones began it."""
+
+    samples: dict[str, Samples]
+    entered: frozenset[str]
+    rounds: int
+    calls: int
+    worst: float
+    """The first kernel's largest error, as a share of its bound."""
+    contents: list[int]
+    whole: int
+    """How many of the contents were compared whole."""
+    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
+    """Of two kernels by one clock: the logarithm of how many times as fast the first is, and its variance."""
+
+    @classmethod
+    def of(cls, done: CaseBenchmark) -> "CaseResult":
+        """What a finished benchmark leaves."""
+        samples = {kernel.name: kernel.samples for kernel in done.kernels}
+        entered = frozenset({*samples, *done.dropped})
+        worst = done.kernels[0].caller.worst
+        return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole)
+
+    def pair(self, first: str, other: str, clock: str) -> tuple[list[float], list[float]]:
+        """The samples of two kernels by a clock, of the rounds that both were timed in."""
+        own, theirs = (list(getattr(self.samples[name], clock)) for name in (first, other))
+        rounds = min(len(own), len(theirs))
+        return own[-rounds:], theirs[-rounds:]
+
+    def usable(self, first: str, other: str) -> bool:
+        """Whether it is a reading of two kernels: enough rounds disturbed neither, and both have come first."""
+        return self.rounds > 1 and not statistics.few(_keep(self.samples[first], self.samples[other]))
+
+    def log(self, first: str, other: str, clock: str) -> tuple[float, float]:
+        """The logarithm of how many times as fast the first one is, by low means, and its variance."""
+        if (key := (first, other, clock)) not in self.read:
+            own, theirs = self.pair(first, other, clock)
+            keep, window = _keep(self.samples[first], self.samples[other]), self.samples[first].window
+            lows = [statistics.low(statistics.pick(row, keep), window) for row in (theirs, own)]
+            seed = zlib.crc32(repr((self.contents, *key)).encode())
+            draws = statistics.ratio_logs(theirs, own, keep, torch.Generator().manual_seed(seed), window)
+            variance = float(draws.var()) if bool(draws.amin() < draws.amax()) else 0.0
+            self.read[key] = math.log(max(lows[0], _LEAST_US) / max(lows[1], _LEAST_US)), variance
+        return self.read[key]
+
+
+@dataclass
+class CaseResults:
+    """One case in all replicates."""
+
+    case: Json
+    results: list[CaseResult] = field(default_factory=list)
+
+    def samples(self, name: str) -> list[Samples]:
+        """A kernel's, by replicate: those that are readings, or all of them where none is."""
+        samples = [result.samples[name] for result in self.results if name in result.samples]
+        return [each for each in samples if not statistics.few(each.undisturbed)] or samples
+
+    def us(self, name: str) -> float:
+        """A kernel's time, as it was measured."""
+        return _mean([each.low() for each in self.samples(name)])
+
+    def doubt(self, name: str) -> str:
+        """Why a kernel's time on this case ranks nothing; empty where it does."""
+        replicates = self.samples(name)
+        us, floor = self.us(name), float(self.case.get("floor", (0.0, ""))[0])
+        below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
+        preempted = (
+            "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
+        )
+        doubts = [*(each.doubt for each in replicates), below, preempted]
+        return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
+
+    def row(self, name: str) -> Json:
+        """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
+
+        A time below the floor is `impossible` if enough undisturbed batches say so with no more than the fastest null
+        batch taken off. Otherwise the judge is wrong, and says what it can be sure of.
+        """
+        replicates = self.samples(name)
+        samples = [us for each in replicates for us in each.us]
+        intervals = [_interval(each, seed) for seed, each in enumerate(replicates)]
+        floor, why = self.case.get("floor", (0.0, "none known"))
+        us = _mean([each.low() for each in replicates])
+        most = _mean([each.low() if each.most_us is None else each.most_us for each in replicates])
+        impossible = max(us, most) < floor and all(each.enough for each in replicates)
+        us = us if us >= floor else max(most, floor)
+        low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
+        return {
+            "case": self.case["name"],
+            "us": round(us, 3),
+            "interval_us": [round(min(low, us), 3), round(max(high, us), 3)],
+            "at_most_us": round(most, 3),
+            "impossible": impossible,
+            "median_us": round(statistics.middle(samples), 3),
+            "wall_us": round(_mean([_low(each.wall, each) for each in replicates]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in replicates]), 3) if replicates[0].cpu else None,
+            "floor_us": round(float(floor), 3),
+            "floor": str(why),
+            "samples_us": [round(us, 3) for us in samples[:_KEPT_SAMPLES]],
+            "disturbed": sum(not undisturbed for each in replicates for undisturbed in each.undisturbed),
+            "legs": len(replicates),
+            "rounds": sum(result.rounds for result in self.results),
+            "calls": self.results[0].calls,
+            "worst": round(max(result.worst for result in self.results), 4),
+            "contents": [seed for result in self.results for seed in result.contents],
+            "compared_whole": sum(result.whole for result in self.results),
+            **replicates[-1].notes,
+        }
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How many times faster one kernel is than another."""
+
+    effect: statistics.RandomEffects
+    """As a logarithm."""
+    mean: statistics.RandomEffects
+    """The same by the mean over all calls."""
+    values: list[float]
+    """What each replicate says."""
+    clocks: list[str]
+    """By which clocks the two were timed."""
+    usable: bool
+    """Whether enough of their calls were undisturbed."""
+
+    def row(self) -> Json:
+        """As it is recorded. Above 1 it is faster."""
+        effect, mean = self.effect, self.mean
+        speedup, low, high = (significant(math.exp(end)) for end in (effect.mean, effect.low, effect.high))
+        values = [significant(math.exp(value)) for value in self.values]
+        return {
+            "speedup": speedup,
+            "low": low,
+            "high": high,
+            "mean": [significant(math.exp(end)) for end in (mean.mean, mean.low, mean.high)],
+            "replicates": values,
+            "tau": round(effect.tau, 5),
+            "heterogeneity_p": round(effect.p, 6),
+            "clocks": self.clocks,
+            "ranked": not self.doubt,
+            "why": self.doubt,
+        }
+
+    def clear(self, claimed: bool, patient: bool) -> bool:
+        """Whether more replicates would tell nothing that counts: one is faster for sure, or the first is surely not
+        ahead by what is resolved; where no claim is decided, also where it does not seem to be. Where the usual calls
+        tell nothing, which is waited for as long as one is patient, the mean over all calls may."""
+        if self.doubt and not patient and self.mean.reach < _MARGIN:
+            return True
+        if len(self.values) < _FEW and _CLOSE < self.effect.high < -_MARGIN:
+            return False  # a few readings agree by chance more often than their interval says
+        sure = abs(self.sure) > _MARGIN or self.effect.reach < _MARGIN
+        return not self.doubt and (sure or (not claimed and self.effect.mean < _MARGIN))
+
+    @property
+    def sure(self) -> float:
+        """The logarithm that one is surely ahead by, below 0 where it is the other one; 0 where neither is."""
+        return max(self.effect.low, 0.0) + min(self.effect.high, 0.0)
+
+    @property
+    def doubt(self) -> str:
+        """Why the two cannot be ranked; empty where they can."""
+        effect, mean = self.effect, self.mean
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
+        if not self.usable:
+            why = "most of their calls were preempted"
+        elif not self.sure and effect.high - effect.low > _WIDE:
+            ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
+            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
+        elif abs(self.sure) > _MARGIN and not (mean.low > 0 if self.sure > 0 else mean.high < 0):
+            ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
+            why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
+        else:
+            return ""
+        return f"{why} {BUSY}"
+
+
+@dataclass
+class Outcome:
+    """What came of a comparison."""
+
+    cases: list[CaseResults]
+    rows: list[Json] = field(default_factory=list)
+    """Per case, of the first kernel."""
+    ratios: dict[str, Json] = field(default_factory=dict)
+    """Of the first kernel to each other one."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    locked: bool = True
+
+    def pooled(self, outcome: "Outcome", name: str) -> "Outcome":
+        """This with the times of another comparison of the same kernels; the ratios are those of this one."""
+        both = self._joined(outcome, name)
+        both.ratios = self.ratios
+        return both
+
+    def beside(self, outcome: "Outcome", name: str) -> "Outcome":
+        """This and a comparison of the same kernel with others."""
+        both = self._joined(outcome, name)
+        both.ratios = self.ratios | outcome.ratios
+        both.skipped = self.skipped | outcome.skipped
+        both.locked = self.locked and outcome.locked
+        return both
+
+    def _joined(self, outcome: "Outcome", name: str) -> "Outcome":
+        pairs = zip(self.cases, outcome.cases, strict=True)
+        cases = [CaseResults(own.case, own.results + other.results) for own, other in pairs]
+        return Outcome(cases, [results.row(name) for results in cases])
+
+    def doubt(self, *names: str) -> str:
+        """Why the times of some kernels rank nothing; empty where they do."""
+        return next((doubt for results in self.cases for name in names if (doubt := results.doubt(name))), "")
+
+    def ratio(self, first: str, other: str, control: tuple[str, str] | None = None) -> Json | None:
+        """How many times faster `first` is, with the 95 % interval, over all cases and the replicates in which both
+        began; None unless both finished each of them."""
+        reading = self.reading(first, other, control)
+        return reading.row() if reading else None
+
+    def reading(self, first: str, other: str, control: tuple[str, str] | None = None) -> "Reading | None":
+        """The same, as it was worked out.
+
+        Rounds in which one of the two was preempted do not count, nor a replicate of which too few are left. Where the
+        times of one come from its own process, the judge's clock is asked too, and the less certain of the two answers
+        counts. Where the mean over all calls says another thing than the usual calls, it counts. With a kernel and its
+        copy as `control` the interval has their part (`RandomEffects.beside`).
+        """
+        if (both := self._both(first, other)) is None:
+            return None
+        usable = [cells for cells in both if all(cell.usable(first, other) for cell in cells)]
+        samples = [cell.samples[name] for cells in both for cell in cells for name in (first, other)]
+        clocks = ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall")
+        beside = self._both(*control) if control else None
+        found = []
+        for clock in clocks:
+            effect, values = _effect(usable or both, first, other, clock)
+            if control and beside:
+                effect = effect.beside(_effect(beside, *control, clock)[0])
+            found.append((effect, values))
+        means = [_mean_effect(usable or both, first, other, "charged" if clock == "us" else clock) for clock in clocks]
+        effect, values = min(found, key=lambda each: each[0].low)
+        mean, by_mean = min(means, key=lambda each: each[0].low)
+        by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
+        if abs(effect.mean - mean.mean) > effect.half + mean.half:
+            effect, values, by = mean, by_mean, [*by, _BY_MEAN]
+        return Reading(effect, mean, values, by, len(usable) > 1 or len(usable) == len(both))
+
+    def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
+        """The replicates in which both kernels began, case by case; None unless both finished each of them."""
+        replicates = [
+            [cell for cell in cells if {first, other} <= cell.entered]
+            for cells in zip(*(results.results for results in self.cases), strict=True)
+        ]
+        both = [cells for cells in replicates if cells]
+        finished = all({first, other} <= cell.samples.keys() for cells in both for cell in cells)
+        return both if both and finished else None
+
+
+def _effect(
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str
+) -> tuple[statistics.RandomEffects, list[float]]:
+    """How many times as fast the first of two kernels is by a clock, as a logarithm, the mean over the cases; and what
+    each replicate says of it."""
+    logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
+    values = [math.fsum(log for log, _ in row) / len(row) for row in logs]
+    variances = [math.fsum(variance for _, variance in row) / len(row) ** 2 for row in logs]
+    if len(logs) == 1 and not all(variance for _, variance in logs[0]):
+        variances = [statistics.UNKNOWN**2]
+    return statistics.random_effects(values, variances), values
+
+
+def _mean_effect(
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str
+) -> tuple[statistics.RandomEffects, list[float]]:
+    """The same by the mean over all calls, of all replicates. Samples of a case are capped alike, so that a kernel
+    some of whose calls are dear is charged for them and one that met a disturbance is not."""
+    logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
+    cases = [[cell.pair(first, other, clock) for cell in cells] for cells in zip(*replicates, strict=True)]
+    for pairs in cases:
+        most = statistics.cap([row for pair in pairs for row in pair])
+        for number, (own, theirs) in enumerate(pairs):
+            log, variance = statistics.mean_log(theirs, own, most)
+            logs[number] += log / len(cases)
+            variances[number] += variance / len(cases) ** 2
+    return statistics.random_effects(logs, variances), logs
+
+
+def _keep(own: Samples, theirs: Samples) -> list[bool]:
+    """The rounds that both were timed in: which of them disturbed neither."""
+    rounds = min(len(own.us), len(theirs.us))
+    return [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
+
+
+def _interval(samples: Samples, seed: int) -> tuple[float, float]:
+    picked = statistics.pick(samples.us, samples.undisturbed)
+    return statistics.low_interval(picked, torch.Generator().manual_seed(seed), samples.window)
+
+
+def _low(clock: list[float], samples: Samples) -> float:
+    return statistics.low(statistics.pick(clock, samples.undisturbed), samples.window)
+
+
+def _mean(values: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))

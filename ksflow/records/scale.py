@@ -1,0 +1,462 @@
+"""One scale of speed: how many times as fast any kernel of a population is as any other.
+
+Every paired measurement is an edge of a graph: the logarithm of a ratio with its standard error. A kernel's speed is
+its generalised least squares estimate over that graph (a network meta-analysis), so that two kernels that were never
+timed side by side are compared through those that were, and A/B times B/C is always A/C. Whatever states how fast a
+kernel is (population, prompts, tables, page, trackers, notes, rewards, commands) asks here.
+
+The graph of a search is nearly a tree. A kernel with one neighbour changes nothing but its own estimate; the equations
+are solved for the kernels that lie on a cycle alone. What comes out depends on the trials alone, not on the order in
+which they were added.
+
+Not ranked measurements (the judge could not tell) connect only what no ranked one connects, and whatever they connect
+is not ranked.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from ksflow.records.base import by_number
+from ksflow.records.evaluations import Evaluation
+from ksflow.records.evidence import Comparison, Ratio, Speedup
+from ksflow.records.ratios import key
+from ksflow.records.trials import Trial
+
+_Z = 1.959964
+"""A 95 % interval is so many standard errors to either side."""
+_LEAST_ERROR = 1e-4
+"""No measurement is taken for more exact, as a natural logarithm: a landscape that is made up has no noise at all."""
+_CONTRADICTED = 3.3
+"""Standard errors between a measurement and all others from which on the two contradict each other (0.1 %)."""
+
+
+class Contradiction(NamedTuple):
+    """A measurement that all others contradict."""
+
+    trial: str
+    other: str
+    measured: Speedup
+    """What was seen when the two were timed side by side."""
+    estimated: Speedup
+    """What all measurements together say."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.trial} beside {self.other} read {self.measured}, where all comparisons together say "
+            f"{self.estimated}: one of them was disturbed"
+        )
+
+
+class _Edge(NamedTuple):
+    """What was measured of two kernels: `log` is how much faster the first is than the second."""
+
+    log: float
+    variance: float
+    ranked: bool
+    ahead: bool
+    """Whether the first was surely faster, by more than the margin."""
+
+    @property
+    def reversed(self) -> "_Edge":
+        return self._replace(log=-self.log, ahead=False)
+
+
+class _Node(NamedTuple):
+    """A kernel's place: `log` is how much faster it is than the root of its component."""
+
+    root: str
+    log: float
+    ranked: bool
+    parent: str
+    """The neighbour that it hangs on by a single edge; empty for the root and for what lies on a cycle."""
+    variance: float
+    """Of that edge."""
+    core: str = ""
+    """The cycles that it lies on, by the kernel that they were solved from; empty where it lies on none."""
+
+
+class _Core(NamedTuple):
+    """The equations of the kernels that lie on cycles, eliminated one after another; the kernel at 0 is in none."""
+
+    steps: tuple[tuple[str, float, tuple[tuple[str, float], ...]], ...]
+    inflation: float
+    """By how much the measurements differ beyond their errors, as a factor of the variance; at least 1."""
+
+    def solve(self, right: dict[str, float]) -> dict[str, float]:
+        for name, whole, others in self.steps:
+            if value := right.get(name):
+                for other, weight in others:
+                    right[other] = right.get(other, 0.0) + value * weight / whole
+        found: dict[str, float] = {}
+        for name, whole, others in reversed(self.steps):
+            found[name] = (
+                right.get(name, 0.0) + sum(weight * found.get(other, 0.0) for other, weight in others)
+            ) / whole
+        return found
+
+    def variance(self, name: str, other: str) -> float:
+        """Of the difference of two of them."""
+        known = {step[0] for step in self.steps}
+        solved = self.solve({key: sign for key, sign in ((name, 1.0), (other, -1.0)) if key in known and name != other})
+        return max(solved.get(name, 0.0) - solved.get(other, 0.0), 0.0) * self.inflation
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The estimates of a population's accepted kernels. `Scale.of` makes one.
+
+    anchor: the kernel that has the factor 1: the first accepted baseline, or the first accepted kernel where there is
+    none. It is empty where nothing is accepted.
+    """
+
+    anchor: str = ""
+    _alias: Mapping[str, str] = field(default_factory=dict)
+    """A repeat -> the trial whose verdict it took over."""
+    _known: Mapping[str, Evaluation] = field(default_factory=dict)
+    _edges: Mapping[str, Mapping[str, _Edge]] = field(default_factory=dict)
+    _nodes: Mapping[str, _Node] = field(default_factory=dict)
+    _cores: Mapping[str, _Core] = field(default_factory=dict)
+    """The kernel that a component was solved from -> the equations of its cycles; none for a tree."""
+    _absent: frozenset[str] = frozenset()
+    """Trials beside which kernels were timed and that are not among them."""
+    _confirmed: str = ""
+    """The kernel that was confirmed last, in the anchor's component; the anchor where none was."""
+
+    @staticmethod
+    def of(trials: Iterable[Trial]) -> "Scale":
+        """The scale of those among them that were timed and are not stale.
+
+        That includes one that was refuted when it was judged again: what was timed beside it stays connected.
+        """
+        timed = sorted(filter(_is_timed, trials), key=lambda trial: by_number(trial.id))
+        known = {trial.id: trial.evaluation for trial in timed if trial.evaluation and not trial.repeats}
+        alias = {trial.id: trial.repeats for trial in timed if trial.repeats in known}
+        accepted = [trial for trial in timed if trial.score_us and trial.id in known]
+        anchor = next((trial.id for trial in accepted if trial.baseline), accepted[0].id if accepted else "")
+        edges: dict[str, dict[str, _Edge]] = {name: {} for name in known}
+        absent: set[str] = set()
+        for name, evaluation in known.items():
+            for row in _rows(evaluation):
+                other = alias.get(row.id, row.id)
+                absent |= {other} - known.keys()
+                if other in known and other not in (name, *edges[name]) and key(evaluation) == key(known[other]):
+                    edge = _edge(name, evaluation, other, known[other])
+                    edges[name][other] = edge
+                    edges[other][name] = _edge(other, known[other], name, evaluation)
+        return _placed(Scale(anchor, alias, known, edges, _absent=frozenset(absent)))
+
+    def plus(self, trial: Trial) -> "Scale | None":
+        """The scale with one more kernel, where it changes nobody else's estimate; None where it may."""
+        if not trial.evaluation or not _is_timed(trial):
+            return self
+        if trial.id in self._absent or trial.id in self._known:
+            return None
+        if trial.repeats:
+            known = trial.repeats in self._known
+            return replace(self, _alias={**self._alias, trial.id: trial.repeats}) if known else None
+        named = {self._alias.get(row.id, row.id) for row in _rows(trial.evaluation)}
+        rows = named & self._known.keys()
+        first = (*rows, self.anchor)[0]
+        beside = self._known.get(first)
+        if (
+            len(rows) > 1
+            or beside is None
+            or by_number(trial.id) < by_number(first)
+            or trial.baseline
+            or trial.evaluation.evidence.confirmed
+        ):
+            return None
+        edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
+        if rows:
+            if key(trial.evaluation) != key(beside):
+                return None
+            edge, at = _edge(trial.id, trial.evaluation, first, beside), self._nodes[first]
+            node = _Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
+            edges[trial.id] = {first: edge}
+            edges[first] = {**edges[first], trial.id: _edge(first, beside, trial.id, trial.evaluation)}
+        return replace(
+            self,
+            _known={**self._known, trial.id: trial.evaluation},
+            _edges=edges,
+            _nodes={**self._nodes, trial.id: node},
+            _absent=self._absent | (named - rows),
+        )
+
+    # -- what is asked ---------------------------------------------------------------------------
+
+    def ratio(self, trial: str, other: str) -> Speedup | None:
+        """How many times as fast one trial is as another, by their ids. None where no measurement connects them."""
+        ours, theirs = self._node(trial), self._node(other)
+        if ours is None or theirs is None or ours.root != theirs.root:
+            return None
+        half = _Z * math.sqrt(self._variance(self._alias.get(trial, trial), self._alias.get(other, other)))
+        return _speedup(ours.log - theirs.log, half, (ours.ranked and theirs.ranked) or trial == other)
+
+    def factor(self, trial: str) -> Speedup | None:
+        """How many times as fast as the anchor it is; None where no measurement connects the two."""
+        return self.ratio(trial, self.anchor) if self.anchor else None
+
+    def us(self, trial: str) -> float | None:
+        """Its score, in µs as of the newest confirmation; of what nothing connects to the anchor, of its own moment.
+
+        None where it was not accepted.
+        """
+        name = self._alias.get(trial, trial)
+        evaluation, node = self._known.get(name), self._nodes.get(name)
+        if evaluation is None or node is None or node.root != self._root:
+            return evaluation.score_us if evaluation else None
+        return self._anchor_us / math.exp(node.log - self._nodes[self.anchor].log)
+
+    def times_us(self, trial: str) -> dict[str, float]:
+        """Its time on each case, in µs as of the same moment as `us`."""
+        evaluation, score = self._known.get(self._alias.get(trial, trial)), self.us(trial)
+        if evaluation is None or not score or not evaluation.score_us:
+            return {}
+        return {timing.case: timing.us * score / evaluation.score_us for timing in evaluation.timings}
+
+    def ahead(self, trial: str, other: str) -> bool:
+        """Whether it was ranked ahead of the other side by side, by more than the margin, and still is."""
+        edge = self._edges.get(trial, {}).get(other)
+        return bool(edge and edge.ahead) and self._nodes[trial].log > self._nodes[other].log
+
+    def ahead_of(self, other: str) -> tuple[str, ...]:
+        """The kernels that were ranked ahead of it side by side, the fastest first."""
+        names = [name for name in self._edges.get(other, ()) if self.ahead(name, other)]
+        return tuple(sorted(names, key=self.order))
+
+    def order(self, trial: str) -> tuple[bool, bool, float, tuple[float, str]]:
+        """What to sort by, so that the fastest comes first; what is not connected to the anchor comes last."""
+        node = self._nodes.get(trial)
+        connected = node is not None and node.root == self._root
+        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, by_number(trial))
+
+    @cached_property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """The ranked measurements that all others contradict."""
+        found = []
+        for name, others in self._edges.items():
+            for other, edge in others.items():
+                core = self._nodes[name].core
+                if name > other and edge.ranked and core and core == self._nodes[other].core:
+                    estimate = self._nodes[name].log - self._nodes[other].log
+                    rest = edge.variance - self._variance(name, other) / self._cores[core].inflation
+                    if (edge.log - estimate) ** 2 > _CONTRADICTED**2 * max(rest, 0.0) + _LEAST_ERROR:
+                        measured = _speedup(edge.log, _Z * math.sqrt(edge.variance), True)
+                        estimated = self.ratio(name, other)
+                        assert estimated is not None
+                        found.append(Contradiction(name, other, measured, estimated))
+        return tuple(found)
+
+    # -- how it is worked out --------------------------------------------------------------------
+
+    def _node(self, trial: str) -> _Node | None:
+        return self._nodes.get(self._alias.get(trial, trial))
+
+    @property
+    def _root(self) -> str:
+        return self._nodes[self.anchor].root if self.anchor else ""
+
+    @property
+    def _anchor_us(self) -> float:
+        """The anchor's score by the newest confirmation of a kernel, or its own where there was none."""
+        score = self._known[self._confirmed].score_us or 0.0
+        return score * math.exp(self._nodes[self._confirmed].log - self._nodes[self.anchor].log)
+
+    def _variance(self, trial: str, other: str) -> float:
+        """Of the logarithm of the ratio of two kernels of one component."""
+        climbed = dict(self._climb(trial))
+        entries = {self._nodes[name].core: name for name in reversed(climbed)}
+        for name, so_far in self._climb(other):
+            core = self._nodes[name].core
+            if core and core in entries:
+                return climbed[entries[core]] + so_far + self._cores[core].variance(entries[core], name)
+            if name in climbed:
+                return climbed[name] + so_far
+        raise AssertionError(f"{trial} and {other} are of two components")
+
+    def _climb(self, trial: str) -> Iterator[tuple[str, float]]:
+        """It and what it hangs on, each with the variance up to there. Cycles are left where they were solved from."""
+        variance = 0.0
+        while True:
+            yield trial, variance
+            node = self._nodes[trial]
+            if node.core and node.core != trial:
+                trial, variance = node.core, variance + self._cores[node.core].variance(trial, node.core)
+            elif node.parent:
+                trial, variance = node.parent, variance + node.variance
+            else:
+                return
+
+
+def _is_timed(trial: Trial) -> bool:
+    evaluation = trial.evaluation if not trial.stale else None
+    return evaluation is not None and bool(evaluation.score_us or evaluation.evidence.against)
+
+
+def _placed(scale: Scale) -> Scale:
+    """The scale with every kernel in its place: the anchor's component first, then what hangs on it, then the rest."""
+    nodes: dict[str, _Node] = {}
+    cores: dict[str, _Core] = {}
+    edges = scale._edges
+    ranked = {name: {other: edge for other, edge in others.items() if edge.ranked} for name, others in edges.items()}
+    loose: list[tuple[str, str]] = []
+    """Pairs of a placed and another kernel that only a measurement that is not ranked connects, the earliest first."""
+
+    def place(start: _Node, name: str) -> None:
+        for other in _solve(ranked, name, start, nodes, cores):
+            for beyond, edge in edges[other].items():
+                if not edge.ranked:
+                    heapq.heappush(loose, (other, beyond))
+        while loose:
+            placed, other = heapq.heappop(loose)
+            if other not in nodes:
+                edge, at = edges[other][placed], nodes[placed]
+                place(_Node(at.root, at.log + edge.log, False, placed, edge.variance), other)
+
+    for name in filter(None, (scale.anchor, *edges)):
+        if name not in nodes:
+            place(_Node(name, 0.0, True, "", 0.0), name)
+    confirmed = [
+        (evaluation.evidence.confirmed, name)
+        for name, evaluation in scale._known.items()
+        if evaluation.evidence.confirmed and nodes[name].root == scale.anchor
+    ]
+    return replace(scale, _nodes=nodes, _cores=cores, _confirmed=max(confirmed, default=(0, scale.anchor))[1])
+
+
+def _solve(
+    ranked: Mapping[str, Mapping[str, _Edge]],
+    start: str,
+    first: _Node,
+    nodes: dict[str, _Node],
+    cores: dict[str, _Core],
+) -> list[str]:
+    """Place what ranked measurements connect to `start`, whose place is `first`; all of them by their ids.
+
+    Kernels with one neighbour are taken off until none is left; the others are solved for together.
+    """
+    component, queue = {start}, [start]
+    for name in queue:
+        found = ranked[name].keys() - component
+        component |= found
+        queue += sorted(found)
+    left = {name: dict(ranked[name]) for name in sorted(component)}
+    hanging: list[tuple[str, str]] = []
+    single = [name for name, others in left.items() if len(others) == 1 and name != start]
+    for name in single:
+        (other,) = left.pop(name)
+        hanging.append((name, other))
+        del left[other][name]
+        if len(left[other]) == 1 and other != start:
+            single.append(other)
+    nodes[start] = first
+    if len(left) > 1:
+        cores[start], logs = _eliminated(left, start)
+        nodes[start] = first._replace(core=start)
+        for name, log in logs.items():
+            nodes[name] = _Node(first.root, first.log + log, first.ranked, "", 0.0, start)
+    for name, other in reversed(hanging):
+        edge, at = ranked[name][other], nodes[other]
+        nodes[name] = _Node(at.root, at.log + edge.log, at.ranked, other, edge.variance)
+    return sorted(component)
+
+
+def _eliminated(left: Mapping[str, Mapping[str, _Edge]], start: str) -> tuple[_Core, dict[str, float]]:
+    """The normal equations of what lies on cycles, and their solution, `start` being 0 and left out.
+
+    Those with the fewest neighbours are eliminated first.
+    """
+    weights = {name: {other: 1 / edge.variance for other, edge in others.items()} for name, others in left.items()}
+    heap = [(len(others), name) for name, others in weights.items() if name != start]
+    heapq.heapify(heap)
+    steps: list[tuple[str, float, tuple[tuple[str, float], ...]]] = []
+    while heap:
+        count, name = heapq.heappop(heap)
+        if name not in weights or count != len(weights[name]):
+            continue
+        others = tuple(sorted(weights.pop(name).items()))
+        whole = sum(weight for _, weight in others)
+        steps.append((name, whole, others))
+        for other, weight in others:
+            row = weights[other]
+            del row[name]
+            for third, more in others:
+                if third != other:
+                    row[third] = row.get(third, 0.0) + weight * more / whole
+            if other != start:
+                heapq.heappush(heap, (len(row), other))
+    core = _Core(tuple(steps), 1.0)
+    right = {name: sum(edge.log / edge.variance for edge in others.values()) for name, others in left.items()}
+    logs = core.solve(right)
+    pairs = [(a, b, edge) for a, others in left.items() for b, edge in others.items() if a < b]
+    misfit = sum((edge.log - logs.get(a, 0.0) + logs.get(b, 0.0)) ** 2 / edge.variance for a, b, edge in pairs)
+    free = len(pairs) - len(left) + 1
+    return core._replace(inflation=max(misfit / free, 1.0)), logs
+
+
+def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
+    """How the one did beside the other when the two were last timed in turns; None where they never were.
+
+    Either verdict may have the row. A ranked one counts before one that is not, and then a later confirmation before an
+    earlier one, and that before the search. Two of one moment count together.
+    """
+    mine, its = _row(ours, their_id), _row(theirs, our_id)
+    if mine is None or its is None:
+        return mine or (its.inverse if its else None)
+    if mine.ranked is not its.ranked:
+        return mine if mine.ranked else its.inverse
+    if mine.moment != its.moment:
+        return mine if mine.moment > its.moment else its.inverse
+    log, variance = _together(mine, its.inverse)
+    whole = _speedup(log, _Z * math.sqrt(variance), mine.ranked)
+    return replace(its.inverse, speedup=whole.ratio, low=whole.low, high=whole.high, why=mine.why or its.why)
+
+
+def _edge(name: str, ours: Evaluation, other: str, theirs: Evaluation) -> _Edge:
+    row = measured(ours, name, theirs, other)
+    assert row is not None
+    log, half = _log(row)
+    return _Edge(log, (half / _Z) ** 2, row.ranked, row.ahead)
+
+
+def _together(*rows: Ratio) -> tuple[float, float]:
+    """The mean of two measurements by their weights, and its variance, which is larger where they disagree."""
+    logs = [(log, (half / _Z) ** 2) for log, half in map(_log, rows)]
+    weight = sum(1 / variance for _, variance in logs)
+    mean = sum(log / variance for log, variance in logs) / weight
+    spread = sum((log - mean) ** 2 / variance for log, variance in logs) / (len(logs) - 1)
+    return mean, max(spread, 1.0) / weight
+
+
+def _log(row: Ratio) -> tuple[float, float]:
+    """A measured ratio as a logarithm, and the larger half of its interval."""
+    log = math.log(row.speedup)
+    return log, max(log - math.log(row.low), math.log(row.high) - log, _Z * _LEAST_ERROR)
+
+
+def _speedup(log: float, half: float, ranked: bool) -> Speedup:
+    return Speedup(math.exp(log), math.exp(log - half), math.exp(log + half), ranked)
+
+
+def _rows(evaluation: Evaluation) -> Iterator[Comparison]:
+    """What it was timed beside: a row for each trial."""
+    names = dict.fromkeys(row.id for row in evaluation.evidence.against)
+    if evaluation.claim:
+        names[evaluation.claim.id] = None
+    for name in names:
+        if row := _row(evaluation, name):
+            yield row
+
+
+def _row(evaluation: Evaluation, other: str) -> Comparison | None:
+    """What one verdict has beside `other`: its claim, or one of `against`, with the doubts of the whole verdict."""
+    row, claim = evaluation.beside(other), evaluation.claim
+    if claim and other and claim.id == other and (row is None or row.moment <= claim.moment):
+        row = claim
+    if row and (doubt := evaluation.evidence.unranked):
+        return replace(row, ranked=False, why=doubt)
+    return row

@@ -1,0 +1,246 @@
+"""One scale: what is said of any two kernels agrees with what is said of all the others."""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from conftest import accepted, draft, kernel
+
+from ksflow.records import Claim, Comparison, Evidence, Origin, Population, Repeat, Scale, Trial
+from ksflow.records.evidence import RESOLVED
+from ksflow.report.headline import headline
+
+_SHOWN = 200
+"""Populations that are made at random."""
+
+
+def trial(
+    number: int, us: float, *rows: Comparison, seed: bool = False, baseline: bool = False, **more: object
+) -> Trial:
+    """An accepted kernel with what it was timed beside."""
+    claim = Claim(**{f: getattr(rows[0], f) for f in ("id", "speedup", "low", "high", "ranked", "why", "moment")},
+                  faster=rows[0].ahead) if rows else None  # fmt: skip
+    evidence = Evidence(against=rows, claim=claim, **more)  # type: ignore[arg-type]
+    name = f"{number:05}"
+    made = replace(draft("00001"), id=name, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
+    return (
+        replace(made, origin=Origin.SEED, experiment=None, parents=(), baseline=baseline) if seed or baseline else made
+    )
+
+
+def row(other: int, speedup: float, half: float = 0.005, ranked: bool = True, moment: int = 0) -> Comparison:
+    """`half`: of the interval, as a natural logarithm."""
+    low, high = speedup * math.exp(-half), speedup * math.exp(half)
+    why = "" if ranked else "replicates disagree"
+    return Comparison(id=f"{other:05}", speedup=speedup, low=low, high=high, ranked=ranked, why=why, moment=moment)
+
+
+def drawn(seed: int) -> Iterator[Trial]:
+    """A search as it comes about: each kernel is timed beside the leader, now and then beside others. Raw times are of
+    moments that differ by a third; some comparisons are not ranked, some kernels are timed beside nothing."""
+    rng = random.Random(seed)
+    true = {1: 100.0}
+    known = Population((trial(1, 100.0, baseline=True),))
+    yield from known.trials
+    for number in range(2, rng.randint(4, 25)):
+        true[number] = 100.0 * math.exp(rng.gauss(-0.05 * number, 0.3))
+        leader = int(known.leader.id) if known.leader else 1
+        beside = {leader} if rng.random() < 0.95 else set()
+        beside |= (
+            set(rng.sample(sorted(true)[:-1], rng.randint(1, min(3, len(true) - 1)))) if rng.random() < 0.3 else set()
+        )
+        rows = []
+        for other in beside:
+            half = rng.choice((0.003, 0.01, 0.03))
+            read = true[other] / true[number] * math.exp(rng.gauss(0, half / 2))
+            rows.append(row(other, read, half, rng.random() < 0.85, rng.choice((0, 0, 1))))
+        confirmed = rng.choice((0, 1)) if number > 3 and rows and rows[0].ranked else 0
+        made = trial(number, true[number] * math.exp(rng.gauss(0, 0.3)), *rows, baseline=rng.random() < 0.1)
+        made = replace(made, evaluation=made.evaluation and made.evaluation.with_evidence(confirmed=confirmed))
+        known = known.plus(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def populations() -> list[Population]:
+    return [Population(tuple(drawn(seed))) for seed in range(_SHOWN)]
+
+
+def test_ratios_are_consistent(populations: list[Population]) -> None:
+    for known in populations:
+        ids, scale = [trial.id for trial in known.ranked], known.scale
+        for a, b, c in zip(ids, ids[1:], ids[2:], strict=False):
+            ab, bc, ac, ba = scale.ratio(a, b), scale.ratio(b, c), scale.ratio(a, c), scale.ratio(b, a)
+            if ab and bc and ac and ba:
+                assert ab.ratio * bc.ratio == pytest.approx(ac.ratio)
+                assert (ba.ratio, ba.low, ba.high) == pytest.approx((1 / ab.ratio, 1 / ab.high, 1 / ab.low))
+                assert ab.low <= ab.ratio <= ab.high
+            else:
+                assert sum(found is None for found in (ab, bc, ac)) >= 2
+
+
+def test_times_follow_from_the_ratios(populations: list[Population]) -> None:
+    for known in populations:
+        for trial in known.ranked:
+            over = known.scale.factor(trial.id)
+            if over:
+                assert known.us(trial) == pytest.approx((known.scale.us(known.scale.anchor) or 0) / over.ratio)
+            else:
+                assert known.us(trial) == trial.score_us
+
+
+def test_what_is_grown_is_what_is_read_to_the_last_digit(populations: list[Population]) -> None:
+    """Two processes, one of which saw the trials come in another order, state the same figures."""
+    for known in populations:
+        grown = Population(())
+        for trial in random.Random(1).sample(known.trials, len(known.trials)):
+            grown = grown.plus(trial)
+        for one in (grown, Population(known.trials)):
+            assert [t.id for t in one.ranked] == [t.id for t in known.ranked]
+            assert one.best_so_far == known.best_so_far
+            assert (one.leader, one.best) == (known.leader, known.best)
+            for a in known.ranked:
+                assert one.us(a) == known.us(a)
+                assert one.scale.factor(a.id) == known.scale.factor(a.id)
+
+
+def test_a_far_slower_kernel_never_changes_the_leader(populations: list[Population]) -> None:
+    for known in populations:
+        assert known.leader
+        beside = int(known.leader.id)
+        worse = trial(90, 1.0, row(beside, 0.01))  # whatever its raw time says
+        assert known.plus(worse).leader == known.leader
+        assert known.plus(worse).best == known.best
+
+
+def test_the_best_so_far_never_gets_slower(populations: list[Population]) -> None:
+    for known in populations:
+        times = [known.us(best) or 0.0 for best in known.best_so_far if best]
+        assert times == sorted(times, reverse=True)
+
+
+def test_what_is_not_ranked_never_leads(populations: list[Population]) -> None:
+    for known in populations:
+        assert known.leader
+        hopeful = trial(90, 1.0, row(int(known.leader.id), 50.0, 0.4, ranked=False))
+        grown = known.plus(hopeful)
+        assert grown.leader == known.leader
+        ratio = grown.speedup(hopeful, known.leader)
+        assert ratio
+        assert not ratio.ranked
+        assert grown.ranked[-1].score_us
+        assert "00090" not in {best.id for best in grown.best_so_far if best}
+
+
+def test_a_confirmed_winner_is_replaced_only_by_what_was_confirmed_ahead_of_it_side_by_side() -> None:
+    """As a run that goes on: raw times of another day, a comparison that could not be ranked, a new leader."""
+    start = trial(1, 830.0, baseline=True)
+    won = trial(7, 298.0, row(1, 1.48, moment=1), confirmed=1)
+    slower = trial(12, 547.0, row(7, 0.49))
+    unsure = trial(21, 140.0, row(7, 1.03, 0.42, ranked=False))
+    known = Population((start, won, slower, unsure))
+    assert [best and best.id for best in known.best_so_far] == ["00001", "00007", "00007", "00007"]
+    assert known.best is won
+    ahead = trial(22, 900.0, row(7, 1.2))
+    grown = known.plus(ahead)
+    assert (grown.leader, grown.best) == (ahead, won)
+    claimed = headline(grown, (start,))
+    assert claimed
+    assert claimed.best is won
+    assert "00022 leads, x1.2 " in claimed.unconfirmed
+    assert "00007 stays the winner" in claimed.unconfirmed
+    barely = trial(23, 1.0, row(7, RESOLVED, 0.001, moment=2), confirmed=2)
+    assert grown.plus(barely).best is won
+    confirmed = replace(ahead, evaluation=replace(ahead.evaluation, evidence=Evidence(against=(row(7, 1.2, moment=2),), confirmed=2)))  # type: ignore[type-var] # noqa: E501 # fmt: skip
+    assert Population((start, won, slower, unsure, confirmed)).best is confirmed
+
+
+def test_an_approved_kernel_keeps_its_place_like_a_confirmed_one() -> None:
+    start, approved = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0))
+    leads = trial(3, 10.0, row(2, 1.5))
+    trials = (start, approved, leads)
+    assert Population(trials).best is leads
+    assert Population(trials, approved=frozenset({"00002"})).best is approved
+
+
+def test_a_confirmed_winner_gives_way_to_a_baseline_that_is_ahead_of_it() -> None:
+    start, won = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0, moment=1), confirmed=1)
+    other = trial(3, 10.0, row(2, 1.5), baseline=True)
+    assert Population((start, won, other)).best is other
+
+
+def test_two_that_never_met_are_compared_through_a_third() -> None:
+    known = Population(
+        (trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0, 0.03)), trial(3, 7.0, row(1, 3.0, 0.04)))
+    )
+    ratio = known.scale.ratio("00003", "00002")
+    assert ratio
+    assert ratio.ratio == pytest.approx(1.5)
+    assert math.log(ratio.high / ratio.ratio) == pytest.approx(0.05)  # the root of the sum of squares
+
+
+def test_a_measurement_of_one_s_own_keeps_its_interval() -> None:
+    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0, 0.03))))
+    ratio, read = known.scale.ratio("00002", "00001"), row(1, 2.0, 0.03)
+    assert ratio
+    assert (ratio.ratio, ratio.low, ratio.high) == pytest.approx((read.speedup, read.low, read.high))
+
+
+def test_what_nothing_connects_has_no_ratio_and_says_so() -> None:
+    lonely = trial(3, 7.0)
+    start = trial(1, 100.0, baseline=True)
+    known = Population((start, trial(2, 5.0, row(1, 2.0)), lonely))
+    assert known.speedup(lonely, start) is None
+    assert known.us(lonely) == 7.0
+    assert known.ranked[-1] is lonely
+    claimed = headline(known, (start,), lonely)
+    assert claimed
+    assert "not timed beside a baseline" in str(claimed)
+
+
+def test_a_contradiction_is_said_and_widens_what_rests_on_it() -> None:
+    first = (trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0)), trial(3, 25.0, row(2, 2.0)))
+    agree, against = (Population((*first, trial(4, 12.0, row(3, 2.0), row(1, ratio)))).scale for ratio in (8.0, 12.0))
+    assert agree.contradictions == ()
+    (found, *_) = against.contradictions
+    assert "one of them was disturbed" in str(found)
+    narrow, wide = agree.factor("00004"), against.factor("00004")
+    assert narrow
+    assert wide
+    assert math.log(wide.high / wide.low) > 5 * math.log(narrow.high / narrow.low)
+
+
+def test_a_repeat_is_where_its_original_is() -> None:
+    start, made = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0))
+    evidence = Evidence(repeat=Repeat(of="00002"))
+    again = replace(trial(3, 50.0), evaluation=replace(accepted(50.0), evidence=evidence))
+    known = Population((start, made, again))
+    assert known.speedup(again, start) == known.speedup(made, start)
+    assert again not in known.ranked
+
+
+def test_the_newest_confirmation_says_what_time_it_is() -> None:
+    """Times are those of the newest confirmation: what the baseline takes now, whatever it took when it was judged."""
+    start = trial(1, 100.0, baseline=True)
+    won = trial(2, 30.0, row(1, 2.0, moment=3), confirmed=3)
+    known = Population((start, won))
+    assert (known.us(won), known.us(start)) == pytest.approx((30.0, 60.0))
+    assert known.scale.times_us("00001") == pytest.approx({"8x8": 60.0})
+
+
+def test_cycles_are_solved_by_weight() -> None:
+    """Against the textbook: the estimate of a triangle is the mean of the direct and the indirect way, by variance."""
+    trials = (
+        trial(1, 1.0, baseline=True),
+        trial(2, 1.0, row(1, 2.0, 0.02)),
+        trial(3, 1.0, row(1, 3.0, 0.01), row(2, 1.51, 0.02)),
+    )
+    direct, by_way = (math.log(3.0), 0.01**2), (math.log(2.0 * 1.51), 2 * 0.02**2)
+    weights = 1 / direct[1], 1 / by_way[1]
+    expected = (direct[0] * weights[0] + by_way[0] * weights[1]) / sum(weights)
+    found = Scale.of(trials).factor("00003")
+    assert found
+    assert math.log(found.ratio) == pytest.approx(expected)
+    assert math.log(found.high / found.ratio) == pytest.approx(1 / math.sqrt(sum(weights)))
