@@ -219,18 +219,11 @@ def boundary(stage: str) -> Iterator[None]:
     """
     try:
         yield
-<<<<<<< HEAD
     except BaseException as error:
         ours = isinstance(error, KsflowError | LeaveStage) and type(error).__str__ is KsflowError.__str__
         ctrl_c = isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
         if ours or ctrl_c:
             raise
-=======
-    except KsflowError:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = str(error).strip() or "no message"
->>>>>>> model
         keep_traceback(error, stage)
         raise StageError(stage, f"{described(error)}{place(error)}") from error
 
