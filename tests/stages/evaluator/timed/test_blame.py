@@ -91,6 +91,7 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert not claim["faster"]
         assert not claim["ranked"]
         assert claim["why"] == "00001 failed when it was timed again"
+        assert not found["evidence"]["against"][0]["ranked"]
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
 
