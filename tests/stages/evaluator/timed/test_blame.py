@@ -154,6 +154,34 @@ def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, faster: b
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]
 
 
+@pytest.mark.parametrize("guilty", [True, False])
+def test_a_rival_that_failed_is_tried_beside_itself(monkeypatch: pytest.MonkeyPatch, guilty: bool) -> None:
+    """If it fails there, too, the next one is the rival; if not, the candidate may have made it fail."""
+    beside = [_steady({"": 100.0, "00002": 100.0})[0], Outcome([])]
+    for outcome, failed in zip(beside, ("00001", "control kernel"), strict=True):
+        outcome.skipped = {failed: "killed by SIGABRT\nmore"} if guilty or outcome is beside[0] else {}
+    tried: list[dict[str, Any]] = []
+
+    class Played:
+        def __init__(self, pool: object, backend: object, kernels: dict[str, Any], *_: object) -> None:
+            tried.append(kernels)
+
+        def run(self, own: object, opener: object) -> Outcome:
+            return beside[len(tried) - 1]
+
+    monkeypatch.setattr("ksflow.judge.session.PairedComparison", Played)
+    pool = SimpleNamespace(tests=[], large=False, problem={"limits": {}})
+    request = {"kernel": {"id": ""}, "against": [{"id": "00001"}, {"id": "00002"}]}
+    host, backend = SimpleNamespace(sandbox_core=None), SimpleNamespace(evidence=dict, device_uuid="")
+    evidence = Judgement(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()["evidence"]
+    assert tried[1] == {"": {"id": "00001"}, "control kernel": {"id": "00001"}}
+    assert evidence["skipped"] == {"00001": "killed by SIGABRT"}
+    assert evidence.get("failed_rivals", {}) == (evidence["skipped"] if guilty else {})
+    assert ("unranked" in evidence) is not guilty
+    assert ("claim" in evidence) is guilty
+    assert not guilty or evidence["claim"]["id"] == "00002"
+
+
 @pytest.mark.parametrize(("alone", "places"), [(True, {0, 1, 2}), (False, {2})])
 def test_who_starts_last_changes_and_nobody_is_at_work_while_another_starts(alone: bool, places: set[int]) -> None:
     """Where a sandbox cannot be held to one process, the candidate starts last each time."""
