@@ -23,6 +23,7 @@ from ksflow.judge.samples import Samples
 from ksflow.judge.session import _CONFIRMING, Host, Judgement
 from ksflow.judge.timing import Backend, Replicate, TimedKernel
 from ksflow.judge.tolerance import expected
+from ksflow.records import Evaluation, Problem, Timing, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -152,6 +153,18 @@ def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, faster: b
     assert claim["faster"] is faster
     assert claim["ranked"] is faster
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]
+
+
+def test_the_judge_is_told_what_a_rival_took_when_the_same_judge_timed_it(
+    evaluator: LocalEvaluator, problem: Problem
+) -> None:
+    timed = Evaluation(Verdict.ACCEPT, "", 5.0, (Timing("n30000", 5.0, (5.0,)),), judge=evaluator.judge)
+    here, elsewhere = replace(timed, target=evaluator.fingerprint), replace(timed, target="another machine")
+    trials = [replace(toy.trial(toy.RIGHT_CPP), evaluation=each) for each in (here, elsewhere, None)]
+    others, skipped, failed = evaluator._others(problem, trials)
+    assert [other["us"] for other in others] == [{"n30000": 5.0}, {}, {}]
+    assert not skipped
+    assert not failed
 
 
 @pytest.mark.parametrize("guilty", [True, False])
