@@ -119,3 +119,14 @@ def test_a_folder_is_named_as_it_is_written(tmp_path: Path, monkeypatch: pytest.
         lineage.learn((), 0)
         lineage.close()
         assert (tmp_path / name / "lineage.git/HEAD").is_file()
+
+
+def test_a_disk_that_takes_no_more_is_told_in_lines_for_a_person(tmp_path: Path) -> None:
+    """Here no file may be longer than six blocks, which the system says as it does that a disk is full."""
+    command = ["bash", "-c", 'ulimit -f 6; exec "$@"', "-", sys.executable, "-m", "ksflow", *DRY]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    *lines, last = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert last.startswith("ksflow: ")
+    assert last.endswith("[Errno 27] File too large; the file would be larger than is allowed: raise `ulimit -f`")
+    assert not [line for line in lines if line.startswith(("event=", "Traceback", "---"))]

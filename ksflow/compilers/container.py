@@ -14,7 +14,6 @@ from dataclasses import asdict
 
 from ksflow import home
 from ksflow.compilers.boxes import CompileRequest, DeviceFunction, Toolchain
-from ksflow.compilers.client import kept_by_name
 from ksflow.compilers.occupancy import occupancy
 from ksflow.records import Json
 from ksflow.source.tunables import number
@@ -91,7 +90,7 @@ def store(content: bytes, ending: str) -> str:
     """The path of a file of the cache that has the name of its content; concurrent runs may write the same."""
     name = hashlib.sha256(content).hexdigest()[:32]
     path = home.cache("build", name[:2], f"{name}.{ending}")
-    if kept_by_name(path, content):
+    if path.exists():
         os.utime(path)
         return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,8 +122,8 @@ def _bare(code: bytes) -> bytes:
         first_name = sections[names][4]
     except (struct.error, IndexError, OverflowError):
         return code
-    debug: list[tuple[int, int]] = []
     spans = [(0, 64), (table, rows * row_size), (program, programs * program_size), *segments]
+    debug: list[tuple[int, int]] = []
     for name, kind, flags, _, offset, size in sections:
         bare = code.startswith((b".debug_", b".nv_debug_"), first_name + name) and not flags & _ALLOCATED
         (debug if bare else spans).append((offset, 0 if kind == _NO_BITS else size))

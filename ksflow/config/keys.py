@@ -36,7 +36,12 @@ _MOVED = {
 }
 """Where a `_target_` was -> where it is. Rooms that moved whole: `_moved`."""
 _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_TEXTS = {"run": {str}, "language": {str, type(None)}, "inherit": {str, type(None)}, "seed_kernels": {str, type(None)}}
+_TEXTS: dict[str, set[Any]] = {
+    "run": {str},
+    "language": {str, type(None)},
+    "inherit": {str, type(None)},
+    "seed_kernels": {str, type(None)},
+}
 """Keys at the top of the configuration that take text."""
 _PIECE = re.compile(r"[^\[\],]+")
 """A value of several, or of a list."""

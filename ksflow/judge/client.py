@@ -127,7 +127,7 @@ def check_solutions(
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
     """Whether a solution's verdict is the one that it should have."""
-    words = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
+    words = f"{result.score_us:.1f} µs" if result.score_us else f"{result.verdict}: {result.reason}"
     if kind == "good":
         return result.accepted, words
     if not result.accepted:

@@ -176,8 +176,8 @@ class Reading:
     def clear(self, claimed: bool, patient: bool) -> bool:
         """Whether more replicates would tell nothing that counts: one is faster for sure, or the first is surely not
         ahead by what is resolved; where no claim is decided, also where it does not seem to be. Where the usual calls
-        tell nothing, which is waited for as long as one is patient, the mean over all calls may."""
-        if self.doubt and not patient and self.mean.reach < _MARGIN:
+        tell nothing, because they were preempted or because one is no longer patient, the mean over all calls may."""
+        if self.doubt and not (patient and self.usable) and self.mean.reach < _MARGIN:
             return True
         if len(self.values) < _FEW and _CLOSE < self.effect.high < -_MARGIN:
             return False  # a few readings agree by chance more often than their interval says

@@ -192,7 +192,7 @@ class Judgement:
         itself, decided = again.ratio(*control), again.ratio(_OWN, incumbent, control)
         if itself is None or decided is None or incumbent not in again.ratios:
             failed = incumbent if itself else single or "the kernel's control"
-            claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
+            self._note(incumbent, {"ranked": False, "why": f"{failed} failed when it was timed again"})
             return first
         sure = decided["ranked"] and decided["low"] > RESOLVED
         if not sure and (itself["why"] or abs(itself["speedup"] - 1) > _OFF):
@@ -201,11 +201,15 @@ class Judgement:
         both = first.pooled(again, _OWN)
         decided["why"] = decided["why"] or (self._held_back(incumbent, both) if sure else "")
         decided["ranked"] = not decided["why"]
+        self._note(incumbent, decided if ahead else {})
         claim |= {**decided, "first": seen, "again": again.ratios[incumbent], "control": itself}
         claim["faster"] = bool(ahead and sure and decided["ranked"])
-        for row in self.evidence["against"]:
-            row |= decided if row["id"] == incumbent else {}
         return both
+
+    def _note(self, incumbent: str, seen: Json) -> None:
+        """Say it in the claim and in the row beside the incumbent."""
+        for row in (self.evidence["claim"], *self.evidence["against"]):
+            row |= seen if row["id"] == incumbent else {}
 
     def _held_back(self, incumbent: str, outcome: Outcome) -> str:
         """Why a lead may be no more than the incumbent's holding back: it takes longer than when it was judged, and

@@ -97,8 +97,8 @@ def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, be
     words = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
         return ConfigError(f"{model.model} {sentence}: {words}")
-    if isinstance(error, LMInvalidRequestError) and (sentence := _of_length(error, model, (tokens_in, began), words)):
-        return sentence if isinstance(sentence, ConfigError) else StageError(stage, sentence)
+    if isinstance(error, LMInvalidRequestError) and (why := _of_length(error, model, (tokens_in, began), words)):
+        return why if isinstance(why, ConfigError) else StageError(stage, why)
     coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
     if coded or caused_by(error, "ContentPolicyViolationError"):
         return Filtered(stage, f"{FILTERED} the question: {words}")

@@ -57,7 +57,8 @@ def _beside(evaluation: Evaluation, against: tuple[Trial, ...]) -> Evaluation:
         Comparison(id=name, speedup=ratio, low=ratio / _ALONE, high=ratio * _ALONE, clocks=("score",))
         for name, ratio in ratios.items()
     )
-    return evaluation.with_evidence(against=tuple(rows))
+    more = {key: value for key, value in record.more.items() if key != "against"}
+    return evaluation.with_evidence(against=tuple(rows), more=more)
 
 
 class DeviceQueue:

@@ -95,6 +95,23 @@ def test_a_kernel_that_pays_for_four_calls_in_one_is_charged_for_all_of_them() -
     assert honest["mean"][1] > 1.15
 
 
+def test_on_a_busy_machine_the_mean_says_that_more_replicates_bring_no_claim() -> None:
+    """All calls of two like kernels were preempted: by their CPU time none of them can be ahead."""
+    results = []
+    for number in range(3):
+        samples = {}
+        for name in ("", "00001"):
+            cpu = [100.0 + (turn * 7 + number + len(name)) % 3 for turn in range(12)]
+            wall = [us * (5 + (turn + number * len(name)) % 4) for turn, us in enumerate(cpu)]
+            samples[name] = Samples(wall, wall, cpu)
+        results.append(CaseResult(samples, frozenset(samples), 12, 1, 0.0, [number], 0))
+    reading = Outcome([CaseResults({"name": "only"}, results)]).reading("", "00001")
+    assert reading
+    assert "preempted" in reading.doubt
+    assert reading.clear(claimed=False, patient=True)
+    assert not replace(reading, mean=replace(reading.mean, mean=0.05)).clear(claimed=False, patient=True)
+
+
 def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:
     """A benchmark of so many kernels, and who is called in each of its rounds. Who comes first, after new contents
     have been made, needs 60 % more."""

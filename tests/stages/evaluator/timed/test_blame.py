@@ -23,6 +23,7 @@ from ksflow.judge.samples import Samples
 from ksflow.judge.session import _CONFIRMING, Host, Judgement
 from ksflow.judge.timing import Backend, Replicate, TimedKernel
 from ksflow.judge.tolerance import expected
+from ksflow.records import Evaluation, Problem, Timing, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -97,6 +98,7 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert not claim["faster"]
         assert not claim["ranked"]
         assert claim["why"] == "00001 failed when it was timed again"
+        assert not found["evidence"]["against"][0]["ranked"]
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
 
@@ -182,6 +184,46 @@ def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, faster: b
     assert claim["faster"] is faster
     assert claim["ranked"] is faster
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]
+
+
+def test_the_judge_is_told_what_a_rival_took_when_the_same_judge_timed_it(
+    evaluator: LocalEvaluator, problem: Problem
+) -> None:
+    timed = Evaluation(Verdict.ACCEPT, "", 5.0, (Timing("n30000", 5.0, (5.0,)),), judge=evaluator.judge)
+    here, elsewhere = replace(timed, target=evaluator.fingerprint), replace(timed, target="another machine")
+    trials = [replace(toy.trial(toy.RIGHT_CPP), evaluation=each) for each in (here, elsewhere, None)]
+    others, skipped, failed = evaluator._others(problem, trials)
+    assert [other["us"] for other in others] == [{"n30000": 5.0}, {}, {}]
+    assert not skipped
+    assert not failed
+
+
+@pytest.mark.parametrize("guilty", [True, False])
+def test_a_rival_that_failed_is_tried_beside_itself(monkeypatch: pytest.MonkeyPatch, guilty: bool) -> None:
+    """If it fails there, too, the next one is the rival; if not, the candidate may have made it fail."""
+    beside = [_steady({"": 100.0, "00002": 100.0})[0], Outcome([])]
+    for outcome, failed in zip(beside, ("00001", "control kernel"), strict=True):
+        outcome.skipped = {failed: "killed by SIGABRT\nmore"} if guilty or outcome is beside[0] else {}
+    tried: list[dict[str, Any]] = []
+
+    class Played:
+        def __init__(self, pool: object, backend: object, kernels: dict[str, Any], *_: object) -> None:
+            tried.append(kernels)
+
+        def run(self, own: object, opener: object) -> Outcome:
+            return beside[len(tried) - 1]
+
+    monkeypatch.setattr("ksflow.judge.session.PairedComparison", Played)
+    pool = SimpleNamespace(tests=[], large=False, problem={"limits": {}})
+    request = {"kernel": {"id": ""}, "against": [{"id": "00001"}, {"id": "00002"}]}
+    host, backend = SimpleNamespace(sandbox_core=None), SimpleNamespace(evidence=dict, device_uuid="")
+    evidence = Judgement(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()["evidence"]
+    assert tried[1] == {"": {"id": "00001"}, "control kernel": {"id": "00001"}}
+    assert evidence["skipped"] == {"00001": "killed by SIGABRT"}
+    assert evidence.get("failed_rivals", {}) == (evidence["skipped"] if guilty else {})
+    assert ("unranked" in evidence) is not guilty
+    assert ("claim" in evidence) is guilty
+    assert not guilty or evidence["claim"]["id"] == "00002"
 
 
 @pytest.mark.parametrize(("alone", "places"), [(True, {0, 1, 2}), (False, {2})])
