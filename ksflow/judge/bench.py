@@ -61,7 +61,7 @@ class Bench:
         return replace(evaluation, reason=reason)
 
 
-_UNTOLD = re.compile(r"NotImplementedError(?:: ([^\n]*))?")
+_UNTOLD = re.compile(r"NotImplementedError[^\w\n]*((?:\w[^\"\n]*)?)")
 """How Triton's interpreter says that it does not have what a kernel needs."""
 
 
@@ -93,7 +93,9 @@ class Emulator:
             return self._judge.right(small, emulated(small, kernel, march), show=show)
         found = self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
         if found.verdict is Verdict.CRASH and (untold := _UNTOLD.search(found.reason)):
-            raise ValueError(f"the interpreter cannot tell: {untold[1] or 'the kernel needs what it does not have'}")
+            raise ValueError(
+                f"Triton's interpreter cannot tell: {untold[1] or 'the kernel needs what it does not have'}"
+            )
         return found
 
     def close(self) -> None:

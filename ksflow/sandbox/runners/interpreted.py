@@ -168,7 +168,7 @@ def _refuse(what: str, *kinds: Any, half: Any = None) -> None:
     """Raises NotImplementedError for 8-bit floats, and for `half` where it is given."""
     for kind in kinds:
         if kind is not None and kind.is_floating() and (kind.primitive_bitwidth == 8 or kind == half):
-            raise NotImplementedError(f"Triton's interpreter cannot {what} ({kind})")
+            raise NotImplementedError(f"no way to {what} ({kind})")
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:

@@ -4,12 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ksflow.home import shipped
+from ksflow.judge.bench import Emulator
+from ksflow.records import Kernel, Verdict
+
+from . import toy
 
 pytest.importorskip("triton", reason="interprets Triton kernels: pip install triton")
 
@@ -157,3 +162,35 @@ def test_arithmetic_in_narrow_floats_is_right_or_refused(tmp_path: Path) -> None
     assert "add refused" in eight
     assert "dot True" in eight
     assert "False" not in eight
+
+
+SUMS = """import triton
+import triton.language as tl
+
+@triton.jit
+def work(a, b, out, n):
+    at = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    x = tl.load(a + at, mask=at < n).to(tl.bfloat16)
+    y = WHAT
+    tl.store(out + at, tl.load(a + at, mask=at < n) + tl.load(b + at, mask=at < n) + 0 * y, mask=at < n)
+
+def custom_kernel(data):
+    a, b, out = data
+    work[(1,)](a, b, out, a.numel())
+    return out
+"""
+
+
+@pytest.mark.slow
+def test_what_the_interpreter_cannot_compute_is_no_verdict(tmp_path: Path) -> None:
+    problem = toy.problem(tmp_path)
+    problem = replace(problem, small=problem.tests, benchmarks=(), languages=("triton",))
+    emulator = Emulator()
+    right, untold = (
+        Kernel("triton", {"kernel.py": SUMS.replace("WHAT", f"({what}).to(tl.float32)")})
+        for what in ("x + x * 2 - 1", "tl.sum(x)")
+    )
+    assert emulator(problem, right, "sm_90").verdict is Verdict.UNTIMED
+    with pytest.raises(ValueError, match=r"Triton's interpreter cannot tell: no way to reduce these floats .bf16"):
+        emulator(problem, untold, "sm_90")
+    emulator.close()
