@@ -18,8 +18,8 @@ Json = dict[str, Any]
 BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
-_FEW, _CLOSE = 4, math.log(0.9)
-"""A kernel that is behind by less is not called slower after fewer replicates."""
+_FEW, _CLOSE = 4, math.log(1.1)
+"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates."""
 _WIDE = math.log(1.1)
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
 _BY_MEAN = "the mean over all calls, which is not what the usual call says"
@@ -87,14 +87,10 @@ class CaseResults:
         samples = [result.samples[name] for result in self.results if name in result.samples]
         return [each for each in samples if not statistics.few(each.undisturbed)] or samples
 
-    def us(self, name: str) -> float:
-        """A kernel's time, as it was measured."""
-        return _mean([each.low() for each in self.samples(name)])
-
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
         replicates = self.samples(name)
-        us, floor = self.us(name), float(self.case.get("floor", (0.0, ""))[0])
+        us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
         preempted = (
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
@@ -179,7 +175,7 @@ class Reading:
         tell nothing, because they were preempted or because one is no longer patient, the mean over all calls may."""
         if self.doubt and not (patient and self.usable) and self.mean.reach < _MARGIN:
             return True
-        if len(self.values) < _FEW and _CLOSE < self.effect.high < -_MARGIN:
+        if len(self.values) < _FEW and _MARGIN < abs(self.sure) < _CLOSE:
             return False  # a few readings agree by chance more often than their interval says
         sure = abs(self.sure) > _MARGIN or self.effect.reach < _MARGIN
         return not self.doubt and (sure or (not claimed and self.effect.mean < _MARGIN))

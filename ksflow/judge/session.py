@@ -212,19 +212,19 @@ class Judgement:
             row |= seen if row["id"] == incumbent else {}
 
     def _held_back(self, incumbent: str, outcome: Outcome) -> str:
-        """Why a lead may be no more than the incumbent's holding back: it takes longer than when it was judged, and
-        this kernel takes as long as that. Empty where it is not so, or where that time is not known."""
+        """Why a lead may be no more than the incumbent's holding back; empty where it is not so.
+
+        It takes longer than when it was judged (where that time is known), and this kernel takes as long as that; and
+        beside itself, where this kernel is not, it is as fast as it was: so the machine has not become slower.
+        """
         recorded: Json = self.against[incumbent].get("us", {})
         if recorded.keys() != {results.case["name"] for results in outcome.cases}:
             return ""
-        now, own = (
-            math.exp(
-                math.fsum(math.log(results.us(name) / recorded[results.case["name"]]) for results in outcome.cases)
-                / len(recorded)
-            )
-            for name in (incumbent, _OWN)
-        )
+        now, own = (_times(outcome, name, recorded) for name in (incumbent, _OWN))
         if now < _HELD_BACK or own * RESOLVED < 1:
+            return ""
+        itself = self._beside_itself(self.against[incumbent])
+        if itself and min(_times(itself, name, recorded) for name in (_OWN, _CONTROL_KERNEL)) * _HELD_BACK > now:
             return ""
         return f"{incumbent} takes x{now:.2f} of what it took when it was judged, and this kernel x{own:.2f} of that"
 
@@ -248,7 +248,7 @@ class Judgement:
                 continue
             message = (reason.splitlines() or [""])[0][:300]
             self.evidence.setdefault("skipped", {})[name] = message
-            if self._fails_beside_itself(kernels[name]):
+            if self._beside_itself(kernels[name]) is None:
                 self.evidence.setdefault("failed_rivals", {})[name] = message
             else:
                 self.evidence["unranked"] = f"{name} failed beside this kernel, and not beside itself: {message}"
@@ -257,9 +257,9 @@ class Judgement:
             self.evidence["unranked"] = _HELPED
         return outcome
 
-    def _fails_beside_itself(self, kernel: Json) -> bool:
-        """Whether it fails in a comparison without the candidate, in its own place or in a rival's: one that fails when
-        it finds that it is a rival does so here as well."""
+    def _beside_itself(self, kernel: Json) -> Outcome | None:
+        """A comparison without the candidate, of a rival in its own place and in a rival's; None where it fails, as one
+        does that fails when it finds that it is a rival."""
 
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
@@ -270,9 +270,10 @@ class Judgement:
         kernels = {_OWN: kernel, _CONTROL_KERNEL: kernel}
         comparison = PairedComparison(self.pool, self.backend, kernels, lambda _: None, _SUSPECTED)
         try:
-            return bool(comparison.run(opened, self._open).skipped)
+            outcome = comparison.run(opened, self._open)
         except (Failure, Rejected):
-            return True
+            return None
+        return None if outcome.skipped else outcome
 
     def _open(self, kernel: Json, buffers: Buffers) -> Sandbox:
         return self.backend.sandbox(self.host.start(kernel, self.limits), buffers)
@@ -304,6 +305,15 @@ class Judgement:
                 self.evidence["layers"] = sandbox.layers
                 if text := sandbox.log.text():
                     self.evidence.setdefault("log", text)
+
+
+def _times(outcome: Outcome, name: str, recorded: Json) -> float:
+    """How many times as long as recorded a kernel takes in the replicate in which it is fastest, by the geometric mean
+    over the cases."""
+    replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
+    before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
+    logs = [[math.log(each.low()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
+    return math.exp(min(math.fsum(row) / len(row) for row in logs))
 
 
 _UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")

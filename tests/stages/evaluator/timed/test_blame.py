@@ -176,9 +176,16 @@ def test_no_claim_without_a_lead_of_one_per_cent() -> None:
     assert not claim["faster"]
 
 
-@pytest.mark.parametrize(("recorded", "faster"), [(100.0, False), (145.0, True), (112.0, True)])
-def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, faster: bool) -> None:
-    """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster."""
+@pytest.mark.parametrize(
+    ("recorded", "itself", "faster"), [(100.0, 101.0, False), (100.0, 149.0, True), (145.0, 101.0, True)]
+)
+def test_an_incumbent_that_holds_back_makes_no_winner(
+    monkeypatch: pytest.MonkeyPatch, recorded: float, itself: float, faster: bool
+) -> None:
+    """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster. But if it takes as long
+    beside itself, it is the machine that has become slower."""
+    (alone,) = _steady({"": itself, "control kernel": 150.0})
+    monkeypatch.setattr(Judgement, "_beside_itself", lambda *_: alone)
     outcomes = _steady({"": 100.0, "00001": 150.0}, {"": 100.0, "00001": 150.0, "control kernel": 150.0})
     claim = _judged(False, *outcomes, us={"only": recorded})["evidence"]["claim"]
     assert claim["faster"] is faster
