@@ -8,16 +8,17 @@ dear, so they are made while nobody waits. Once shown, their seeds are evidence:
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Layout, Reference
+from ksflow.judge.contents import Kind
 
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
-_FULL_EVERY = 8
+_FULL_EVERY, _STRUCTURED_EVERY = 8, 16
 _SAMPLED = 1 << 14
 _SHARE = 3
 """Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
@@ -103,9 +104,15 @@ class CasePool:
     def _make(self) -> Entry:
         sampled = self.timed and self._count and secrets.randbelow(_FULL_EVERY) and not self.large
         options = {"most": _SAMPLED} if sampled else {}
-        self.layout, entry = self._reference.entry(self.case, **options)
+        self.layout, entry = self._reference.entry(self.case, **options, kinds=self._kinds())
         self._count += 1
         return entry
+
+    def _kinds(self) -> Sequence[Kind]:
+        """Ways to structure the next contents: all for a test, now and then some for calls that are timed."""
+        if self.timed and (self.large or secrets.randbelow(_STRUCTURED_EVERY) or not self._count):
+            return ()
+        return [kind for kind in self._reference.kinds() if kind.timed or not self.timed]
 
     def step(self) -> bool:
         """Make one more ahead, where there is room for it; whether there was."""
