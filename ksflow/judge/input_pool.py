@@ -110,7 +110,7 @@ class CasePool:
 
     def _kinds(self) -> Sequence[Kind]:
         """Ways to structure the next contents: all for a test, now and then some for calls that are timed."""
-        if self.timed and (self.large or secrets.randbelow(_STRUCTURED_EVERY) or not self._count):
+        if self.timed and (not self._count or self.large or secrets.randbelow(_STRUCTURED_EVERY)):
             return ()
         return [kind for kind in self._reference.kinds() if kind.timed or not self.timed]
 

@@ -5,7 +5,6 @@ difference on some contents, and is killed where one of the judge's contents, dr
 with that mistake meets all of them. A kind is killed when each of its outputs or inputs is.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -149,20 +148,14 @@ def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
             yield Mistake(f"all inputs: {name}", f"all inputs {name}", _on_inputs(wide, change))
 
 
-def score(
-    drawn: Iterable[Right],
-    structured: Iterable[Right],
-    names: list[str],
-    accepts: Callable[[Right, Tensors], bool],
-    seconds: float,
-) -> str:
-    """How many kinds of mistakes are killed, and which survive, in words. structured: the contents that are looked at
-    while some mistake survives on drawn ones."""
+def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, Tensors], bool], seconds: float) -> str:
+    """How many kinds of mistakes are killed, and which survive, in words. rights: drawn contents, then structured ones,
+    which are looked at while some mistake survives."""
     end = time.monotonic() + seconds
     alive: dict[tuple[str, str], None] = {}
     seen: set[tuple[str, str]] = set()
     late = False
-    for right in itertools.chain(drawn, itertools.takewhile(lambda _: alive, structured)):
+    for right in rights:
         for mistake in mistakes(right, names):
             key = (mistake.kind, mistake.what)
             if (key in seen and key not in alive) or (late := late or time.monotonic() > end):
@@ -178,6 +171,8 @@ def score(
                     alive[key] = None
                 else:
                     alive.pop(key, None)
+        if late or (right.structured and not alive):
+            break
     kinds, left = {kind for kind, _ in seen}, dict([*alive])
     words = f"kills {len(kinds) - len(left)} of {len(kinds)} kinds of planted mistakes"
     survivors = f"; it cannot tell: {', '.join(left.values())}" if left else ""

@@ -29,6 +29,9 @@ class Right:
     digits: int = 23
     """Of the arithmetic that the problem asks for, after the point."""
 
+    structured: bool = False
+    """Whether its contents are other ones than the problem draws."""
+
     def own_error(self, index: int) -> float:
         """The root mean square of what the reference's own output is off by; 0 where that is not known of all of it."""
         want = self.want[index] if index < len(self.want) else None

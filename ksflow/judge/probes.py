@@ -32,7 +32,7 @@ Row = tuple[str, bool, str]
 _STRIDES = re.compile(r"strides\s*(\(.*\))")
 _SHORTCUTS_S = 15.0
 """For shortcuts on all cases together, and as long again for a closer look at those that pass."""
-_SCORE_S = 60.0
+_SCORE_S = 120.0
 """For the mutation score."""
 _CONTENTS, _FEWEST_CONTENTS = 8, 2
 """So many contents of a case must let a shortcut pass, fewer where each takes long. The judge has more: luck does not
@@ -305,11 +305,16 @@ def _structured(source: Source, case: Case) -> Iterator[Right]:
         data = reference.data(case, case["seed"] + 2 + number)
         if found := reference.structured(case, data, number, kind):
             changed, _, want = found
-            yield replace(_right(source, case), data=changed, outputs=reference.answer(changed), want=want)
+            yield replace(
+                _right(source, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
+            )
 
 
-def _structured_of_all(source: Source) -> Iterator[Right]:
-    for case in [*source.problem["tests"], *source.problem["benchmarks"]]:
+def _contents(source: Source) -> Iterator[Right]:
+    """The tests' and the timed cases' contents: drawn, then structured."""
+    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
+    yield from (_right(source, case) for case in cases)
+    for case in cases:
         yield from _structured(source, case)
 
 
@@ -317,8 +322,7 @@ def _score(source: Source) -> Row:
     """The mutation score. A survivor is only named: no kernel need win by it."""
     names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
     accepts = partial(_accepts, source.reference)
-    drawn = (_right(source, case) for case in [*source.problem["tests"], *source.problem["benchmarks"]])
-    return "mutation score", True, score(drawn, _structured_of_all(source), names, accepts, _SCORE_S)
+    return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
