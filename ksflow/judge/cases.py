@@ -151,6 +151,8 @@ class Reference:
             ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
+        self._computes = False
+        """Whether a row of the oracle's has a bound: else outputs are picked, or have a property."""
         self._products = False
         """Whether a row of the oracle's is that of sums of products."""
         self._movable: dict[str, list[int]] = {}
@@ -204,7 +206,8 @@ class Reference:
         if check.get("contents", "") == "own":
             return []
         grows = check["accumulate"] in ("float32", "float64") and self.oracle is not None
-        return [kind for kind in KINDS if (grows or not kind.grows) and (self._products or kind.name != SIGNS)]
+        kinds = [kind for kind in KINDS if (grows or not kind.grows) and (not kind.equal or not self._computes)]
+        return [kind for kind in kinds if self._products or kind.name != SIGNS]
 
     def structured(
         self, case: dict[str, Any], data: Tensors, seed: int, kind: Kind, most: int = ALL
@@ -289,6 +292,7 @@ class Reference:
         rows = result if isinstance(result, (list, tuple)) else [result]
         check = self.problem["check"]
         self._products |= any("spread" in row for row in rows)
+        self._computes = self._computes or any(bool(torch.as_tensor(row["magnitude"]).any()) for row in rows)
         moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))
 

@@ -36,6 +36,9 @@ class Kind:
     grows: bool = False
     """Whether values may be larger than any that were drawn, or have another sign: not for tolerances that are
     constants, nor for 16-bit arithmetic."""
+    equal: bool = False
+    """Whether many values are equal: what rounds a sum of them rounds all one way, which bounds need not foresee. Only
+    for outputs that are picked, not computed."""
     timed: bool = False
     """Whether it costs no kernel more time than drawn contents do."""
 
@@ -82,17 +85,19 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    return torch.where(_uniform(x, generator) < 1 / 8, x * 2.0**-136, x)
+    """A few denormal numbers in each row."""
+    return torch.where(_uniform(x, generator) < min(1 / 8, 8 / x.shape[-1]), x * 2.0**-136, x)
 
 
 KINDS = (
     Kind("sorted", lambda x, generator: x.sort(-1).values),
     Kind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values),
-    Kind("of four values in a row", _tied),
+    Kind("of four values in a row", _tied, equal=True),
     Kind("repeated", lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)]),
     Kind("clustered", _clustered),
-    Kind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5)),
-    Kind("one hot", lambda x, generator: x * _one_place(x, generator)),
+    Kind("half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN)),
+    Kind("nearly one hot", lambda x, generator: torch.where(_one_place(x, generator), x, x * _DOWN)),
+    Kind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5), equal=True),
     Kind("rows of mixed scales", lambda x, generator: x * torch.exp2(-_FAR * _rows(x, generator)), timed=True),
     Kind("large at the start", _faded),
     Kind("with denormal numbers", _tiny),
