@@ -86,6 +86,11 @@ class Headline:
         return row.over(name) + (f", {SELF_TIMED}" if beside and SELF_TIMED in beside.clocks else "")
 
     @property
+    def figures(self) -> str:
+        """`47.1 µs, x4.82 [4.71, 4.9] over NumPy`."""
+        return ", ".join(filter(None, (f"{us(self.known.us(self.best) or 0.0)} µs", self.claim)))
+
+    @property
     def speedup(self) -> float | None:
         """Over the baseline; None where no comparison connects the two."""
         return self.row.ratio if self.row else None
