@@ -1,5 +1,6 @@
 """A kernel scientist: select, design, write, judge and learn. From Python: `ksflow.run`, `ksflow.evaluate`, records."""
 
+import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,8 @@ if TYPE_CHECKING:
     from ksflow.records import Evaluation, Experiment, Kernel, Plan, Population, Problem, Trial, Verdict
 
 __version__ = "0.1.0"
+BEGAN = time.monotonic()
+"""When a command began: what it imports from here on is part of the time that it takes."""
 __all__ = [
     "Evaluation",
     "Experiment",

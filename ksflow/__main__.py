@@ -1,6 +1,8 @@
 """The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`; no word is help."""
 
+import atexit
 import difflib
+import errno
 import gc
 import importlib
 import io
@@ -9,19 +11,24 @@ import select
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
+from typing import Any
 
 from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, printable
 from ksflow.home import expanded
+from ksflow.processes import ending
 from ksflow.redaction import redact
 
 _CLOSED_PIPE = 141
 """What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
 
+_LEFT_BEHIND_S = 5.0
+"""How long the end of the process waits for threads that a stage has left behind."""
 _COLLECT_EVERY = 50_000
 """Objects made between two searches for cycles. Python's 700 cost a run an eighth of its CPU, and its start more."""
 
@@ -37,7 +44,8 @@ def main() -> int:
         folder, name = os.path.split(sys.executable)
         sys.executable = os.path.join(os.path.realpath(folder), name)
     try:
-        code = _command([expanded(argument) for argument in sys.argv[1:]])
+        with ending.handled(_interrupt, ending.FROM_SYSTEM):
+            code = _command([expanded(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
@@ -55,6 +63,29 @@ def main() -> int:
                 with suppress(OSError):
                     os.dup2(nowhere, stream.fileno())
         return _CLOSED_PIPE
+
+
+def program() -> None:
+    """Run `main` as the whole of this process, and end it, also where a stage has left a thread that does not end."""
+    code, over = 1, threading.Event()
+    try:
+        code = main()
+    finally:
+        atexit.register(over.set)  # called when every thread that Python waits for has ended
+        threading.Thread(target=_leave, args=(code, over), daemon=True).start()
+    sys.exit(code)
+
+
+def _leave(code: int, over: threading.Event) -> None:
+    if not over.wait(_LEFT_BEHIND_S):
+        names = ", ".join(t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread())
+        _fail(f"left behind at the end: a thread of a stage that does not end by itself ({names})")
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _interrupt(_: int) -> None:
+    raise KeyboardInterrupt
 
 
 def _command(arguments: list[str]) -> int:
@@ -108,7 +139,10 @@ def _is_word(argument: str) -> bool:
 
 
 def _open_streams() -> None:
-    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number."""
+    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number.
+
+    What is written to a terminal that was closed meanwhile is lost, without an error.
+    """
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(nowhere, True)
     os.close(nowhere)
@@ -118,6 +152,21 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a caller may have put another one there
             stream.reconfigure(errors="backslashreplace")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty():
+            lasting = io.BufferedWriter(_Terminal(number, "w", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(lasting, stream.encoding, stream.errors, line_buffering=True))
+
+
+class _Terminal(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return len(data)
 
 
 def _say(text: str) -> int:
@@ -136,4 +185,4 @@ def _fail(text: str, code: int = 2) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

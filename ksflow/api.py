@@ -6,12 +6,13 @@ ksflow.evaluate("my_kernel.cpp", "problem=softmax").verdict
 """
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from ksflow.cli import verbs
 from ksflow.config import compose
-from ksflow.errors import KsflowError
+from ksflow.errors import KsflowError, NothingTried
 from ksflow.loop import judging
 from ksflow.loop.schedule import Outcome
 from ksflow.problem.loader import kernel_file
@@ -25,16 +26,18 @@ def run(*overrides: str) -> Outcome:
     the line that the command would print. One at a time in a process.
     """
     found: list[Outcome] = []
-    before = sys.argv
+    before, began = sys.argv, time.monotonic()
 
     def job(cfg: Any) -> float | None:
-        found.append(verbs.search(cfg))
+        found.append(verbs.search(cfg, began))
         return found[-1].best.score_us
 
     try:
         compose.launch(job, list(overrides))
     finally:
         sys.argv = before
+    if found and all(outcome.idle for outcome in found):
+        raise NothingTried(found[0].idle)
     if not found:
         raise KsflowError("these words show something and run nothing: leave --cfg and its like out")
     return found[-1]

@@ -17,16 +17,15 @@ import logging
 import os
 import socket
 import sysconfig
+import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 from ksflow import home
 
-T = TypeVar("T")
 _OURS = (Path(__file__).parent, Path(__file__).resolve().parent, (Path(__file__).parent / "stages").resolve())
 _NOT_OWN = tuple(f"{folder}/" for folder in (*_OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
 """Where files lie that are no user's."""
@@ -52,6 +51,9 @@ _OF_NUMBER = {
     errno.EISDIR: "a folder is where a file must be: move it away, or name another",
     errno.ENOENT: "it is not there: see whether it was moved or removed meanwhile",
 }
+_MOST_LETTERS = 4000
+"""So much of what a stage's error says is kept."""
+_UNSPEAKABLE = "its message cannot be shown"
 _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
@@ -67,9 +69,14 @@ class StageError(KsflowError):
     """A stage failed. `stage` names it; the loop keeps the reason with the trial."""
 
     def __init__(self, stage: str, reason: str) -> None:
+        reason = reason[: 2 * _MOST_LETTERS].encode("utf-8", "replace").decode()
         super().__init__(f"{stage}: {reason}")
         self.stage = stage
         self.reason = reason
+
+
+class LeaveStage(BaseException):
+    """The way out of a stage's call for its caller; no error, so it passes the boundary."""
 
 
 class BudgetError(KsflowError):
@@ -144,9 +151,11 @@ def place(error: BaseException) -> str:
     first that has such a place counts.
     """
     found: BaseException | None = error
-    while found is not None:
-        if said := own_line(traceback.extract_tb(found.__traceback__)):
-            return said
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        if where := own_line(traceback.extract_tb(found.__traceback__)):
+            return where
+        seen.add(id(found))
         found = found.__cause__ or found.__context__
     return ""
 
@@ -184,8 +193,20 @@ def _no_cache(error: OSError) -> bool:
     return root.is_relative_to(at) or (error.errno != errno.ENOENT and at.is_relative_to(root))
 
 
+def described(error: BaseException) -> str:
+    """`ValueError: what it says`, cut at `_MOST_LETTERS`; the type alone where the error's own `__str__` fails."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {str(error).strip() or 'no message'}"[:_MOST_LETTERS]
+    except BaseException:  # noqa: BLE001 - a user's method, which may raise anything
+        return f"{kind}: {_UNSPEAKABLE}"
+
+
 def keep_traceback(error: BaseException, what: str) -> None:
     """Write an unexpected error with its whole traceback to the run's log; a person is told of it in one line."""
+    words = described(error)
+    if len(words) == _MOST_LETTERS or words.endswith(_UNSPEAKABLE):
+        error = StageError(what, words).with_traceback(error.__traceback__)
     logging.getLogger("ksflow").info("%s failed", what, exc_info=error)
 
 
@@ -193,16 +214,18 @@ def keep_traceback(error: BaseException, what: str) -> None:
 def boundary(stage: str) -> Iterator[None]:
     """Turn whatever a swappable part raises into a `StageError` that names the part, and the line where it is its own.
 
-    The whole traceback goes to the run's log.
+    That includes `sys.exit()`, a KeyboardInterrupt outside the main thread (no Ctrl-C arrives there: the part has
+    raised it itself), and a `KsflowError` with a `__str__` of its own. The whole traceback goes to the run's log.
     """
     try:
         yield
-    except KsflowError:
-        raise
-    except Exception as error:
-        reason = str(error).strip() or "no message"
+    except BaseException as error:
+        ours = isinstance(error, KsflowError | LeaveStage) and type(error).__str__ is KsflowError.__str__
+        ctrl_c = isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+        if ours or ctrl_c:
+            raise
         keep_traceback(error, stage)
-        raise StageError(stage, f"{type(error).__name__}: {reason}{place(error)}") from error
+        raise StageError(stage, f"{described(error)}{place(error)}") from error
 
 
 @contextmanager
@@ -215,17 +238,10 @@ def writing(what: object, remedy: str = "name another place") -> Iterator[None]:
 
 
 @contextmanager
-def foreign() -> Iterator[list[Exception]]:
-    """Keep what foreign code raises meanwhile, at most one exception, instead of raising it."""
-    caught: list[Exception] = []
+def foreign() -> Iterator[list[Exception | SystemExit]]:
+    """Keep what foreign code raises meanwhile (`sys.exit()`, too), at most one exception, instead of raising it."""
+    caught: list[Exception | SystemExit] = []
     try:
         yield caught
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is not ours
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is not ours
         caught.append(error)
-
-
-def expect_type(kind: type[T], value: T) -> T:
-    """What a swappable part returned, if it is what its protocol says. TypeError."""
-    if not isinstance(value, kind):
-        raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")
-    return value

@@ -2,13 +2,14 @@
 
 Errors have their tracebacks, without the values of variables: those may hold keys. No line has a secret in it. On the
 terminal too are only the questions that wait in a folder for a person's answer (nothing goes on without that person),
-and what in a lineage was damaged, passed over or healed.
+what in a lineage was damaged, passed over or healed, and what a model's server does that nobody would notice.
 """
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
@@ -44,7 +45,7 @@ def setup(folder: Path) -> None:
     handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.ray", "ksflow.lineage"):
+    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.ray", "ksflow.lineage", "ksflow.models"):
         _tell_on_stderr(waiting)
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()
@@ -54,6 +55,12 @@ def setup(folder: Path) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _as_line(logger: object, name: str, event: MutableMapping[str, Any]) -> str:
+    """An event as a line for a person: its words, then what else it has."""
+    rest = [f"{key} {value}" for key, value in event.items() if key not in ("event", "level", "timestamp")]
+    return " ".join(f"ksflow: {'; '.join([str(event['event']), *rest])}".split())
 
 
 class _Redacted(structlog.stdlib.ProcessorFormatter):
@@ -83,7 +90,7 @@ def _tell_on_stderr(name: str) -> None:
             _Redacted(
                 processors=[
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+                    _as_line,
                 ]
             )
         )

@@ -2,7 +2,8 @@
 
 A stage takes values and returns a value. It never sees the configuration, the lineage or another stage, must not
 change what it is given, and is called again after a crash with the same values. What it raises becomes a
-`StageError`, which costs a trial and never the run. One that has a parameter `context` is given a `Context` there.
+`StageError` (`errors.boundary`), and so does an answer that cannot be kept (`records.schema.received`): that costs a
+trial and never the run. One that has a parameter `context` is given a `Context` there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -163,6 +164,13 @@ class Evaluator:
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Do what needs no device before the kernel's turn there. Called by any thread."""
 
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the judge would run, as `evidence.artefact` does; kernels with the same one are the same.
+
+        Empty where nothing is compiled here. It is asked when it is the kernel's turn at the device.
+        """
+        return ""
+
     def close(self) -> None:
         """End helpers."""
 
@@ -213,6 +221,9 @@ class _OwnEvaluator(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         self._of("prepare")(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        return str(self._of("code")(problem, kernel))
 
     def close(self) -> None:
         self._of("close")()

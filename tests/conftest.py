@@ -106,6 +106,12 @@ def paired(trials: Iterable[Trial], *rest: Any, **fields: Any) -> Population:
     return Population(tuple(made), *rest, **fields)
 
 
+def over(other: str, ratio: float, us: float, half: float = 1.01) -> Evaluation:
+    """A verdict of a kernel that was timed beside another one."""
+    row = Comparison(id=other, speedup=ratio, low=ratio / half, high=ratio * half)
+    return accepted(us).with_evidence(against=(row,))
+
+
 def rejected() -> Evaluation:
     """A verdict without a time."""
     return Evaluation(Verdict.INCORRECT, "element 3 is off", evidence=Evidence(more={"seed": 7}), target="t")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,14 @@ def judge(kernel: Kernel) -> Trial:
     return Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=Evaluation(Verdict.ACCEPT, "", 2.0, (timing,)))
 
 
-def left(folder: Path, script: str, envelope: str = "text", **settings: Any) -> tuple[dict[str, str], Agent, Any]:
+def left(
+    folder: Path, script: str, envelope: str = "text", check: Callable[[Kernel], Trial] = judge, **settings: Any
+) -> tuple[dict[str, str], Agent, Any]:
     """What one agent leaves of the kernel it was given, section by section; the engine and its response."""
     program = agent(folder, script)
     engine = Agent([str(program)], envelope, **settings)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, judge)):
+    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, check)):
         response = engine.complete(request)
     text = "".join(part.text for part in response.message.parts)
     names = ["report", "checks", "code"]
@@ -81,7 +84,7 @@ def search(folder: Path, script: str, *more: str, envelope: str = "text", rounds
             "run=agents",
             "loop.repeats=skip",
         ),
-        *(f"writer.lm.command=[{program}]", f"writer.lm.envelope={envelope}"),
+        *(f"agent.command=[{program}]", f"agent.envelope={envelope}"),
         *more,
     )
     done = ksflow(folder, *given, OTHER_API_KEY="a-secret-of-somebody-else")
@@ -159,6 +162,16 @@ def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
     assert "Check 1: accepted" in found["checks"]
     assert "did not end within 0.03 minutes" in found["report"]
     assert "estimated" in engine.paid(response)[1]
+
+
+def test_its_time_does_not_run_while_the_judge_is_asked(tmp_path: Path) -> None:
+    def slow(kernel: Kernel) -> Trial:
+        time.sleep(3)
+        return judge(kernel)
+
+    found, *_ = left(tmp_path, f"{EDIT}\n./check\necho came to its end", check=slow, minutes=0.03)
+    assert found["report"].endswith("came to its end")
+    assert "Check 1: accepted" in found["checks"]
 
 
 def test_one_that_fails_after_it_was_paid_for_is_on_record_with_what_it_cost(tmp_path: Path) -> None:
@@ -321,6 +334,13 @@ def test_a_program_that_is_not_there_or_fails_is_said_in_one_line(tmp_path: Path
     (tmp_path / "bin" / "agent").unlink()
     with pytest.raises(ConfigError, match="no-such-agent is not on PATH: install it"):
         Agent(["no-such-agent"]).complete(Request(model="agent", messages=(Message.user("x"),)))
+
+
+def test_an_agent_that_is_not_installed_is_said_before_a_seed_is_judged(tmp_path: Path) -> None:
+    words = ("recipe=dry_run", "writer=agent", "agent=command", "agent.command=[no-such-agent]")
+    done = ksflow(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ksflow: the agent's program no-such-agent is not on PATH: install it\n"
 
 
 DESIGN = """[[ ## avenues ## ]]

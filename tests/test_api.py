@@ -25,21 +25,76 @@ def test_the_pages_example_runs_and_tells_the_winner(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "best" / "softmax" / "dry" / "best.py").exists()
 
 
-def test_a_run_ends_its_judge(tmp_path: Path) -> None:
-    (tmp_path / "conf" / "evaluator").mkdir(parents=True)
-    (tmp_path / "conf" / "evaluator" / "mine.yaml").write_text("_target_: mine.Mine\n")
-    (tmp_path / "mine.py").write_text(
-        """
+MINE = """
+import os, signal
+from pathlib import Path
 from ksflow.stages.evaluator.fake import FakeEvaluator
 
 class Mine(FakeEvaluator):
+    def __call__(self, *given):
+        if Path("interrupt").exists():
+            Path("interrupt").unlink()
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().__call__(*given)
+
     def close(self):
         print("closed")
 """
+WORDS = ["--config-dir=conf", "problem=softmax", "recipe=dry_run", "evaluator=mine", "loop.evaluations=0"]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder with an evaluator of its own."""
+    (tmp_path / "conf" / "evaluator").mkdir(parents=True)
+    (tmp_path / "conf" / "evaluator" / "mine.yaml").write_text("_target_: mine.Mine\n")
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("given", [(), ("run=..",), ("problem.path=nowhere",)], ids=["", "no run", "no problem"])
+def test_a_run_ends_its_judge_also_where_the_set_up_fails(mine: Path, given: tuple[str, ...]) -> None:
+    calls = f"""
+import ksflow
+from ksflow.errors import KsflowError
+try:
+    ksflow.run(*{[*WORDS, *given]})
+    print("over")
+except KsflowError:
+    print("failed")
+"""
+    done = python(mine, calls)
+    assert done.stdout.split() == ["closed", "failed" if given else "over"], done.stderr
+
+
+def test_a_process_runs_again_after_an_interrupted_sweep(mine: Path) -> None:
+    (mine / "interrupt").touch()
+    calls = f"""
+import ksflow
+for words in (["-m", "random_seed=1,2"], []):
+    print(ksflow.run(*words, *{WORDS}).best.id)
+"""
+    done = python(mine, calls)
+    assert "interrupted: the sweep's variants that follow are not begun" in done.stderr
+    assert len([line for line in done.stdout.splitlines() if line.isdigit()]) == 2, done.stderr
+
+
+def test_a_run_that_tries_nothing_is_an_exception_as_the_command_ends_with_4(tmp_path: Path) -> None:
+    designer = "def design(*given, **more):\n    raise ValueError('out of ideas')\n"
+    (tmp_path / "mine.py").write_text(designer)
+    words = ["problem=softmax", "recipe=dry_run", "designer._target_=mine.design", "designer._partial_=true"]
+    done = python(
+        tmp_path,
+        f"""
+import ksflow
+from ksflow.errors import NothingTried
+try:
+    ksflow.run(*{words})
+except NothingTried as error:
+    print(error)
+""",
     )
-    words = ["--config-dir=conf", "problem=softmax", "recipe=dry_run", "evaluator=mine", "loop.evaluations=0"]
-    done = python(tmp_path, f"import ksflow; ksflow.run(*{words}); print('over')")
-    assert done.stdout.split() == ["closed", "over"], done.stderr
+    assert "out of ideas" in done.stdout, done.stderr
 
 
 def test_a_users_mistake_is_an_exception_with_one_line_and_importing_is_light(tmp_path: Path) -> None:

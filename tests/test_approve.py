@@ -112,6 +112,17 @@ def test_without_an_identity_the_remedy_is_named(folder: Path) -> None:
     assert "git config --global user.name" in done.stderr
 
 
+def test_a_branch_that_holds_no_trial_is_named_in_one_line(folder: Path) -> None:
+    empty = git(folder, "hash-object", "-t", "tree", "-w", "/dev/null").strip()
+    author = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    commit = git(folder, *author, "commit-tree", empty, "-m", "nothing").strip()
+    git(folder, "update-ref", "refs/heads/softmax/dry/00099", commit)
+    done = ksflow(folder, "approve", "00099", *RUN, **ME)
+    assert done.returncode == 2
+    assert "softmax/dry/00099 holds no trial that can be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_a_note_cannot_forge_a_trailer(folder: Path) -> None:
     note = "note=fine\nVerdict: reject-cheat\n\nScore-us: 0.001"

@@ -291,7 +291,7 @@ def test_two_processes_on_one_lineage_lose_nothing(tmp_path: Path) -> None:
         assert process.returncode == 0
     tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry").stdout.partition("improvements")[0]
     ids = re.findall(r"^\W*(\d{5}) ", tree, re.MULTILINE)
-    assert len(set(ids)) == len(ids) == 24 + tree.count("the code of")  # four seeds, ten experiments each, and repeats
+    assert len(set(ids)) == len(ids) == 24 + tree.count("same code as")  # four seeds, ten experiments each, and repeats
 
 
 @pytest.mark.slow
@@ -362,6 +362,7 @@ def test_no_compiler_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "apt install g++" in done.stderr.splitlines()[-1]
     assert "ksflow[compiler]" in done.stderr.splitlines()[-1]
+    assert "00_numpy.py" not in done.stderr, "a seed was judged before"
 
 
 def explores(folder: Path, problem: str, trials: int, *words: str) -> None:

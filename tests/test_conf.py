@@ -7,6 +7,7 @@ from hydra.utils import get_object
 
 from ksflow.config.compose import build, compose
 from ksflow.config.keys import _MOVED, _tell_renamed
+from ksflow.config.members import Suite, members
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
@@ -57,6 +58,50 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
     for part in ("selector", "designer", "writer", "digester", "problem", "target", "loop"):
         assert build(cfg[part]) is not None
     assert "_target_" in cfg.evaluator
+
+
+@pytest.mark.parametrize("text", ["2026_11_28", "1e3", "1.50", "007", "+5", "true", "NaN", "3", "null"])
+def test_text_is_kept_as_it_was_typed(text: str, tmp_path: Path) -> None:
+    cfg = compose(["llm=dummy", f"run={text}", f"lineage.path={text}", f"model.name={text}", f"writer.lm.key={text}"])
+    assert [cfg.run, cfg.lineage.path, cfg.selector.lm.name, cfg.writer.lm.key] == [text] * 4
+    none_or_text = None if text == "null" else text
+    cfg = compose([f"inherit={text}", f"language={text}", f"problem.path={text}", f"seed_kernels=[{text},b.cpp]"])
+    assert [cfg.inherit, cfg.language, cfg.seed_kernels[0]] == [none_or_text] * 3
+    assert cfg.problem.path == text
+    several = members(Suite(name="all"), [f"problem.path={text},b", f"run={text}"])
+    assert compose([*several[0].words]).problem.path == text
+    (tmp_path / "designer").mkdir()
+    part = "def design(*about, tag: str = ''): ...\n"
+    (tmp_path / "mydesigner.py").write_text(part, encoding="utf-8")
+    (tmp_path / "designer" / "mine.yaml").write_text("_target_: mydesigner.design\n_partial_: true\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        own = compose([f"--config-dir={tmp_path}", "designer=mine", f"designer.tag={text}"])
+    assert own.designer.tag == text
+
+
+def test_an_agents_keys_reach_the_stages_that_start_it() -> None:
+    words = ["writer=agent", "designer=agent", "agent=claude", "agent.minutes=3", "agent.checks=1", "agent.box=false"]
+    cfg = compose([*words, "agent.environment=[MY_KEY]", "writer.lm.checks=2"])
+    engines = [build(cfg[stage].lm).engine for stage in ("writer", "designer")]
+    assert [(engine.minutes, engine.environment, engine.box) for engine in engines] == [(3, ("MY_KEY",), False)] * 2
+    assert [engine.checks for engine in engines] == [2, 1]
+    own = compose(["writer=agent", "agent=command", "agent.command=[sh,-c,'true']"])
+    assert build(own.writer.lm).engine.command == ["sh", "-c", "true"]
+    with pytest.raises(ConfigError, match=r"agent.minutes= would be read by nothing: .* add writer=agent"):
+        compose(["agent=claude", "agent.minutes=3"])
+
+
+def test_numbers_are_numbers_however_they_are_typed() -> None:
+    cfg = compose(
+        ["llm=dummy", "loop.usd=1e3", "loop.minutes=1_0", "model.options.top_p=1e-3", "model.temperature=1.50"]
+    )
+    assert (cfg.loop.usd, cfg.loop.minutes, cfg.writer.lm.options.top_p, cfg.writer.lm.temperature) == (
+        1000,
+        10,
+        1e-3,
+        1.5,
+    )
 
 
 def test_every_problem_folder_has_an_option() -> None:
@@ -149,6 +194,9 @@ def test_a_part_that_is_none_and_a_folder_that_is_not_there_are_said(tmp_path: P
         compose(["--config-dir", str(tmp_path), "target=mine"])
     with pytest.raises(ConfigError, match=r"--config-dir .*absent is no folder"):
         compose(["--config-dir", str(tmp_path / "absent")])
+    for words in (["--config-dir"], ["--config-dir="]):
+        with pytest.raises(ConfigError, match="--config-dir needs the folder"):
+            compose(words)
 
 
 def test_a_run_that_a_sweep_named_is_said_as_it_is_printed() -> None:
@@ -164,21 +212,25 @@ def test_parameters_the_yaml_does_not_list_can_be_set() -> None:
 def test_the_command_line_wins_over_a_preset() -> None:
     cfg = compose(["llm=gemini", "selector=tournament"])
     assert cfg.selector._target_.endswith("tournament.Tournament")
-    assert cfg.writer._target_.endswith("LlmWriter")
-    assert "gemini" in cfg.writer.lm.provider
+    assert cfg.writer.llm._target_.endswith("LlmWriter")
+    assert "gemini" in cfg.writer.llm.lm.provider
+    assert cfg.writer.tune._target_.endswith("Tune")  # what changes numbers alone asks no model
+    assert compose(["llm=gemini", "writer=llm"]).writer._target_.endswith("LlmWriter")
 
 
 def test_one_stage_can_have_its_own_model() -> None:
-    cfg = compose(["llm=gemini", "model@writer.lm=openai", "designer.lm.temperature=0.25"])
+    cfg = compose(["llm=gemini", "model@writer.llm.lm=openai", "designer.lm.temperature=0.25"])
     assert "gemini" in cfg.designer.lm.provider
-    assert "openai" in cfg.writer.lm.provider
+    assert "openai" in cfg.writer.llm.lm.provider
+    with pytest.raises(ConfigError, match=r"no place model@writer.lm here; valid: .*, model@writer.llm.lm$"):
+        compose(["llm=gemini", "model@writer.lm=openai"])
     assert cfg.designer.lm.temperature == 0.25
 
 
 def test_a_models_parameter_reaches_every_stage_that_uses_it() -> None:
-    cfg = compose(["llm=gemini", "model@writer.lm=openai", "model.temperature=0.5", "selector.lm.temperature=0.1"])
+    cfg = compose(["llm=gemini", "model@writer.llm.lm=openai", "model.temperature=0.5", "selector.lm.temperature=0.1"])
     assert (cfg.designer.lm.temperature, cfg.selector.lm.temperature) == (0.5, 0.1)
-    assert cfg.writer.lm.get("temperature") != 0.5
+    assert cfg.writer.llm.lm.get("temperature") != 0.5
 
 
 def test_a_users_folder_adds_options(tmp_path: Path) -> None:

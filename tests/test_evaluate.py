@@ -212,7 +212,8 @@ def test_a_real_kernel_is_judged_verified_and_told_from_a_wrong_one(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_in_one_line_and_leaves_no_judge(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_in_one_line_and_leaves_no_judge(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "ksflow", "evaluate", "00_torch.py", "problem=softmax", "cache=false"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -220,7 +221,7 @@ def test_ctrl_c_ends_it_in_one_line_and_leaves_no_judge(tmp_path: Path) -> None:
         children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + 300
         while not (judges := children.read_text().split()) and time.monotonic() < deadline:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest = process.stderr.read()
         assert process.wait(300) == 130
     assert len(rest.strip().splitlines()) == 1

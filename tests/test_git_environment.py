@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,10 +87,13 @@ def test_a_damaged_lineage_is_not_taken_for_the_repository_around_it(tmp_path: P
 
 def test_broken_settings_of_git_are_named_on_one_line(tmp_path: Path) -> None:
     (tmp_path / "settings").write_text("[user\n")
-    done = ksflow(tmp_path, *DRY, GIT_CONFIG_GLOBAL=str(tmp_path / "settings"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"bad config line 1 in file {tmp_path}/settings" in done.stderr
+    broken = {"GIT_CONFIG_GLOBAL": str(tmp_path / "settings")}
+    command = [sys.executable, "-m", "ksflow", *DRY]  # git starts when it is imported, too
+    cold = subprocess.run(command, cwd=tmp_path, env=os.environ | broken, check=False, capture_output=True, text=True)
+    for done in (ksflow(tmp_path, *DRY, **broken), cold):
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert f"bad config line 1 in file {tmp_path}/settings" in done.stderr
 
 
 @pytest.mark.slow
@@ -115,3 +119,14 @@ def test_a_folder_is_named_as_it_is_written(tmp_path: Path, monkeypatch: pytest.
         lineage.learn((), 0)
         lineage.close()
         assert (tmp_path / name / "lineage.git/HEAD").is_file()
+
+
+def test_a_disk_that_takes_no_more_is_told_in_lines_for_a_person(tmp_path: Path) -> None:
+    """Here no file may be longer than six blocks, which the system says as it does that a disk is full."""
+    command = ["bash", "-c", 'ulimit -f 6; exec "$@"', "-", sys.executable, "-m", "ksflow", *DRY]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    *lines, last = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert last.startswith("ksflow: ")
+    assert last.endswith("[Errno 27] File too large; the file would be larger than is allowed: raise `ulimit -f`")
+    assert not [line for line in lines if line.startswith(("event=", "Traceback", "---"))]

@@ -16,6 +16,7 @@ import toy_driver
 
 from ksflow.handover import hand_over
 from ksflow.handover.loader import Facts, loader
+from ksflow.handover.package import write_best
 from ksflow.handover.winner import mark_modules
 from ksflow.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
@@ -184,6 +185,42 @@ def test_cpp_is_a_module_that_compiles_itself(judge: LocalEvaluator, tmp_path: P
         made.custom_kernel((torch.zeros(4, 8), torch.zeros(8, 4)))
 
 
+ALIGNED = CPP.replace("{\n", "{\n  if ((uintptr_t)x % 64 || (uintptr_t)y % 64) __builtin_trap();\n", 1).replace(
+    "FACTOR", "3"
+)
+"""As with aligned vector loads, which end the process elsewhere."""
+VIEWS = """
+def view(rows, columns, offset):
+    return torch.randn(rows * columns + offset)[offset:].view(rows, columns)
+
+for offset in (0, 1, 4):
+    x, y = view(3, 6, offset), view(6, 3, offset)
+    out = made.custom_kernel((x, y))
+    assert out is y or out.data_ptr() == y.data_ptr()
+    print(torch.equal(y, x.T * 3), end=" ")
+for wrong in ((x.double(), y), (x.to("meta"), y.to("meta")), (x, y.to("meta"))):
+    try:
+        made.custom_kernel(wrong)
+    except ValueError as error:
+        print(str(error).partition(" of ")[0].partition(" with ")[0])
+"""
+
+
+def test_a_tensor_that_lies_otherwise_than_where_the_kernel_was_judged_ends_no_process(tmp_path: Path) -> None:
+    problem, trial = given(tmp_path), won(ALIGNED, language="cpp")
+    found = hand_over(tmp_path / "out", problem, detect(), trial)
+    once = "the kernel takes tensors\n"
+    assert ran(found.files[0], VIEWS, dict(os.environ)) == "True True True no case\n" + 2 * once
+    named = (replace(problem.args[0], shape="n, m"), problem.args[1])
+    problem = replace(problem, args=(replace(named[0], layout="row-major, strides (m, 1)"), named[1]))
+    best = write_best(tmp_path / "best", problem, detect(), trial, "")
+    gaps = "wide = torch.randn(3, 9)\nx, y = wide[:, 1:7], torch.zeros(6, 3)\n"
+    gaps += "print(torch.equal(made.custom_kernel((x, y)), x.T * 3))\nx = torch.randn(6, 3).T\n"
+    gaps += "print(torch.equal(made.custom_kernel((x, y)), x.T * 3))\n"
+    said = ran(best, VIEWS + gaps, dict(os.environ))
+    assert said == "True True True " + 3 * once + "True\nTrue\n"
+
+
 @pytest.mark.slow
 def test_one_tensor_is_called_as_it_is(judge: LocalEvaluator, tmp_path: Path) -> None:
     text = """from ksflow.formats.runtime import install
@@ -344,13 +381,15 @@ def test_a_submission_compiles_its_variants_and_launches_them(tmp_path: Path) ->
     assert found.said == ("submission.py: not tried: this evaluator runs no file here",)
     code = """
 print(right(5), right(3), right(5))
+x, y = torch.randn(19)[1:].view(3, 6), torch.zeros(19)[1:].view(6, 3)
+print(made.custom_kernel((x, y)) is y, torch.equal(y, x.T * 3))
 try:
     made.custom_kernel((torch.ones(6, 3).T, torch.ones(6, 3)))
 except ValueError as error:
     print(error)
 """
     said = ran(found.files[0], code, toy_driver.environment(tmp_path, "hip"))
-    assert said.startswith("True True True\nno case with tensors of (((3, 6), (1, 3), 'float32'),")
+    assert said.startswith("True True True\nTrue True\nno case with tensors of (((3, 6), (1, 3), 'float32'),")
     text = found.files[0].read_text()
     assert text.count('extern "C"') == 1  # of two variants
     assert "BLOCK = 16" in text

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import accepted, draft, kernel, plant
+from conftest import accepted, draft, kernel, over, plant
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
@@ -42,7 +42,7 @@ def run_round(lineage: Lineage, base: str, us: float, idea: str = "unroll the lo
     (trial,) = lineage.dispatch([draft(base, idea=idea)], Plan(("a",), (experiment,), (0,)), turn.name)
     trial = replace(trial, kernel=kernel(f"kernel {trial.id}"))
     lineage.write(trial)
-    trial = replace(trial, evaluation=accepted(us))
+    trial = replace(trial, evaluation=over("00001", 100.0 / us, us))
     lineage.evaluate(trial)
     lineage.population()
     return trial
@@ -83,6 +83,7 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
     lineage: Lineage, stage: Callable[..., Any]
 ) -> None:
     seed, slow = plant(lineage, "seed", 100.0), plant(lineage, "slow", 200.0)
+    lineage.evaluate(replace(slow, evaluation=over(seed.id, 0.5, 200.0)))
     for number in range(9):
         run_round(lineage, (seed, slow)[number % 2].id, 90.0 - number, f"idea number {number}")
     planted = run_round(lineage, slow.id, PLANTED, IDEA)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted, again, draft, kernel, plant, rejected
+from conftest import accepted, again, draft, kernel, over, plant, rejected
 
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
@@ -86,6 +86,17 @@ def test_unfinished_work_is_handed_to_the_next_process_once(lineage: Lineage) ->
     other.close()
 
 
+def test_asking_who_holds_a_claim_changes_none(lineage: Lineage) -> None:
+    other = again(lineage)
+    assert lineage.claims.acquire("00001")
+    assert other.claims.held_elsewhere("00001")
+    assert not lineage.claims.held_elsewhere("00001")
+    assert lineage.claims.held_here("00001")
+    assert not other.claims.acquire("00001")
+    assert not other.claims.held_elsewhere("00002")
+    assert lineage.claims.acquire("00002")
+
+
 def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_path: Path) -> None:
     plant(lineage, "int a;", 20.0)
     clone = tmp_path / "clone"
@@ -99,7 +110,7 @@ def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_p
     assert pushed.kernel is not None
     assert pushed.kernel.main == "int mine;"
     assert pushed.evaluation is None  # the parent's verdict is not this kernel's
-    lineage.evaluate(replace(pushed, evaluation=accepted(3.0)))
+    lineage.evaluate(replace(pushed, evaluation=over("00001", 6.0, 3.0)))
     assert again(lineage).population().ranked[0].id == "by-hand"
 
 
@@ -116,11 +127,11 @@ def test_a_branch_that_was_fetched_joins_and_is_no_child_of_the_same_number_here
     (fetched,) = lineage.unfinished()
     assert (fetched.id, fetched.origin, fetched.parents) == ("ada-00002", Origin.PUSH, ())
     assert fetched.kernel is not None
-    lineage.evaluate(replace(fetched, evaluation=accepted(4.0)))  # this machine's verdict, not theirs
+    lineage.evaluate(replace(fetched, evaluation=over("00001", 2.5, 4.0)))  # this machine's verdict, not theirs
     assert [trial.score_us for trial in again(lineage).population().ranked] == [4.0, 10.0]
     git(lineage.store.path, "fetch", "-q", str(elsewhere.store.path), f"{heads}/*:refs/heads/toy/ada/*")
     ada = Lineage(lineage.store.path, "toy", "ada")
-    assert [trial.score_us for trial in ada.population().ranked] == [3.0, 20.0]
+    assert {trial.score_us for trial in ada.population().ranked} == {3.0, 20.0}
     ada.close()
 
 
@@ -134,7 +145,7 @@ def test_code_that_was_replaced_on_its_branch_does_not_get_the_verdict_of_what_r
     git(clone, "-c", "user.name=me", "-c", "user.email=me@example.org", "commit", "-qam", "by hand")
     git(clone, "push", "-q", "origin", "HEAD:toy/main/00001")
     (pushed,) = lineage.unfinished()
-    lineage.evaluate(replace(pushed, evaluation=accepted(3.0)))
+    lineage.evaluate(replace(pushed, evaluation=over("00001", 6.0, 3.0)))
     found = []
     for text in ("int a;", "int b;"):
         (trial,) = lineage.dispatch([draft("00001")])

@@ -249,6 +249,33 @@ def test_a_kernel_whose_server_was_killed_is_judged_by_the_next(tmp_path: Path) 
         os.environ |= {"PYTHONPATH": before} if before else {}
 
 
+@pytest.mark.slow
+def test_a_signal_ends_a_server_when_the_judge_is_done_and_a_second_one_at_once(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "hold").touch()
+    command = [sys.executable, "-m", "ksflow", "mcp", "recipe=dry_run", "evaluator._target_=noisy.Noisy"]
+    for second in (signal.SIGINT, None):
+        with subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        ) as server:
+            assert server.stderr is not None
+            assert any("judging" in line for line in server.stderr)
+            server.send_signal(signal.SIGTERM)
+            assert any("finishing what the judge is at work on" in line for line in server.stderr)
+            if second:
+                server.send_signal(second)
+            else:
+                (tmp_path / "hold").unlink()
+            assert server.wait(300) == (130 if second else 0)
+    assert "accept" in ksflow(tmp_path, "lineage", "recipe=dry_run").stdout
+
+
 def test_an_answer_in_parts_is_whole_and_nothing_outside_the_inbox_is_read(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path)
     (tmp_path / "writer-1.md").write_text("the question")
@@ -277,7 +304,7 @@ def test_the_budget_is_the_servers(tmp_path: Path) -> None:
         assert len(ids) == 2
         for name in ids:
             await judged(ask, await ask("submit", trial=name, language="cpp", files=tiles(int(name))))
-        with pytest.raises(Refused, match="budget of 2 evaluations is spent"):
+        with pytest.raises(Refused, match="evaluations=2 used up"):
             await ask("evaluate", language="cpp", files=tiles(5))
 
     served(tmp_path, work, "recipe=dry_run", "loop.evaluations=2")

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from test_cli import ksflow
 
+from ksflow.errors import ConfigError
 from ksflow.formats.kernel.importer import load
 from ksflow.hardware.target import detect
+from ksflow.lineage import Lineage
+from ksflow.loop import startup
 from ksflow.records import Arg, Kernel, Problem, Verdict
 from ksflow.source.signature import fault
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -151,6 +154,15 @@ def of(*args: tuple[str, str], dims: tuple[str, ...] = ("n",)) -> Problem:
 
 
 TWO = (("a", "float32"), ("b", "int64"))
+
+
+def test_a_second_reference_of_a_kernel_is_another_problem(folder: Path, problem: Problem, lineage: Lineage) -> None:
+    (folder / "other.py").write_text(REFERENCE.replace(".sum(0)", ".mean(0)"))
+    other = load(kernel=str(folder / "good.cpp"), reference=str(folder / "other.py"), target=detect())
+    lineage.open_session(f"place: {[*startup.places(problem)]}")
+    startup.no_other(problem, lineage)
+    with pytest.raises(ConfigError, match=r"is for .*/ref.py, and .*/other.py is another problem .*run=ANOTHER"):
+        startup.no_other(other, lineage)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
 @pytest.mark.slow
 def test_a_person_can_be_the_model(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "loop.evaluations=3", "loop.confirm=false"],
+        [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "writer=llm", "loop.evaluations=3", "loop.confirm=false"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

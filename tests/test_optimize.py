@@ -264,7 +264,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
     judge = Judge(as_evaluator(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED)))
     for name in ("selector", "designer", "writer"):
-        stage = compose.build(cfg[name])
+        stage = compose.build(cfg[name].llm if name == "writer" else cfg[name])
         school = PromptCompiler(stage.program)
         source = Source(name, stage, notes, judge)
         cases = [

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,14 @@ def test_a_stage_that_fails_names_its_line_and_the_log_has_the_rest(own: Path, m
     assert "a value that no log may hold" not in json.dumps(event)
 
 
+def test_a_stage_that_exits_has_failed() -> None:
+    with (
+        pytest.raises(StageError, match=r"^writer: SystemExit: 3 \(test_own_parts\.py, line \d+\)$"),
+        boundary("writer"),
+    ):
+        raise SystemExit(3)
+
+
 def test_a_place_is_nobodys_where_python_or_a_package_failed() -> None:
     with pytest.raises(ConfigError) as caught:
         shipped_part()
@@ -86,6 +96,37 @@ def test_a_run_with_a_stage_of_ones_own_that_fails_has_the_traceback_in_its_log(
     assert "no plan: designer: NameError: name 'ww' is not defined (my_parts.py, line 7)" in done.stderr
     (events,) = own.glob("runs/logs/**/events.jsonl")
     assert '"lineno": 7' in events.read_text()
+
+
+LEAVES = """import threading
+import time
+
+from ksflow.records import Kernel
+
+
+def forever():
+    while True:
+        time.sleep(0.1)
+
+
+def write(problem, selection, experiment, notes, failed=None):
+    threading.Thread(target=forever, name="my-thread", daemon=False).start()
+    return Kernel(selection.base.kernel.language, {"kernel.cpp": f"// {experiment.description}"})
+"""
+
+
+@pytest.mark.slow
+def test_a_thread_that_a_stage_leaves_behind_does_not_keep_the_program_from_ending(own: Path) -> None:
+    (own / "conf" / "writer").mkdir()
+    (own / "conf" / "writer" / "leaves.yaml").write_text("_target_: leaving.write\n_partial_: true\n")
+    (own / "leaving.py").write_text(LEAVES)
+    words = ("--config-dir=conf", "writer=leaves", "recipe=dry_run", "problem=softmax", "loop.evaluations=1")
+    command = [sys.executable, "-m", "ksflow", *words]
+    done = subprocess.run(command, cwd=own, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 experiment" in done.stderr + done.stdout
+    last = "ksflow: left behind at the end: a thread of a stage that does not end by itself (my-thread)"
+    assert done.stderr.splitlines()[-1] == last
 
 
 @pytest.mark.slow

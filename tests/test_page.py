@@ -22,7 +22,7 @@ from test_session import Run
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Ratio, Statement, base_of
+from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of
 from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
 from ksflow.report.page.details import _diff
@@ -121,9 +121,12 @@ def test_a_pytorch_baseline_has_a_figure_of_its_own_beside_what_the_claim_is_ove
 
 def test_a_doubt_is_told_once_in_a_headline(lineage: Lineage) -> None:
     torch = replace(plant(lineage, "int y;\n", 20.0), name="01_torch.py")
-    row = Ratio(speedup=1.5, low=1.4, high=1.6, ranked=False, why="busy")
-    told = Headline(plant(lineage, "int z;\n", 10.0), lineage.population(), torch, row)
-    assert told.claim == "x1.5 [1.4, 1.6] over PyTorch, not ranked: busy"
+    row = Comparison(id=torch.id, speedup=1.5, low=1.4, high=1.6071, ranked=False, why="busy")
+    best = plant(lineage, "int z;\n", 10.0)
+    assert best.evaluation
+    lineage.evaluate(replace(best, evaluation=best.evaluation.with_evidence(against=(row,))))
+    told = Headline(lineage.known.by_id[best.id], lineage.population(), torch)
+    assert told.claim == "not ranked over PyTorch: x1.5 [1.4, 1.61], busy"
 
 
 def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -> None:
@@ -138,6 +141,19 @@ def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -
     assert session["began"] == 1_700_000_100
     assert session["caps"] == {"evaluations": 9, "minutes": 4}
     assert session["used"] == {"evaluations": 0, "usd": 0}
+
+
+def test_the_time_between_two_calls_is_no_work(tmp_path: Path) -> None:
+    now = [1_700_000_000]
+    made = Lineage(tmp_path / "lineage.git", "toy", clock=lambda: now[0])
+    for number in range(2):
+        made.open_session("")
+        for text in ("a", "b"):
+            now[0] += 90
+            plant(made, f"int {text}{number};\n", 5.0)
+        now[0] += 2_400
+    assert [row["minutes"] for row in run_facts(made)["trials"]] == [1.5, 3.0, 4.5, 6.0]
+    made.close()
 
 
 def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
@@ -443,7 +459,7 @@ def test_the_axis_counts_trials_minutes_or_dollars_where_there_are_any(
     run: Lineage, browser: Any, tmp_path: Path
 ) -> None:
     facts = run_facts(run)
-    facts["trials"] = [row | {"at": 1_700_000_000 + 60 * index} for index, row in enumerate(facts["trials"])]
+    facts["trials"] = [row | {"minutes": index} for index, row in enumerate(facts["trials"])]
     free = facts | {"spent": facts["spent"] | {"usd": 0.0}}
     seen = "return [...document.querySelectorAll('[data-axis]')].filter(one => !one.hidden).map(one => one.textContent)"
     opened(browser, as_html([free]), tmp_path)
@@ -498,11 +514,11 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
     best, tried = known.best, [trial for trial in known.trials if trial.origin is not Origin.SEED]
     assert best is not None
     assert best.evaluation is not None
-    dates = [run.store.commit_facts(run.commit_of(trial.id))[1] for trial in known.trials]
+    worked = max(row["minutes"] for row in run_facts(run)["trials"])
     cards = dict(page["cards"])
     assert cards["the winner's score"] == f"{known.us(best):.4g} µs"
     assert cards["experiments"] == str(len(tried))
-    assert cards["minutes"] == f"{(max(dates) - min(dates)) / 60:.1f}".removesuffix(".0")
+    assert cards["minutes of work"] == f"{worked:.1f}".removesuffix(".0")
     assert page["headline"].startswith(f"winner {best.id}: ")
     assert page["story"][-1] == best.id
     rows = [dict(row) for row in page["trials"]]

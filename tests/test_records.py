@@ -5,7 +5,7 @@ import math
 import random
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from ksflow.records import (
     Origin,
     Plan,
     Population,
+    Record,
     Timing,
     Trial,
     Verdict,
@@ -327,3 +328,29 @@ def test_files_are_checked_when_read() -> None:
 def test_a_models_answer_is_parsed_strictly(text: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Experiment).validate_json(text)
+
+
+@dataclass(frozen=True)
+class _Inner(Record):
+    name: str
+
+    def __post_init__(self) -> None:
+        {}[self.name]
+
+
+@dataclass(frozen=True)
+class _Outer(Record):
+    inner: _Inner
+
+
+def test_a_key_error_within_a_record_is_not_taken_for_an_unknown_key() -> None:
+    with pytest.raises(KeyError, match="absent"):
+        parse(_Outer, {"inner": {"name": "absent"}})
+    with pytest.raises(ValueError, match="_Outer has no other"):
+        parse(_Outer, {"other": 1})
+
+
+def test_a_number_that_no_float_can_hold_is_not_valid() -> None:
+    data = schema.dump("evaluation", replace(accepted(3.0), wall_s=123.0)).replace(b"123.0", b"1" + b"0" * 400)
+    with pytest.raises(LineageError, match=r"evaluation.json is not valid: Evaluation.wall_s is not finite"):
+        schema.load("evaluation", data, Evaluation)

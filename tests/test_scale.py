@@ -1,5 +1,6 @@
 """One scale: what is said of any two kernels agrees with what is said of all the others."""
 
+import io
 import math
 import random
 from collections.abc import Iterator
@@ -7,10 +8,32 @@ from dataclasses import replace
 
 import pytest
 from conftest import accepted, draft, kernel
+from rich.console import Console
+from test_session import Run, shown
 
-from ksflow.records import Claim, Comparison, Evidence, Origin, Population, Repeat, Scale, Trial
+from ksflow import report
+from ksflow.lineage import Lineage
+from ksflow.problem.loader import load
+from ksflow.prompts import render
+from ksflow.records import (
+    Claim,
+    Comparison,
+    Evaluation,
+    Evidence,
+    Kernel,
+    Origin,
+    Population,
+    Problem,
+    Repeat,
+    Scale,
+    Trial,
+    base_of,
+)
 from ksflow.records.evidence import RESOLVED
-from ksflow.report.headline import headline
+from ksflow.report import tables
+from ksflow.report.headline import headline, of_outcome
+from ksflow.report.page.facts import run_facts
+from ksflow.report.tracking import _rows as tracking_rows
 
 _SHOWN = 200
 """Populations that are made at random."""
@@ -244,3 +267,46 @@ def test_cycles_are_solved_by_weight() -> None:
     assert found
     assert math.log(found.ratio) == pytest.approx(expected)
     assert math.log(found.high / found.ratio) == pytest.approx(1 / math.sqrt(sum(weights)))
+
+
+def judge_of_another_moment(problem: Problem, made: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    """Longer is faster; raw times are of moments that differ by up to a half, ratios are right within 0.5 %."""
+    rng = random.Random(f"{made.main} {len(against)}")
+    us = 1000.0 / len(made.main)
+    read = {t.id: len(made.main) / len(t.kernel.main) * rng.uniform(0.998, 1.002) for t in against if t.kernel}
+    rows = tuple(Comparison(id=id, speedup=x, low=x / 1.005, high=x * 1.005) for id, x in read.items())
+    return accepted(us * rng.uniform(1.0, 1.5)).with_evidence(against=rows)
+
+
+def test_terminal_lineage_page_and_trackers_state_the_same_figures(lineage: Lineage) -> None:
+    outcome = Run(lineage, evaluate=judge_of_another_moment)(evaluations=9)
+    known, baselines, claimed = outcome.population, outcome.baselines, of_outcome(outcome)
+    page = run_facts(lineage)
+    ending = shown(outcome, lineage)
+    summary = tables.summary(outcome, load("softmax"), lineage)
+    console = Console(file=io.StringIO(), width=250)
+    report.show_tree(console, known.trials, known, headline(known, baselines), {})
+    tree = console.file.getvalue()  # type: ignore[attr-defined]
+    assert page["headline"] == summary["headline"] == str(claimed)
+    assert str(claimed) in ending
+    assert summary["score_us"] == known.us(outcome.best)
+    assert page["over"][0]["speedup"] == summary["speedup"] == claimed.speedup
+    assert page["story"][-1]["came"][-1] == claimed.claim
+    tracked = {row.step: row.metrics for row in tracking_rows(known, baselines, set())}
+    for trial, best, row in zip(known.trials, known.best_so_far, page["trials"], strict=True):
+        time, over = known.us(trial), known.speedup(trial, baselines[0])
+        assert time
+        assert over
+        assert row["us"] == tracked[int(trial.id)]["score_us"] == time
+        assert row["best_us"] == tracked[int(trial.id)]["best_us"] == (known.us(best) if best else None)
+        (line,) = [line for line in tree.splitlines() if f"{trial.id} accept" in line]
+        if trial not in baselines:
+            assert tracked[int(trial.id)]["speedup_over_baseline"] == over.ratio
+            assert str(over) in line
+            base = base_of(trial, known.by_id)
+            gain = known.speedup(trial, base)
+            assert row["gain"] == (round(gain.gain_percent, 2) if gain else None)
+            assert render.outcome(trial, known).startswith(trial.id)
+            assert f"{time:.4g} us" in render.outcome(trial, known)
+    shown_times = [known.us(trial) or 0.0 for trial in (outcome.best, *baselines)]
+    assert all(f"{time:.4g}" in ending for time in shown_times)

@@ -8,31 +8,34 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, kernel, rejected, until
+from conftest import accepted, again, draft, kernel, rejected, until
 from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.history import RunReader
+from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
 from ksflow.loop.assistant import Assistant
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Event
-from ksflow.loop.queue import map_parallel
+from ksflow.loop.queue import Job, map_parallel
 from ksflow.loop.run import Run as RunOfTheLoop
 from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.protocols import Answerer, Context, record, reserve
+from ksflow.protocols import Answerer, Context, Evaluator, record, reserve
 from ksflow.records import (
     Call,
     Cost,
@@ -54,9 +57,13 @@ from ksflow.records import (
     parse,
     portfolio,
 )
+from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
+from ksflow.report.words import tried as changed_in
+from ksflow.source.tunables import assign
 from ksflow.stages.designer.mix import Mix
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 Notes = tuple[Note, ...]
 
@@ -145,6 +152,49 @@ def test_it_starts_from_the_seeds_and_stops_at_the_budget(lineage: Lineage) -> N
     assert len(outcome.population.trials) == 9
 
 
+def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Lineage) -> None:
+    run = Run(lineage).made(evaluations=3)
+    outcome = search(run, SEEDS, began=time.monotonic() - 50)
+    assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
+    assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
+    assert outcome.search_s == outcome.took["search"]
+    assert spending.elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
+        "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [
+        (Cost(tokens_in=4000, calls=1), "4.0k tokens"),
+        (Cost(0.5, 4000, calls=1), "$0.5000, 4.0k tokens"),
+        (Cost(0.5, 4000, calls=1, untold=1), "at most $0.5000, 4.0k tokens"),
+        (Cost(), ""),
+    ],
+)
+def test_no_dollars_are_told_where_no_price_is_known(cost: Cost, said: str) -> None:
+    assert spending.price(cost) == said
+    assert bool(cost.dollars()) is ("$" in said)
+
+
+def test_a_budget_in_minutes_names_what_used_it_up(lineage: Lineage) -> None:
+    def slow(*given: Any) -> Any:
+        time.sleep(0.2)
+        return evaluate(*given) if isinstance(given[1], Kernel) else design(*given)
+
+    budget = {"minutes": 0.1 / 60, "confirm": False}
+    assert Run(lineage, evaluate=slow)(**budget).reason == f"{_used(budget)} while seeds were judged"
+    run = Run(lineage).made(**budget)  # all seeds are judged
+    time.sleep(0.2)
+    assert search(run, SEEDS).reason == f"{_used(budget)} before the first round"
+    budget["minutes"] = 2 / 60
+    assert Run(lineage, design=slow)(**budget).reason == _used(budget)
+
+
+def _used(budget: dict[str, Any]) -> str:
+    return f"minutes={budget['minutes']:g} used up"
+
+
 def test_running_again_goes_on(lineage: Lineage) -> None:
     first = Run(lineage)(evaluations=3)
     second = Run(lineage)(evaluations=3)
@@ -211,8 +261,13 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     outcome = Run(lineage, evaluate=judge)(evaluations=6)
     assert outcome.best.kernel is not None
     assert outcome.best.kernel.main != lucky[0]
-    subjects = [lineage.store.header(lineage.commit_of(t.id))[1] for t in outcome.population.trials]
-    assert sum("confirmed" in subject.split("\n")[0] for subject in subjects) == 1  # the rest lost beside another
+
+    def subject(trial: Trial) -> str:
+        return lineage.store.header(lineage.commit_of(trial.id))[1].partition("\n")[0]
+
+    (beaten_again,) = [t for t in outcome.population.trials if t.kernel and t.kernel.main == lucky[0]]
+    assert "refuted" in subject(beaten_again)
+    assert "confirmed" in subject(outcome.best)
     beaten = {row.id for row in outcome.best.evaluation.evidence.against}  # type: ignore[union-attr]
     assert "00001" in beaten  # the baseline
 
@@ -316,6 +371,9 @@ def test_a_part_that_returns_something_else_is_named(lineage: Lineage) -> None:
     assert ("no plan: designer: TypeError: returned list, not a Plan", "") in run.events
     run = Run(lineage, write=lambda *given: "int main() {}")
     assert run(evaluations=1).population.trials[-1].failure == "writer: TypeError: returned str, not a Kernel"
+    run = Run(lineage, write=lambda *given: Kernel("cu", {"kernel.cu": "int x;"}))
+    failure = run(evaluations=1).population.trials[-1].failure
+    assert failure.startswith("writer: ValueError: no language 'cu'; did you mean cuda? valid: cpp, cuda, ")
 
 
 def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> None:
@@ -367,6 +425,48 @@ def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Linea
     again = Run(lineage)(evaluations=2)
     assert again.population.by_id["00005"].score_us is not None
     assert again.judged == 2  # the rest of them, and no other
+
+
+def test_a_plan_for_which_no_evaluation_is_left_is_kept(lineage: Lineage) -> None:
+    both = threading.Barrier(2)
+
+    def plan(*arguments: Any) -> Plan:
+        both.wait(300)
+        made = design(*arguments)
+        return replace(made, picked=(0, 1, 2, 3, 4))
+
+    assert Run(lineage, design=plan)(evaluations=4, rounds_in_flight=2).judged == 4
+    reader = RunReader(lineage.store, lineage.problem, lineage.run).read()
+    assert [len(row.trials) for row in reader.rounds.values() if row.plan] in ([4, 0], [0, 4])
+    for known in (lineage.known, again(lineage).population()):
+        assert sorted(len(row.left) for row in known.plans) == [1, 5]  # what a designer is offered as not run
+
+
+def test_what_was_left_is_taken_up_as_many_at_a_time_as_rounds_bring(lineage: Lineage) -> None:
+    def interrupted(*arguments: Any) -> Plan:
+        if together.wait(300) == 0:
+            first.interrupt()
+        together.wait(300)
+        return design(*arguments)
+
+    together = threading.Barrier(3)
+    first = Run(lineage, design=interrupted)
+    first(evaluations=30, rounds_in_flight=3)
+    lineage.release_all()
+    writing, most, lock = 0, 0, threading.Lock()
+
+    def slow(*arguments: Any) -> Kernel:
+        nonlocal writing, most
+        with lock:
+            writing += 1
+            most = max(most, writing)
+        time.sleep(0.2)
+        with lock:
+            writing -= 1
+        return write(*arguments)
+
+    assert Run(lineage, write=slow)(evaluations=9).judged == 9
+    assert most <= 3
 
 
 def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Lineage) -> None:
@@ -615,6 +715,49 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     assert "x = 7" in repaired.kernel.main
 
 
+COMPILED = """constexpr int FORM = 0;  // tune: 0 1
+constexpr int PAD = 1;   // tune: 1 2 3 4 5 6 7 8
+extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, const long *strides) {
+  if (FORM) y[PAD] = x[0];
+  else y[0] = x[0];
+}
+"""
+
+
+def test_what_compiles_to_the_same_code_is_judged_once(lineage: Lineage, evaluator: LocalEvaluator) -> None:
+    judged: list[Kernel] = []
+
+    class Compiling(Evaluator):
+        def code(self, problem: Problem, kernel: Kernel) -> str:
+            return evaluator.code(problem, kernel)
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            judged.append(kernel)
+            return evaluate(problem, kernel, against).with_evidence(artefact=self.code(problem, kernel))
+
+    def written(form: str) -> Callable[..., Kernel]:
+        def pad(problem: Problem, selection: Selection, tried: Experiment, *rest: object) -> Kernel:
+            number = int(tried.description.rpartition(".")[2])
+            return kernel(assign(COMPILED, {"FORM": form, "PAD": str(number + 2)}))
+
+        return pad
+
+    judge, seeds = Compiling(), (Seed("00_base.cpp", kernel(COMPILED), baseline=True),)
+    outcome = search(Run(lineage, write=written("0"), evaluate=judge).made(evaluations=2, confirm=False), seeds)
+    seed, *repeats = outcome.population.trials
+    assert len(judged) == 1
+    assert outcome.judged == 0
+    assert len(repeats) == outcome.repeats > 2
+    assert {(t.repeats, t.compiles_alike, t.score_us) for t in repeats} == {(seed.id, True, seed.score_us)}
+    assert changed_in(repeats[0], outcome.population.by_id, 60).startswith(f"same code as {seed.id} | ")
+    other = again(lineage)  # another process
+    anew = search(Run(other, write=written("0"), evaluate=judge).made(rounds=1, confirm=False), seeds)
+    assert len(judged) == 1
+    assert anew.repeats > 0
+    read = search(Run(other, write=written("1"), evaluate=judge).made(evaluations=3, confirm=False), seeds)
+    assert len(judged) == 1 + read.judged == 4
+
+
 def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:
     bench = Assistant(Run(lineage).made(evaluations=None), SEEDS)
     bench.open("")
@@ -631,6 +774,67 @@ def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lin
     with pytest.raises(ConfigError, match="no ticket 'e1201'; tickets: e1, e2"):
         bench.ticket("e1201")
     bench.close()
+
+
+@contextmanager
+def assisted(run: RunOfTheLoop) -> Iterator[Assistant]:
+    """A run's assistant, once the seeds are judged."""
+    bench = Assistant(run, SEEDS)
+    bench.open("")
+    bench.begin()
+    bench.wait_seeds(300)
+    try:
+        yield bench
+    finally:
+        bench.close()
+
+
+def planned(bench: Assistant) -> list[str]:
+    ideas = [Experiment(f"idea {n}", "it ran", (float(n), 9.0), 9.0 - n) for n in range(3)]
+    return [trial.id for trial in bench.plan("1", "2", "", (), ideas)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"rounds": 0}, "rounds=0 used up"),
+        ({"minutes": 0}, "minutes=0 used up"),
+        ({"stages": {"evaluator": {"minutes": 0}}}, "stages.evaluator.minutes=0 used up"),
+    ],
+    ids=["rounds", "minutes", "evaluator"],
+)
+def test_an_assistant_keeps_the_budgets_of_a_run(lineage: Lineage, budget: dict[str, Any], said: str) -> None:
+    with assisted(Run(lineage).made(**budget)) as bench:
+        with pytest.raises(ConfigError, match=said):
+            planned(bench)
+        if "rounds" in budget:
+            bench.evaluate(kernel("// more")).over.wait()
+        else:
+            with pytest.raises(ConfigError, match=said):
+                bench.evaluate(kernel("// more"))
+
+
+def test_an_assistants_kernels_are_counted_as_those_of_a_run(lineage: Lineage) -> None:
+    evaluations = [evaluate, evaluate, lambda *given: Evaluation(Verdict.HARNESS, "the device is gone"), evaluate]
+
+    def judge(*given: Any) -> Evaluation:
+        return evaluations.pop(0)(*given) if evaluations else evaluate(*given)
+
+    run = Run(lineage, evaluate=judge).made(evaluations=3, rounds=1)
+    with assisted(run) as bench:
+        first, second, third = planned(bench)
+        bench.submit(first, kernel("// fails")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (1, 1)
+        bench.submit(second, kernel("// base")).over.wait()  # the first seed
+        assert (run.tally.repeats, run.tally.dispatched) == (1, 1)
+        bench.submit(third, kernel("// another")).over.wait()
+        assert (run.tally.judged, run.tally.harness_errors) == (2, 0)
+        bench.evaluate(kernel("// on no record")).over.wait()
+        assert (run.tally.judged, run.tally.checks, run.tally.dispatched) == (2, 1, 3)
+        with pytest.raises(ConfigError, match="evaluations=3 used up, 1 of them as checks"):
+            bench.evaluate(kernel("// one more"))
+        with pytest.raises(ConfigError, match=r"used up.*: the run goes on when the server is started again"):
+            planned(bench)
 
 
 def test_secrets_in_the_environment_do_not_reach_the_transcript(
@@ -758,15 +962,15 @@ def test_two_that_cannot_be_told_apart_are_called_a_tie_everywhere(lineage: Line
 
     outcome = Run(lineage, evaluate=judge)(evaluations=3)
     (other,) = outcome.population.tied
-    text = f"{outcome.best.id} and {other.id}: a tie; {outcome.best.id} is x2 [1.98, 2.02] over 00_base.cpp"
-    said = shown(outcome, lineage)
-    assert text in said
-    assert "winner" not in said.partition("lower is better")[2]
+    known = outcome.population
+    claim = known.speedup(outcome.best, outcome.baselines[0])
+    text = f"winner {outcome.best.id}: {claim} over 00_base.cpp; a tie with {other.id}"
+    assert text in shown(outcome, lineage)
     assert run_facts(lineage)["headline"] == text
     console = Console(file=io.StringIO(), width=200)
-    report.show_tree(console, outcome.population.trials, headline(outcome.population, outcome.baselines), {})
+    report.show_tree(console, known.trials, known, headline(known, outcome.baselines), {})
     tree = console.file.getvalue()  # type: ignore[attr-defined]
-    assert (tree.count("winner"), tree.count("a tie")) == (0, 2)
+    assert (tree.count(" winner "), tree.count(" a tie ")) == (1, 1)
 
 
 def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Lineage) -> None:
@@ -780,32 +984,81 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     outcome = Run(lineage, evaluate=judge)(evaluations=4)
     assert outcome.judged == 4  # the search went on
     assert outcome.best.id == "00001"  # the first, though its score is not the lowest
-    assert outcome.population.ranked[0].evaluation.unranked == "the control read x1.4"  # type: ignore[union-attr]
+    (*_, last) = outcome.population.ranked
+    assert last.evaluation.unranked == "the control read x1.4"  # type: ignore[union-attr]
     said = shown(outcome, lineage)
     assert "no experiment beat the seed 00001 00_base.cpp for sure" in said
-    assert "has a lower score than the winner 00001, but that could not be told side by side (the control" in said
+    assert "not ranked: the control read x1.4" in said
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [(0.89, 1.66, "side by side it was x1.25 [0.89, 1.66] over it: not faster for sure"), (1.1, 1.4, "")],
-)
-def test_why_the_lowest_score_is_not_the_winner_is_said(lineage: Lineage, low: float, high: float, said: str) -> None:
+@pytest.mark.parametrize(("low", "high", "wins"), [(0.89, 1.76, False), (1.1, 1.42, True)])
+def test_a_lower_score_alone_wins_nothing(lineage: Lineage, low: float, high: float, wins: bool) -> None:
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         if "idea" not in kernel.main:
-            mirrored = {"speedup": 1 / 1.25, "low": 1 / high, "high": 1 / low}
-            rows = [{"id": t.id, **mirrored} for t in against if t.kernel and "idea" in t.kernel.main]
-            return replace(accepted(100.0), evidence=parse(Evidence, {"against": rows}))
+            return accepted(100.0)
         rows = [{"id": t.id, "speedup": 1.25, "low": low, "high": high} for t in against]
         return replace(
             accepted(80.0), evidence=parse(Evidence, {"against": rows, "claim": {**rows[0], "faster": low > 1}})
         )
 
     outcome = Run(lineage, evaluate=judge)(evaluations=1)
-    assert outcome.population.ranked[0].origin is Origin.EXPERIMENT
-    text = shown(outcome, lineage)
-    assert (said in text) if said else ("than the winner" not in text)
-    assert ("no experiment beat the seed" in text) == bool(said)
+    assert (outcome.best.origin is Origin.EXPERIMENT) is wins
+    assert ("no experiment beat the seed" in shown(outcome, lineage)) is not wins
+
+
+def test_a_start_without_an_accepted_seed_ends_though_experiments_are_unfinished(lineage: Lineage) -> None:
+    class Refuses:
+        judge = "2"
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            return rejected()
+
+    Run(lineage)(evaluations=1)
+    lineage.dispatch([draft("00001", "00002")], cause="round 1.1")  # as Ctrl-C in the middle of a round leaves it
+    job = Job(lambda: Run(again(lineage), evaluate=Refuses())(evaluations=1) and None)
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
+    assert str(job.error).startswith("no seed is accepted by the judge")
+
+
+def test_seeds_that_another_process_leaves_behind_are_judged(lineage: Lineage) -> None:
+    other, run, outcomes = again(lineage), Run(lineage), list[Outcome]()
+    other.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in SEEDS])
+    job = Job(lambda: outcomes.append(run(evaluations=1)))
+    waits = "waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"
+    until(lambda: (waits, "") in run.events or job.over, 60)
+    assert not job.over
+    other.store.close()  # it has been killed
+    until(lambda: job.over, 60)
+    assert job.error is None
+    assert outcomes[0].judged == 1
+
+
+def test_a_judge_that_ends_a_start_on_one_device_keeps_no_other_device_waiting(lineage: Lineage) -> None:
+    class Several:
+        devices = 2
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            if against:
+                raise ConfigError("the compiler is gone")
+            return evaluate(problem, kernel, against)
+
+    alike = (Seed(f"{n}.cpp", kernel(f"int x = 2;  // {n}\n")) for n in range(2))  # the second waits for the first
+    seeds = (*SEEDS[:1], *alike)
+    job = Job(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
+    until(lambda: job.over, 60)
+    assert isinstance(job.error, ConfigError)
+
+
+def test_more_than_99999_trials_stay_in_their_order(lineage: Lineage) -> None:
+    Run(lineage)(evaluations=1)
+    for name in ("99997", "²"):  # a number for str.isdigit, and none for int
+        lineage.store.move([(f"refs/heads/toy/main/{name}", lineage.commit_of("00001"), ZERO)])
+    trials = Run(lineage)(evaluations=7, digest_every=1).population.trials
+    assert [t.id for t in trials][3:] == ["99997", "99998", "99999", *(f"{n}" for n in range(100000, 100005)), "²"]
+    assert again(lineage).population().trials == trials
+    Run(again(lineage))(evaluations=1)
+    assert again(lineage).began[1] == "100004"
 
 
 @pytest.mark.slow
@@ -840,7 +1093,10 @@ def test_a_run_is_for_the_problem_of_one_place(lineage: Lineage, tmp_path: Path)
     startup.no_other(other, lineage)
     lineage.open_session("place: [secret]/a")
     startup.no_other(other, lineage)
-    lineage.open_session(f"place: {startup.place(first)}")
+    lineage.open_session(f"place: {startup.places(first)[0]}")  # as older versions kept it
+    with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
+        startup.no_other(other, lineage)
+    lineage.open_session(f"place: {[*startup.places(first)]}")
     with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
         startup.no_other(other, lineage)
     startup.no_other(first, lineage)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from conftest import accepted, kernel, plant
 from test_cli import DRY, ksflow
-from test_session import Run, evaluate
+from test_session import SEEDS, Run, evaluate
 
 from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache
 from ksflow.loop import judging
+from ksflow.loop.search import search
 from ksflow.records import Claim, Evaluation, Evidence, Kernel, Key, Origin, Population, Problem, Trial, Verdict
+from ksflow.report.headline import known_baselines
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -62,6 +64,16 @@ def test_another_judge_makes_old_results_stale_and_judges_seeds_and_leaders_agai
     assert not [what for what, _ in run.events if what.startswith("stale")]
     for trial in outcome.population.trials[-3:]:  # nothing is built on what is stale
         assert not set(trial.parents) & marked.keys()
+
+
+def test_a_baseline_that_the_problem_no_longer_has_stays_stale(lineage: Lineage) -> None:
+    Run(lineage, evaluate=Judge())(evaluations=2)
+    edited = replace(SEEDS[0], kernel=kernel("// the reference, edited"))
+    outcome = search(Run(lineage, evaluate=Judge("judge-2")).made(evaluations=1), (edited, SEEDS[1]))
+    (baseline,) = outcome.baselines
+    assert baseline.kernel == edited.kernel
+    assert known_baselines(outcome.population) == outcome.baselines
+    assert [trial.kernel for trial in outcome.population.stale if trial.baseline] == [SEEDS[0].kernel]
 
 
 def test_an_old_result_stays_in_the_branch(lineage: Lineage) -> None:

@@ -60,6 +60,20 @@ def test_a_killed_sweep_runs_what_is_left(tmp_path: Path, members: int) -> None:
     assert not list(tmp_path.glob("runs/sweeps/unfinished-*"))  # the same words would go on with all of them
 
 
+@pytest.mark.parametrize("given", [("run=sw",), ("run=one,two",)], ids=["one name", "names"])
+def test_each_member_of_a_sweep_has_a_run_of_its_own(tmp_path: Path, given: tuple[str, ...]) -> None:
+    done = run(tmp_path, *words(2, *given))
+    assert done.returncode == 0, done.stderr
+    runs = {f"{name},loop.confirm=False,designer.seed={seed}" for name in given[0][4:].split(",") for seed in (0, 1)}
+    assert {path.name for path in tmp_path.glob("runs/best/softmax/*")} == runs
+
+
+def test_a_name_that_is_cut_is_no_other_variants() -> None:
+    names = {compose.plain(f"seed_kernels={'folder/' * 30}{name}.cpp") for name in ("a", "b")}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 120
+
+
 def test_the_job_of_a_sweep_can_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the processes of a launcher, which unpickle it."""
     tasks: list[Any] = []

@@ -51,6 +51,11 @@ class Terminal:
         """A key, as the keyboard sends it."""
         os.write(self._ours, key)
 
+    def close(self) -> int:
+        """Close the window; the exit status."""
+        os.close(self._ours)
+        return self.process.wait(timeout=600)
+
     def until(self, seen: Callable[[str], object]) -> None:
         """Read until the text so far has it."""
         while not seen(self.text):
@@ -84,6 +89,10 @@ def ended_well(folder: Path, terminal: Terminal) -> None:
     assert re.search(r"^winner \d{5}: ", said, re.MULTILINE), said[-3000:]
     assert "lower is better" in said
     assert "ksflow: " not in said
+    kept_winner(folder)
+
+
+def kept_winner(folder: Path) -> None:
     (best,) = (folder / "runs/best/softmax").glob("*")
     assert (best / "best.py").is_file()
     assert (best / "evaluation.json").is_file()
@@ -111,16 +120,27 @@ def test_ctrl_c_loses_the_end_of_a_run_at_no_moment(tmp_path: Path) -> None:
         interrupted_once(folder, random.Random(number))
 
 
-@pytest.mark.slow
-def test_a_signal_to_the_whole_process_group_is_a_ctrl_c_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGTERM, signal.SIGTERM], pytest.param([signal.SIGINT], marks=pytest.mark.slow)]
+)
+def test_a_signal_to_the_whole_process_group_is_a_ctrl_c_too(tmp_path: Path, signals: list[signal.Signals]) -> None:
     terminal = Terminal(tmp_path, *SEARCH)
     terminal.until(judged(8))
-    os.killpg(terminal.process.pid, signal.SIGINT)
+    for number in signals:  # `timeout` signals twice
+        os.killpg(terminal.process.pid, number)
     ended_well(tmp_path, terminal)
 
 
+def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, *SEARCH)
+    terminal.until(judged(8))
+    assert terminal.close() == 0
+    kept_winner(tmp_path)
+
+
 @pytest.mark.slow
-def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path, second: signal.Signals) -> None:
     (tmp_path / "endless.py").write_text("import threading\ndef design(*_):\n    threading.Event().wait()\n")
     (tmp_path / "conf" / "designer").mkdir(parents=True)
     (tmp_path / "conf" / "designer" / "endless.yaml").write_text("_target_: endless.design\n_partial_: true\n")
@@ -128,7 +148,7 @@ def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path) -> None:
     terminal.until(lambda text: "· design" in text)
     terminal.press(CTRL_C)
     terminal.until(lambda text: "finishing design" in text)
-    terminal.press(CTRL_C)
+    os.kill(terminal.process.pid, second)
     assert terminal.end() == 130, terminal.text[-3000:]
     assert terminal.text.rstrip().splitlines()[-1].startswith("ksflow: interrupted; nothing that was written is lost")
     assert "abandoned: design" in terminal.text

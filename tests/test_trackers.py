@@ -101,17 +101,28 @@ def test_every_trial_is_told_once_with_its_figures(lineage: Lineage, tmp_path: P
     assert {row.step for row in again.rows} == {int(t.id) for t in longer.population.trials} - set(told)
 
 
-@pytest.mark.parametrize("at", ["start", "log", "finish"])
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("at", "error", "why"),
+    [
+        ("start", OSError("https://me:hunter2@host/ is shut"), "OSError: https://[secret]@host/ is shut"),
+        ("log", Unspeakable(), "Unspeakable: its message cannot be shown"),
+        ("finish", SystemExit(), "SystemExit: no message"),
+    ],
+)
 def test_one_that_raises_is_switched_off_and_the_run_ends_as_without_it(
-    lineage: Lineage, tmp_path: Path, at: str
+    lineage: Lineage, tmp_path: Path, at: str, error: BaseException, why: str
 ) -> None:
     def fail() -> None:
-        raise OSError("https://me:hunter2@host/ cannot be written")
+        raise error
 
     outcome, said = tracked(lineage, Kept(at, fail), tmp_path)
     assert outcome.judged == 6
     (line,) = said
-    why = "OSError: https://[secret]@host/ cannot be written"
     assert line.startswith(f"the tracker Kept is off for the rest of this run: {why}")
 
 

@@ -5,10 +5,22 @@ from pathlib import Path
 
 import pytest
 
+import ksflow
 from ksflow.errors import ConfigError
 from ksflow.problem.loader import kernel_file
-from ksflow.source.tunables import assign, constants, dispatches, requires, ruled_out, tunables, values
+from ksflow.source.tunables import (
+    assign,
+    constants,
+    counting,
+    dispatches,
+    mistake,
+    requires,
+    ruled_out,
+    tunables,
+    values,
+)
 
+SEEDS = Path(ksflow.__file__).parent / "seeds"
 TEXT = """int x = 3;
 constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile
   #define STAGES 2            // tune: 1 2 3
@@ -25,6 +37,32 @@ def test_what_is_declared_is_found() -> None:
     assert (found["MR"].kind, found["MR"].doc) == ("tile", "rows of the register tile")
     assert found["BLOCK_M"].options == ("32", "64", "128")
     assert (found["FORM"].kind, found["STAGES"].kind) == ("form", "")
+
+
+FORMS = """enum { naive, dot, amx };
+constexpr int FORM = amx;  // tune: naive dot amx | form: of the loops
+constexpr int PACK = 0;    // tune: 0 1 | pack: vectors | if FORM != naive
+#define MT 2               // tune: 1 2 3 | if FORM == amx
+constexpr int GROUP = 1;   // tune: 1 2 | if PACK == 1 and FORM == dot
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "pack", "counts"),
+    [("naive", "1", {"FORM"}), ("dot", "1", {"FORM", "PACK", "GROUP"}), ("amx", "1", {"FORM", "PACK", "MT"})],
+)
+def test_a_tunable_counts_where_its_condition_says_so(form: str, pack: str, counts: set[str]) -> None:
+    declared = tunables(FORMS)
+    assert {t.name: t.doc for t in declared} == {"FORM": "of the loops", "PACK": "vectors", "MT": "", "GROUP": ""}
+    config = {**values(FORMS), "FORM": form, "PACK": pack}
+    assert counting(declared, config) == {name: config[name] for name in counts}
+    assert values(assign(FORMS, {"MT": "3"})) == {**values(FORMS), "MT": "3"}
+    assert mistake(FORMS) is None
+
+
+@pytest.mark.parametrize("file", sorted(SEEDS.rglob("*.*")), ids=lambda file: str(file.relative_to(SEEDS)))
+def test_no_shipped_seed_has_a_line_that_cannot_be_read(file: Path) -> None:
+    assert mistake(file.read_text(encoding="utf-8")) is None
 
 
 def test_only_the_values_change() -> None:
@@ -112,16 +150,42 @@ def test_hostile_lines_cost_no_time(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("FORM == amx", "no tunable FORM is declared above; those are: B"),
+        ("B == 7", "B is never 7; its values: 1 2"),
+        ("B = 1", "`if B = 1` is no condition: write"),
+        ("B == 1 or B == 2 and B != 1", "is no condition: write"),
+        ("", "is no condition: write"),
+    ],
+)
+def test_a_condition_on_nothing_is_an_error_with_its_place(tmp_path: Path, condition: str, reason: str) -> None:
+    file = tmp_path / "mine.cpp"
+    text = f"int B = 1;  // tune: 1 2\nint A = 3;  // tune: 3 4 | tile: rows | if {condition}\n"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        kernel_file(str(file))
+    assert str(caught.value).startswith(f"{file}:2: `int A")
+    assert reason in str(caught.value)
+    assert counting(tunables(text), values(text)) == {"B": "1", "A": "3"}  # from a model: it counts always
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "int A = 3;  // tune 16 32 64",
         "#define A 3  // tune:",
         "int A = f(x);  // tune: 1 2",
         "int A = 3, B = 4;  // tune: 3 4 |",
+        "int A = 3;  // tune a b |",
+        "constexpr Form FORM = naive;  // tune naive ikj",
+        "#define FORM naive  // tune ikj naive | form: how often a value is loaded",
     ],
 )
 def test_a_tune_line_that_declares_nothing_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
     file = tmp_path / "mine.cpp"
-    file.write_text(f"int B = 1;  // tune: 1 2\n// tune this later\n{line}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"mine\.cpp:3: .*declares no values: write"):
+    file.write_text(
+        f"int B = 1;  // tune: 1 2\n// tune this later\nint C = 2;  // tune the loop later\n{line}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=r"mine\.cpp:4: .*declares no values: write"):
         kernel_file(str(file))

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import accepted, draft, kernel, plant, rejected
+from conftest import accepted, draft, kernel, over, plant, rejected
 
 from ksflow.cli.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
@@ -32,7 +32,7 @@ def lineage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lineage]:
 def opened(lineage: Lineage) -> Callable[..., Lineage]:
     """A finished run: 00001 the seed, 00002 twice as fast, 00003 wrong; and what was learnt."""
     seed = plant(lineage, "int a;\n", 100.0)
-    for text, evaluation in (("int b;\n", accepted(50.0)), ("int c;\n", rejected())):
+    for text, evaluation in (("int b;\n", over("00001", 2.0, 50.0)), ("int c;\n", rejected())):
         (trial,) = lineage.dispatch([draft(seed.id)])
         done = replace(trial, kernel=kernel(text), evaluation=evaluation)
         lineage.write(replace(done, evaluation=None))

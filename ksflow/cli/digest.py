@@ -165,7 +165,7 @@ class _Display:
 
     def _cost(self) -> str:
         total = self._transcript.total
-        return f"{total.tokens} tokens, {total.dollars()}"
+        return ", ".join(filter(None, (f"{total.tokens} tokens", total.dollars())))
 
     def _say(self, text: str, doubtful: bool = False) -> None:
         report.say(self._console, text, style="yellow" if doubtful else None)

@@ -10,11 +10,11 @@ from dataclasses import replace
 from ksflow import report
 from ksflow.cli.task import recorded_run, recorded_task, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary, expect_type
+from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import locate
 from ksflow.protocols import Explainer, calling
-from ksflow.records import Explanation, Trial
+from ksflow.records import Explanation, Trial, schema
 from ksflow.redaction import redact
 from ksflow.source import features
 
@@ -44,10 +44,13 @@ def explain(words: list[str], overrides: list[str]) -> int:
                     calling(sample_index=_explained(lineage, trial) if again else 0),
                     boundary("explainer"),
                 ):
-                    explanation = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
+                    explanation = schema.received(
+                        Explanation, explainer(problem, trial, lineage.known.step(trial), facts)
+                    )
                 redacted = tuple(replace(s, text=redact(s.text)) for s in explanation.statements)
                 explanation = replace(explanation, summary=redact(explanation.summary), statements=redacted)
-                cost = f"; {transcript.total.tokens} tokens, {transcript.total.dollars()}"
+                total = transcript.total
+                cost = "; " + ", ".join(filter(None, (f"{total.tokens} tokens", total.dollars())))
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
             except StageError as error:

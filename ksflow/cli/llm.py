@@ -13,10 +13,18 @@ _NOBODY = {
     "Replay": "answers come from a recorded run, so there is nothing to check",
 }
 """Engine -> why it is not asked."""
+_REMEDIES = (
+    ("over its rate limit", "wait, or keep below it with model.requests_per_minute= and model.tokens_per_minute="),
+    ("cannot be reached", "start the server, or see whether model.api_base= is right"),
+    ("did not answer in time", "try again later, or give it longer with model.timeout_s="),
+    ("no answer within", "try again later, or give it longer with model.deadline_s="),
+    ("safety filter", "another model may answer"),
+)
+"""Words of a reason -> what to do about it."""
 
 
 def llm(words: list[str], overrides: list[str]) -> int:
-    """`llm check llm=NAME`: 0; 1 where an answer came that cannot be read; ConfigError where none came."""
+    """`llm check llm=NAME`: 0; 1 where an answer or what is told of it is wrong; ConfigError where none came."""
     usage.expect_word("llm", words, ("check",))
     if len(words) != 1:
         raise ConfigError("the command is: llm check llm=NAME")
@@ -33,19 +41,26 @@ def llm(words: list[str], overrides: list[str]) -> int:
         try:
             answer = probe_call.ask(model)
         except StageError as error:
-            raise ConfigError(f"{error.reason}; `ksflow doctor` says which keys are set") from error
+            raise ConfigError(f"{error.reason}; {_remedy(error.reason)}") from error
         right = "right: stages can read its answers"
         wrong = f"wrong: {answer.trouble}; another model, or a larger model.max_tokens, may do better"
         report.say(console, *_description(answer.call), f"form: {wrong if answer.trouble else right}")
-        code = 1 if answer.trouble else code
+        report.say(console, *(f"wrong: {notice}" for notice in answer.notices))
+        code = 1 if answer.trouble or answer.notices else code
     return code
+
+
+def _remedy(reason: str) -> str:
+    """What a person can do about a model that did not answer; a wrong key is another error."""
+    return next((remedy for words, remedy in _REMEDIES if words in reason), "try again later, or take another model")
 
 
 def _description(call: Call) -> tuple[str, ...]:
     provider, _, name = call.model.partition("/")
     cached = f" ({call.cost.tokens_cached} cached)" if call.cost.tokens_cached else ""
     tokens = f"{call.cost.tokens_in} of prompt{cached}, {call.cost.tokens_out} of answer"
-    cost = f"{call.cost.dollars(6)} ({call.price_source})" if call.price_source else "no price is known for it"
+    dollars = call.cost.dollars(6) or "no dollars"
+    cost = f"{dollars} ({call.price_source})" if call.price_source else "no price is known for it"
     return (
         f"provider: {provider}",
         f"model: {name}",

@@ -8,13 +8,13 @@ and no tool takes a path.
 import json
 import math
 import os
-import signal
 import sys
 import textwrap
+import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -28,9 +28,12 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
+from ksflow.loop import judging
 from ksflow.loop.assistant import Assistant
+from ksflow.loop.queue import Job
 from ksflow.loop.run import Run, Stages
-from ksflow.loop.startup import no_other, place
+from ksflow.loop.startup import no_other, places
+from ksflow.processes import ending
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
@@ -113,22 +116,46 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
         run, problem.seeds, profiler=partial(_profiling, cfg) if target.kind == "gpu" and evaluate.profiles else None
     )
     folder = lineage.store.path.parent
-    try:
+    with ExitStack() as closed:
+        closed.enter_context(ending.handled(_at_signals(assistant)))
+        closed.callback(judging.close, evaluate)
+        closed.callback(lineage.close)
+        closed.callback(assistant.close)
         no_other(problem, lineage)
-        assistant.open(compose.settings(cfg, place(problem)))
+        assistant.open(compose.settings(cfg, places(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         tools = _Tools(assistant, inbox, partial(opened, create=False), folder, target).all()
         server = MCPServer(
             "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[_strict(tool) for tool in tools]
         )
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, as SIGTERM does: everything is on record
         give_back()
         server.run("stdio")
-    finally:
-        assistant.close()
-        lineage.close()
     return 0
+
+
+def _at_signals(assistant: Assistant) -> Callable[[int], None]:
+    """What a signal calls: a first one ends the process when the judge is done with its work, a second one at once.
+
+    An exception would not end the thread that waits for the client's next line.
+    """
+    ends = threading.Event()
+
+    def finish() -> None:
+        try:
+            assistant.close()
+        finally:
+            os._exit(0)
+
+    def asked(_: int) -> None:
+        if ends.is_set():
+            os._exit(130)
+        ends.set()
+        with suppress(OSError):
+            os.write(2, b"ksflow: finishing what the judge is at work on; a second signal abandons it\n")
+        Job(finish)
+
+    return asked
 
 
 def _strict(function: Callable[..., str]) -> Any:
@@ -198,7 +225,8 @@ class _Tools:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
         known = self._lineage.population()
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
-        rest = [trial for trial in reversed(known.trials) if trial not in rows]
+        shown = {trial.id for trial in rows}
+        rest = [trial for trial in reversed(known.trials) if trial.id not in shown]
         lines = [json.dumps(_row(trial, known)) for trial in [*rows, *rest][:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
         best = f"best: {known.leader.id}" if known.leader else "no kernel is accepted yet"

@@ -52,7 +52,7 @@ def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
         "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
         "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
-        "cost": total.dollars() if total.calls else "",
+        "cost": total.dollars(),
         "touched": next((f"{ago / size:.0f} {unit} ago" for size, unit in _UNITS if ago >= size), "just now"),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }

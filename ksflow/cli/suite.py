@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +30,7 @@ from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
 from ksflow.lineage import Lineage
+from ksflow.processes import ending
 from ksflow.processes.child_environment import end_with_this_process
 from ksflow.processes.deadline import locked_within
 from ksflow.records import Json, Origin, Problem
@@ -163,24 +163,22 @@ class Session:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Meanwhile, Ctrl-C or a SIGTERM goes to the members in flight: once, they end as usual; twice, abandoned."""
+        """Meanwhile, what asks to end goes to the members in flight: once, they end as usual; twice, abandoned."""
 
-        def interrupt(_: int, __: FrameType | None) -> None:
+        def interrupt(_: int) -> None:
             if self._stopped:
                 raise KeyboardInterrupt
             self._stopped = True
             self.console.print("finishing what is at hand; once more abandons it", style="yellow")
             for process in self._processes():
-                process.send_signal(signal.SIGINT)
-
-        before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for kind, handler in before.items():
-                signal.signal(kind, handler)
-            for process in self._processes():
                 process.terminate()
+
+        try:
+            with ending.handled(interrupt):
+                yield
+        finally:
+            for process in self._processes():
+                process.send_signal(signal.SIGINT)
 
     def _processes(self) -> "list[subprocess.Popen[bytes]]":
         return [member.process for member in self.members if member.process]

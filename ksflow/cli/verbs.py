@@ -5,6 +5,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import home, log, report
+from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
 from ksflow.cli.task import named_trial, recorded_run, some_trials
@@ -29,12 +30,13 @@ from ksflow.loop import judging
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Outcome
 from ksflow.loop.search import search as search_by_itself
-from ksflow.loop.startup import no_other, place
+from ksflow.loop.startup import no_other, places
 from ksflow.problem import licences
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Problem, Seed
 from ksflow.redaction import redact
+from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -46,36 +48,42 @@ def run(words: list[str], overrides: list[str]) -> int:
         gc.enable()
         return COMMANDS["suite"]([], several)
     idle: list[str] = []
-    compose.launch(partial(_job, idle), overrides)
+    compose.launch(partial(_job, idle, BEGAN), overrides)
     if idle and all(idle):
         raise NothingTried(idle[0])
     return 0
 
 
-def _job(idle: list[str], cfg: DictConfig) -> float:
+def _job(idle: list[str], began: float, cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
-    outcome = search(cfg)
+    outcome = search(cfg, began)
     idle.append(outcome.idle)
     score = outcome.population.us(outcome.best)
     assert score is not None
     return score
 
 
-def search(cfg: DictConfig) -> Outcome:
-    """One run of the loop as it is configured, with its table and its winner's files."""
+def search(cfg: DictConfig, began: float) -> Outcome:
+    """One run of the loop as it is configured, with its table and its winner's files.
+
+    began: the `time.monotonic()` of the command. A member of a sweep begins now.
+    """
+    began = time.monotonic() if compose.in_sweep() else began
     if not gc.isenabled():  # all is imported
         gc.freeze()
         gc.enable()
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)
-    evaluate = compose.evaluator(cfg)
-    evaluate.start()
-    problem = compose.problem(cfg)
-    tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
-    recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
-    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
-    try:
+    with ExitStack() as opened:
+        evaluate = compose.evaluator(cfg)
+        opened.callback(judging.close, evaluate)
+        evaluate.start()
+        problem = compose.problem(cfg)
+        tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
+        recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
+        lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
+        opened.callback(lineage.close)
         no_other(problem, lineage)
         start = _warm_start(cfg, problem, evaluate)
         report.say(console, *start.said, style="yellow")
@@ -95,18 +103,15 @@ def search(cfg: DictConfig) -> Outcome:
         )
         with run.interruptible():
             with show:
-                settings = compose.settings(cfg, place(problem))
-                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings)
-            _finish(cfg, console, outcome, run)
+                settings = compose.settings(cfg, places(problem))
+                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings, began)
+            outcome = _finish(cfg, console, outcome, run)
             summary = report.summary(outcome, problem, lineage)
             home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
             _finish_tracking(tracking, folder, outcome, run, summary)
         if run.interrupted:
             compose.end_sweep()
-    finally:
-        lineage.close()
-        judging.close(evaluate)
     return outcome
 
 
@@ -152,8 +157,9 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
     return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 
-def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> None:
-    problem, lineage, best = run.problem, run.lineage, outcome.best
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> Outcome:
+    """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
+    began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, target, claimed = _best_folder(lineage), compose.build(cfg.target), of_outcome(outcome)
@@ -170,6 +176,9 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> No
         modules = [*any_size, *handed_over.files]
         hub = folder / "handover" / "hub"
         report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+    took = {**outcome.took, "hand-over": time.monotonic() - began}
+    report.say(console, spending.elapsed(took))
+    return replace(outcome, took=took)
 
 
 def problem(words: list[str], overrides: list[str]) -> int:

@@ -97,7 +97,9 @@ def approve(words: list[str], overrides: list[str]) -> int:
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     with _committed(word, rest) as (cfg, problem, lineage, place):
         expect(lineage, judging.key(problem, compose.evaluator(cfg)))
-        trial = next(trial for trial in lineage.all_trials() if trial.id == place.trial)
+        trial = next((trial for trial in lineage.all_trials() if trial.id == place.trial), None)
+        if trial is None:
+            raise ConfigError(f"{place.branch} holds no trial that can be read; `lineage` lists the run's trials")
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")

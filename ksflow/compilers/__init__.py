@@ -55,7 +55,9 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
 
 
 def require(language: str) -> None:
-    """Raises ConfigError where the language's own package is not installed."""
+    """Raises ConfigError where the language's own package or its compiler for CPUs is not installed."""
+    if language == "cpp":
+        client.found()
     if not LANGUAGES[language].installed:
         raise ConfigError(LANGUAGES[language].missing)
 

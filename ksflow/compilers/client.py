@@ -6,9 +6,11 @@ reach `rlimits` only, a compiler that is made to read the user's files (`#includ
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,11 +31,12 @@ from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
 from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 from ksflow.sandbox import runners
-from ksflow.sandbox.levels import probe
+from ksflow.sandbox.levels import PRIVATE, probe
 from ksflow.source.contract import defines
 from ksflow.source.flags import compiler_flags
 
-_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs", "-s", "-Wl,--build-id=none")
+"""The last two leave the file without what is not code: the same code is the same file."""
 _SOURCES = (".cpp", ".cc", ".c")
 _UNFINISHED = "tmp-"
 _PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
@@ -45,6 +48,10 @@ _ZIG_USER = 61183
 _TRIVIAL_S = 30.0
 _MISTYPED = "target.march={}: {} does not know it; {}"
 _ZIG_UNKNOWN = "available CPUs for architecture"
+_HELD = ("landlock", *PRIVATE)
+"""Levels at which a kernel writes to no file of its user's."""
+_DIGESTS: dict[str, str] = {}
+"""Of files of the cache, by their paths."""
 _KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
 _FIRST_ZIG_S = 600
 _ERROR = re.compile(r"(?:fatal )?[eE]rror: |undefined reference|undefined symbol|: error:")
@@ -104,6 +111,13 @@ def find() -> Compiler | None:
     return None
 
 
+def found() -> Compiler:
+    """The compiler that `find` finds. Raises ConfigError when there is none."""
+    if compiler := find():
+        return compiler
+    raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+
+
 def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
     """What it is told for a chip."""
     return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
@@ -111,9 +125,7 @@ def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
 
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
-    compiler = find()
-    if compiler is None:
-        raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+    compiler = found()
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
@@ -174,21 +186,56 @@ def cached_build(
     trim_cache(home.cache("build"))
     folder = home.cache("build", name[:2])
     done, failed = folder / f"{name}.{ending}", folder / f"{name}.log"
-    if done.exists():
+    if _is_kept(done):
         os.utime(done)
         return BuildResult(str(done), cached=True)
-    if failed.exists():
+    if _is_kept(failed):
         return failure(failed.read_text(encoding="utf-8"), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
         artefact = Path(work, f"made.{ending}")
         built = make(artefact)
         if built.artefact:
+            _DIGESTS[str(done)] = _digest(artefact)
             os.replace(artefact, done)
             return BuildResult(str(done))
         if built.reason and not built.timed_out and own_fault.search(built.log) and "emory" not in built.log:
             home.write(failed, built.log)
+            _DIGESTS[str(failed)] = _digest(failed)
         return built
+
+
+def digest_of(artefact: str) -> str:
+    """The SHA-256 of a file as this process has put it into the cache or found it there; "" for any other."""
+    return _DIGESTS.get(artefact, "")
+
+
+def kept_by_name(path: Path, content: bytes) -> bool:
+    """Whether a file of the cache holds this content, for which it is named."""
+    _DIGESTS[str(path)] = hashlib.sha256(content).hexdigest()
+    return _is_kept(path)
+
+
+def _is_kept(file: Path) -> bool:
+    """Whether what was put into the cache is there still: a file of this user's (or root's) that others cannot write
+    to, as it was when this process made or found it. Where kernels run as this user, what another process made may be a
+    kernel's work: it is made again."""
+    try:
+        status, digest_now = os.lstat(file), _digest(file)
+    except OSError:
+        return False
+    known = _DIGESTS.get(str(file))
+    if known is None and os.getuid() and probe().level not in _HELD:
+        return False
+    theirs = status.st_uid not in (0, os.getuid()) or bool(status.st_mode & stat.S_IWOTH)
+    if theirs or not stat.S_ISREG(status.st_mode) or known not in (None, digest_now):
+        return False
+    _DIGESTS[str(file)] = digest_now
+    return True
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def box_request(

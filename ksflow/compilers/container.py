@@ -3,9 +3,11 @@
 Launches name the code by its index, pointers by theirs; sizes are numbers. Nothing is left to compute.
 """
 
+import base64
 import hashlib
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +19,8 @@ from ksflow.records import Json
 from ksflow.source.tunables import number
 
 VERSION = 3
+_ELF = b"\x7fELF\2\1"  # of 64 bits, little-endian
+_ALLOCATED, _NO_BITS = 2, 8
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
@@ -95,3 +99,39 @@ def store(content: bytes, ending: str) -> str:
     os.chmod(file.name, 0o755)
     os.replace(file.name, path)
     return str(path)
+
+
+def launched(container: bytes) -> bytes:
+    """A container without what debuggers read: compilers write names of temporary files and times there."""
+    made = json.loads(container)
+    return json.dumps({**made, "codes": [_bare(base64.b64decode(code)).hex() for code in made["codes"]]}).encode()
+
+
+def _bare(code: bytes) -> bytes:
+    """An ELF file whose debug sections are zeros, but for what a loader may read of them. Another file as it is.
+
+    Whoever forges the headers can hide nothing there: bytes of a segment, of another section or of a header are kept.
+    """
+    if not code.startswith(_ELF):
+        return code
+    try:
+        program, table = struct.unpack_from("<QQ", code, 32)
+        program_size, programs, row_size, rows, names = struct.unpack_from("<5H", code, 54)
+        sections = [struct.unpack_from("<IIQQQQ", code, table + row * row_size) for row in range(rows)]
+        segments = [struct.unpack_from("<Q16xQ", code, program + row * program_size + 8) for row in range(programs)]
+        first_name = sections[names][4]
+    except (struct.error, IndexError, OverflowError):
+        return code
+    spans = [(0, 64), (table, rows * row_size), (program, programs * program_size), *segments]
+    debug: list[tuple[int, int]] = []
+    for name, kind, flags, _, offset, size in sections:
+        bare = code.startswith((b".debug_", b".nv_debug_"), first_name + name) and not flags & _ALLOCATED
+        (debug if bare else spans).append((offset, 0 if kind == _NO_BITS else size))
+    if sum(size for _, size in (*spans, *debug)) > 3 * len(code):  # no compiler's
+        return code
+    made = bytearray(code)
+    for offset, size in debug:
+        made[offset : offset + size] = bytes(len(made[offset : offset + size]))
+    for offset, size in spans:
+        made[offset : offset + size] = code[offset : offset + size]
+    return bytes(made)

@@ -4,6 +4,7 @@ YAML wires and constructors hold the defaults, so every key below a `_target_` i
 feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 """
 
+import itertools
 import logging
 import math
 import os
@@ -32,7 +33,7 @@ from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
-from ksflow.records import Problem
+from ksflow.records import Problem, digest
 from ksflow.redaction import passwords
 from ksflow.report import scores
 
@@ -51,12 +52,16 @@ _WITH_VALUE = ("--cfg", "-c", "--config-dir", "-cd", "--config-path", "-cp", "--
 """Flags of Hydra's whose value is the next word."""
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
+_NAME = 120
+"""Letters of such a name at most."""
 _SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
 def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
+    _interrupted.clear()
+    _going_on.clear()
     _check_flags(arguments)
     config_dir(arguments)  # Hydra takes one that is not there for an empty one
     for word in arguments:  # before Hydra keeps them in a file
@@ -107,7 +112,7 @@ def _run(
     if _interrupted.is_set():
         return math.inf
     try:
-        _share_model(cfg, HydraConfig.get())
+        _share(cfg, HydraConfig.get())
         keys.check(cfg, HydraConfig.get().overrides.task)
         results.append(job(cfg))
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
@@ -119,7 +124,7 @@ def _run(
 
 def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
     """What a job that failed is worth. In a sweep the words that set it apart name it, and the other variants go on."""
-    sweeps = HydraConfig.get().mode is RunMode.MULTIRUN
+    sweeps = in_sweep()
     failures.append(KsflowError(f"{','.join(swept)}: {error}") if sweeps and (swept := _swept()) else error)
     if not sweeps:
         return None
@@ -130,9 +135,14 @@ def _failed(error: KsflowError, failures: list[KsflowError]) -> float | None:
     return math.inf
 
 
+def in_sweep() -> bool:
+    """Whether this job is a member of a sweep."""
+    return HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
+
+
 def end_sweep() -> None:
     """A person interrupted this variant: those that follow are not begun."""
-    if HydraConfig.get().mode is RunMode.MULTIRUN and not _interrupted.is_set():
+    if in_sweep() and not _interrupted.is_set():
         _interrupted.set()
         report.console(stderr=True).print("interrupted: the sweep's variants that follow are not begun")
 
@@ -149,7 +159,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
-        _share_model(cfg, settings)
+        _share(cfg, settings)
         keys.check(cfg, settings.overrides.task)
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
@@ -202,16 +212,18 @@ def _words() -> list[str]:
 
 
 def plain(words: str) -> str:
-    """Words of a command line as a name."""
-    return PLAIN.sub("_", words)[:120].strip(".,")
+    """Words of a command line as a name; those of a long one that is cut end with their digest."""
+    name = PLAIN.sub("_", words)
+    return (name if len(name) <= _NAME else f"{name[: _NAME - 8]}-{digest(words, digits=7)}").strip(".,")
 
 
 def run_name(cfg: DictConfig) -> str:
-    """The run's name: as given, or in a sweep what sets this variant apart."""
-    sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
-    if not sweeps or any(item.startswith("run=") for item in _words()):
+    """The run's name: as given. In a sweep what sets this variant apart, behind the given one: each has its own run."""
+    if not in_sweep():
         return str(cfg.run)
-    return plain(",".join(item for item in _swept() if not item.startswith("problem="))) or str(cfg.run)
+    typed = [str(cfg.run)] if any(item.startswith("run=") for item in _words()) else []
+    apart = [item for item in _swept() if not item.startswith(("problem=", "run="))]
+    return plain(",".join([*typed, *apart])) or str(cfg.run)
 
 
 def _swept() -> list[str]:
@@ -227,15 +239,15 @@ def models(cfg: DictConfig) -> list[Any]:
     return [build(node) for node in distinct.values()]
 
 
-def settings(cfg: DictConfig, place: str = "") -> str:
-    """What a run was made with, as YAML: command line, versions, place, configuration. Secrets stay names.
+def settings(cfg: DictConfig, places: Sequence[str] = ()) -> str:
+    """What a run was made with, as YAML: command line, versions, places, configuration. Secrets stay names.
 
-    place: the problem's folder or file, see `startup.place`.
+    places: the problem's folder or files, see `startup.places`.
     """
     arguments = os.environ.get(sweep.ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
     words = [word for word in arguments if word]
-    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
+    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": [*places], "settings": cfg})
 
 
 def parameters(cfg: DictConfig) -> dict[str, str]:
@@ -265,7 +277,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 def sweep_name() -> str:
     """The sweep or suite that this run is one of; empty where there is none."""
     folder = job_folder().parent
-    if HydraConfig.get().mode is RunMode.MULTIRUN:
+    if in_sweep():
         return Path(HydraConfig.get().sweep.dir).name
     return folder.name if folder.parent.name == "suites" else ""
 
@@ -284,25 +296,32 @@ class SweepTable(Callback):
         scores.show_sweep(report.console(), Path(config.hydra.sweep.dir))
 
 
-def _share_model(cfg: DictConfig, settings: Any) -> None:
-    """Let `model.key=value` reach every stage that took the model in, unless the stage's own key is given too."""
+def _share(cfg: DictConfig, settings: Any) -> None:
+    """Let `model.key=value` and `agent.key=value` reach every stage that took the model or the agent in, unless the
+    stage's own key is given too. ConfigError where an agent is set that no stage starts.
+    """
     typed = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
     choices = settings.runtime.choices
-    users = [group[6:] for group in choices if group.startswith("model@") and choices[group] == choices.model]
-    for key in sorted(key for key in typed if key.startswith("model.")):
-        for path in (f"{user}.{key.removeprefix('model.')}" for user in users):
+    for group in ("model", "agent"):
+        mine = [one[6:] for one in choices if one.startswith(f"{group}@") and choices[one] == choices[group]]
+        shared = sorted(key for key in typed if key.startswith(f"{group}."))
+        if shared and not mine and group == "agent":
+            raise ConfigError(f"{shared[0]}= would be read by nothing: no stage starts an agent; add writer=agent")
+        for key, user in itertools.product(shared, mine):
+            path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
 
 
 def _free_key(argument: str) -> str:
     """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
+    argument = keys.as_typed(argument)
     name, equals, value = argument.partition("=")
     if equals and name in keys.groups() and value in ("", "null"):
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
     own = name == "problem" and value not in keys.options(name)
     if own and ("/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()):  # a folder, there or not
-        argument = f"problem.path={plain_or_quoted(value)}"
+        argument = keys.as_typed(f"problem.path={plain_or_quoted(value)}")
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     argument = f"++{argument}" if known else argument
     name, equals, value = argument.partition("=")
@@ -321,7 +340,10 @@ def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
     for argument in pending:
         name, equals, value = argument.partition("=")
         if name in ("--config-dir", "-cd"):
-            directory = os.path.abspath(value if equals else next(pending, ""))
+            given = value if equals else next(pending, "")
+            if not given:
+                raise ConfigError(f"{name} needs the folder that it names: {name} FOLDER")
+            directory = os.path.abspath(given)
             if not os.path.isdir(directory):
                 raise ConfigError(f"--config-dir {directory} is no folder")
         else:
@@ -366,6 +388,9 @@ def _explain(error: BaseException) -> ConfigError:
         word = match[1].rpartition("/")[2].partition(".")[0]
         if word == "verifier":
             return ConfigError("verifier= goes with a writer that asks one: writer=verified")
+        group, at, _ = word.partition("@")
+        if at and (places := re.findall(rf"{group}@[\w.]+", text.partition("override one of")[2].partition("?")[0])):
+            return ConfigError(f"no place {match[1]} here; valid: {', '.join(places)}")
         if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
         return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")

@@ -1,17 +1,19 @@
 """The keys of a configuration: which there are, and whether what was given fits the signatures that it feeds."""
 
+import contextlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from ksflow.errors import ConfigError, place, suggest
-from ksflow.home import shipped
+from ksflow.home import quoted, shipped
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _RENAMED = {"seed": "seed_kernels", "rng": "random_seed"}
@@ -34,6 +36,15 @@ _MOVED = {
 }
 """Where a `_target_` was -> where it is. Rooms that moved whole: `_moved`."""
 _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_TEXTS: dict[str, set[Any]] = {
+    "run": {str},
+    "language": {str, type(None)},
+    "inherit": {str, type(None)},
+    "seed_kernels": {str, type(None)},
+}
+"""Keys at the top of the configuration that take text."""
+_PIECE = re.compile(r"[^\[\],]+")
+"""A value of several, or of a list."""
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 
@@ -45,6 +56,7 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
     """
     _check_removed(words)
     _check_roots(cfg)
+    typed = {name.lstrip("+"): value for name, _, value in (word.partition("=") for word in words)}
     if isinstance(cfg.get("recorded"), str):
         name = cfg.recorded
         raise ConfigError(f"recorded={name}: a run's name goes into recorded.run={name}, with llm=replay")
@@ -62,7 +74,7 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
         for key in node:
             name = str(key)
             if name in valid:
-                _check_kind(f"{path}.{name}", node, name, valid[name].annotation)
+                _check_kind(f"{path}.{name}", node, name, valid[name].annotation, typed)
             elif name not in _HYDRA_KEYS and not free:
                 raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
 
@@ -77,6 +89,58 @@ def renamed(words: Sequence[str]) -> list[str]:
             _tell_renamed(f"{old}=", f"{now}=")
         current.append(f"{prefix}{now}{rest}")
     return current
+
+
+def as_typed(word: str) -> str:
+    """Return a word of a command line with its value between quotes where the key takes text and Hydra's grammar reads
+    something else: `run=2026_11_28` would be the number 20261128, `problem.path=1e3` the number 1000.0.
+    """
+    name, equals, value = word.partition("=")
+    pieces = [] if re.search(r"['\"(${]", value) else [piece.strip() for piece in _PIECE.findall(value)]
+    whole = "." not in name  # of a part's keys `check` makes text of a plain number
+    misread = {piece for piece in pieces if equals and (_misread(piece) or (whole and piece.isdecimal()))}
+    kinds = _text_kinds(name.lstrip("+")) if misread else set()
+    misread -= {piece for piece in misread if type(None) in kinds and piece.lower() == "null"}
+    if not misread or not kinds:
+        return word
+    return f"{name}={_PIECE.sub(lambda piece: quoted(piece[0]) if piece[0].strip() in misread else piece[0], value)}"
+
+
+def _misread(text: str) -> bool:
+    """Whether Hydra's grammar makes of a text something that is written otherwise."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return str(kind(text)) != text
+    return text.lower() in ("true", "false", "null")
+
+
+@cache
+def _text_kinds(key: str) -> set[Any]:
+    """Return the types that a key takes if these are text alone, None and lists of text included; else nothing."""
+    root, *path = key.split(".")
+    if not path:
+        return _TEXTS.get(key, set())
+    files = shipped("conf", root).glob("[!_]*.yaml") if root in groups() else [shipped("conf", "config.yaml")]
+    nodes: list[Any] = [OmegaConf.to_container(OmegaConf.load(file), resolve=False) for file in files]
+    for part in (path if root in groups() else [root, *path])[:-1]:
+        nodes = [node[part] for node in nodes if isinstance(node, dict) and part in node]
+    targets = {str(node["_target_"]) for node in nodes if isinstance(node, dict) and "_target_" in node}
+    if "lm" in path[:-1]:
+        targets |= {"ksflow.lm.Model", "ksflow.lm.agents.agent_model"}
+    kinds: set[Any] = set()
+    for target in targets:
+        with contextlib.suppress(ConfigError):  # what it needs is not installed
+            if path[-1] in (parameters := _parameters(target, key)[0]):
+                kinds |= _leaves(parameters[path[-1]].annotation)
+    return kinds if str in kinds and kinds <= {str, Path, type(None)} else set()
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    """Return the types of a union, and of the items of a list."""
+    inner = get_args(annotation)
+    if get_origin(annotation) in (*_MAPS, Callable) or not inner:
+        return {annotation}
+    return set[Any]().union(*(_leaves(each) for each in inner if each is not ...))
 
 
 def _moved(target: str) -> str:
@@ -110,10 +174,10 @@ def _check_roots(cfg: DictConfig) -> None:
             raise ConfigError(f"{name}={cfg[name]} does not say which of its keys is meant: {name}.KEY=; keys: {valid}")
 
 
-def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None:
+def _check_kind(path: str, node: DictConfig, name: str, annotation: Any, typed: Mapping[str, str]) -> None:
     """Where a parameter takes only numbers, truth values or a list, other kinds are said, not met as a crash.
 
-    Where it takes only text, a number that was typed is text: the folder `3`.
+    Where it takes only text, a number that was typed is text: the folder `3`. `typed`: key -> value, as typed.
     """
     if OmegaConf.is_missing(node, name):
         return
@@ -124,8 +188,9 @@ def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None
             raise ConfigError(f"{path}={value} must be keys with values, such as {path}{_keys(kind)}=VALUE")
     if any(get_origin(kind) in _LISTS for kind in kinds) and isinstance(value, int | float):
         raise ConfigError(f"{path}={value} must be a list, such as {path}=[A,B]")
-    if kinds <= {str, type(None)} and str in kinds and type(value) in (int, float):
-        node[name] = str(value)
+    lost = path in typed and (isinstance(value, bool) or (value is None and type(None) not in kinds))
+    if kinds <= {str, Path, type(None)} and str in kinds and (type(value) in (int, float) or lost):
+        node[name] = typed.get(path, str(value))
     numbers = kinds <= {int, float, bool, type(None)} and kinds != {type(None)}
     if numbers and not isinstance(value, int | float) and not (value is None and type(None) in kinds):
         wanted = "true or false" if kinds <= {bool, type(None)} else "a number"

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import ConfigError
 from ksflow.records import Json, digest
 
@@ -136,7 +136,7 @@ def _read(word: str) -> tuple[str, list[str]]:
     if word.startswith("-"):
         return word, []
     try:
-        parsed = OverridesParser.create().parse_override(word)
+        parsed = OverridesParser.create().parse_override(keys.as_typed(word))
         key = parsed.get_key_element().lstrip("+")
         several = [f"{key}={value}" for value in parsed.sweep_string_iterator()] if parsed.is_sweep_override() else []
     except HydraException as error:

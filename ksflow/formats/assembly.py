@@ -48,7 +48,7 @@ _HINTS = {
 """What a failure says -> what would help."""
 _EMULATED_BYTES = 1 << 20
 """Inputs and outputs up to which an emulator is given a case."""
-_VERSION = 7
+_VERSION = 8
 """Of what is kept of a description."""
 _COPIES = 8
 """Of a case's tensors, that a judge may hold at once."""
@@ -168,6 +168,9 @@ def assemble(
                 "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
                 + "; ".join(chosen.merged)
             )
+    args = _args(parsed.arg_names, first, shown=not absent)
+    if same := [arg.name for arg, tensor in zip(args, first, strict=True) if tensor["same"]]:
+        inferred.append(f"each of {', '.join(same)} is filled with one value for every seed: a kernel need not read it")
     if narrowed := next((row["narrowed"] for row in rows if row["narrowed"]), ""):
         narrowed = f"the reference answers in float64 and computes in {narrowed}: it knows no more digits than that"
     # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
@@ -181,7 +184,7 @@ def assemble(
         reference=text,
         languages=languages,
         alike=alike(languages, target),
-        args=_args(parsed.arg_names, first, shown=not absent),
+        args=args,
         dims=tuple(dims) if plain else (),
         tests=tuple(map(_case, tests or benchmarks)),
         benchmarks=tuple(map(_case, benchmarks)),
@@ -251,7 +254,8 @@ def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str |
         if reason := next((str(text) for _, text, _ in tried if word in text), ""):
             return f"{reason.partition(': ')[2].rstrip('.')}; {hint}"
     if kind == "always":
-        return str(first).partition(": ")[2]
+        dropout = "draws at random" in first and parsed.spec.get("training")
+        return str(first).partition(": ")[2] + ("; problem.training=false has dropout do nothing" if dropout else "")
     why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
     if "limit" not in [kind for *_, kind in tried]:
         return f"{why}; another cap, or problem.cap=auto, may do" if parse_cap(cap) else why

@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ksflow.errors import own_line, place
 from ksflow.formats.isolated import answer_order
+from ksflow.formats.runtime import as_tuple
+from ksflow.judge.tolerance import AT_RANDOM, is_constant, unsteady
 from ksflow.sandbox.runners.torch_kernel import loaded
 
 Json = dict[str, Any]
@@ -82,7 +84,7 @@ def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
     spent = 0.0
     for case in cases:
         try:
-            row = _row(module, case, order["device"])
+            row = _row(module, case, order["device"], not rows)
         except MemoryError as error:
             raise Unfit("limit", f"{case['name']}: not enough memory") from error
         except (Exception, SystemExit) as error:  # foreign code
@@ -90,6 +92,8 @@ def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
             short = "alloc" in text or "memory" in text
             kind = "limit" if short else "always" if isinstance(error, _ALWAYS) else "error"
             raise Unfit(kind, text) from error
+        if row["unsteady"]:
+            raise Unfit("always", f"{case['name']}: ref_kernel {AT_RANDOM}")
         if excess := _beyond(row, order):
             raise Unfit("limit", f"{case['name']}: {excess}")
         rows.append(row)
@@ -112,19 +116,25 @@ def _beyond(row: Json, order: Json) -> str:
     return ""
 
 
-def _row(module: Any, case: Json, device: str) -> Json:
+def _row(module: Any, case: Json, device: str, twice: bool) -> Json:
     times = [time.perf_counter()]
+    sets = []
     for seed in (case["seed"], case["seed"] + 1):
-        data = module.generate_input(**case["params"], seed=seed, device=device)
+        sets.append(data := module.generate_input(**case["params"], seed=seed, device=device))
         times.append(time.perf_counter())
-    module.ref_kernel(data)
+    answer = as_tuple(module.ref_kernel(data))
     if device != "cpu":
         torch.cuda.synchronize()
     times.append(time.perf_counter())
     first_s, second_s, run_s = (after - before for before, after in pairwise(times))
     first = min(data.binding["outputs"])
     tensors = [
-        {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "out": place >= first}
+        {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "out": place >= first,
+            "same": place < first and all(one[place].numel() > 1 and is_constant(one[place]) for one in sets),
+        }
         for place, tensor in enumerate(data)
     ]
     with _Narrowing() as narrowing:  # type: ignore[no-untyped-call]
@@ -133,6 +143,7 @@ def _row(module: Any, case: Json, device: str) -> Json:
     return {
         "tensors": tensors,
         "narrowed": narrowing.line,
+        "unsteady": twice and unsteady(answer, as_tuple(module.ref_kernel(data))),
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
         "first_s": first_s,
         "generate_s": min(first_s, second_s),

@@ -27,8 +27,8 @@ class CallLayout:
         """answer: the reference, on the arguments' tensors, which it may change. anew: the same, made again."""
         self._answer, self._leaves = answer, leaves
         self._before = [leaf.clone() for leaf in leaves]
-        self._result = answer(leaves)
-        self._returned = [torch.as_tensor(leaf) for leaf in returned(self._result)]
+        self.result = answer(leaves)
+        self._returned = [torch.as_tensor(leaf) for leaf in returned(self.result)]
         self._alias: dict[int, int] = {}  # of an argument that is returned: its place among the results
         for place, out in enumerate(self._returned):
             for index, leaf in enumerate(leaves):
@@ -46,7 +46,7 @@ class CallLayout:
         self.outputs = [*(leaves[index] for index in written), *(self._returned[place] for place in besides)]
         places = {place: self._own[index] for place, index in sources.items()}
         places |= {place: len(self.inputs) + len(written) + number for number, place in enumerate(besides)}
-        self._results = [places[place] for place in range(len(self._returned))]
+        self.results = [places[place] for place in range(len(self._returned))]
 
     def binding(self) -> Json:
         """How a candidate is called on them: see `sandbox.tree.Flat`."""
@@ -55,10 +55,10 @@ class CallLayout:
         return {
             "order": [self._own.get(index, places.get(index, -1)) for index in range(len(self._leaves))],
             "inout": [[places[index], self._own[index]] for index in self._read],
-            "results": self._results,
+            "results": self.results,
             "types": [str(out.dtype).removeprefix("torch.") for out in self._returned],
             "outputs": list(range(first, first + count)),
-            "result_tree": pack(_result_shape(self._result, self._results, first, count)),
+            "result_tree": pack(_result_shape(self.result, self.results, first, count)),
         }
 
     def _spare(self, changed: Collection[int], anew: list[torch.Tensor]) -> dict[int, int]:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ksflow.formats.layout import CallLayout
 from ksflow.judge.tolerance import is_constant, parts, rms
@@ -28,6 +29,7 @@ _GROWTH = 8.0 * torch.finfo(torch.bfloat16).eps
 _SMALL = 1e-30
 _SPREAD = 0.5
 """What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
+_TINY = 0.02
 Json = dict[str, Any]
 Params = Mapping[str, Any]
 
@@ -169,7 +171,9 @@ class ImportedReference:
 
         layout = CallLayout(answer, leaves, again)
         if not layout.outputs:
-            raise ValueError("the reference returns no tensor and writes into none of its arguments")
+            arrays = any(type(value).__module__ == "numpy" for value in tree_leaves(layout.result))
+            hint = ": it returns NumPy's arrays, so have its file import numpy and not torch" if arrays else ""
+            raise ValueError(f"the reference returns no tensor and writes into none of its arguments{hint}")
         binding = {
             **self.task.call_spec(params),
             "tree": pack(shape),
@@ -216,7 +220,8 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def varied(leaf: torch.Tensor) -> torch.Tensor:
-    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
+    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes. Of a tensor
+    that is zero everywhere, such as a bias, a kernel has to read something: small positive numbers."""
     if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
         flat = leaf.reshape(-1)
         if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
@@ -224,6 +229,8 @@ def varied(leaf: torch.Tensor) -> torch.Tensor:
         low, high = int(flat.min()), int(flat.max())
         return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
     wide = leaf.float() if leaf.dtype.itemsize == 1 else leaf
+    if leaf.numel() and not wide.any():
+        return torch.randn(leaf.shape, device=leaf.device).abs_().mul_(_TINY).to(leaf.dtype)
     symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(wide, wide.mT)
     share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
     if symmetric:

@@ -86,7 +86,7 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
     modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
-    head = _head(modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers")
+    head = _head(modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers", "cpu" if own else "cuda")
     return head + TEXTS["COMPILE"].format(made="kernel.so") + TEXTS["KERNEL"]
 
 
@@ -221,9 +221,10 @@ def _described(tensor_map: Json) -> tuple[Any, ...]:
     return tuple(tensor_map["place"]), kind, *sizes, swizzle, promotion
 
 
-def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str) -> str:
+def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str, device: str = "cuda") -> str:
     imports = "\n".join(f"import {name}" for name in modules)
     head = TEXTS["HEAD"].format(imports=imports, constants="\n".join(constants))
+    head += TEXTS["GUARDS"].format(device=device)
     return head + (TEXTS["CASES"].format(rows=rows, row=row) if rows is not None else "")
 
 

@@ -12,6 +12,8 @@ from ksflow.records import Json, Kernel, Problem, Target, Trial, schema
 from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines
 
+_LAYOUTS = {"row-major": "row-major", "contiguous": "row-major", "column-major": "column-major"}
+"""How an argument's layout begins in words -> what a call sees to; no other is touched."""
 _STRONG = """\
 It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
 these lines of the source say: grid, block (or warps and stages), arguments.{more}
@@ -64,6 +66,8 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
     call = TEXTS["ANY_SIZE"].format(
         dims=list(problem.dims),
+        kinds=[arg.dtype for arg in problem.args],
+        layouts=[_LAYOUTS.get(re.split(r"\W* ", f"{arg.layout} ")[0], "") for arg in problem.args],
         sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
         asked=f", *, {', '.join(asked)}" if asked else "",
         why=f" No shape says {', '.join(asked)}." if asked else "",

@@ -16,20 +16,29 @@ Outputs of integers and truth values are compared exactly, whatever the magnitud
 float32 products underflow, and answers that are not unique (see `property_check` in problems/README.md).
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+
+from ksflow.judge.roundings import Rounded, Units
 
 Row = dict[str, Any]
 
 _CHUNK, _DEVICE_CHUNK = 1 << 15, 1 << 24
 """Elements that stay in a core's cache with their temporaries; on a GPU, so many that launches cost nothing."""
+_PREFIXES = 4
+"""How many prefixes of a sum of products are looked at."""
+_UNIT, _GROWTH, _CUT_OFF = 8.0, 4.0, 0.2
+"""The c1 that magnitudes are made for; what sums may err by, in eps·(sqrt(K) + 1)·H; what a matrix unit of a GPU adds
+to it, in eps·K·H (H200, float32 sums of TF32, bf16 and fp16 operands: at most 0.055, of three terms of TF32 0.16)."""
+ALLOWED = {"": 0.0, "tf32": 2.0**-10, "fp16": 2.0**-10, "bf16": 2.0**-7}
+"""`check.allow` -> the eps that operands of products may be rounded to, or cut to."""
+_TF32, _APART = 2.0**-10, 0.18
+"""TF32's eps; what a quarter of rounded operands' errors are, in their eps times H."""
+_NEXT = {torch.float16: 2.0**-7, **dict.fromkeys((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2), 2.0**-3)}
+"""The eps of the next narrower type that operands could be rounded to."""
 _LONG = 1 << 14
 """Terms of a sum that is bounded by what is in it."""
 _LONG_CHUNK = 1 << 22
@@ -40,9 +49,6 @@ _VANISHES = 800.0
 """e to the minus this is 0 in fp64."""
 _RUNS, _ROW = 4, 16
 """Of a function with roundings at random; elements from which on a row is compared with itself."""
-_NARROW = (torch.float32, torch.float16, torch.bfloat16)
-_PRODUCTS = frozenset({"mm", "bmm", "convolution"})
-_SUMS = frozenset({"sum", "mean", "var", "var_mean", "linalg_vector_norm"})
 _PICKS: dict[str, Callable[..., torch.Tensor]] = {
     "max": torch.amax,
     "min": torch.amin,
@@ -51,36 +57,50 @@ _PICKS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = False) -> Row:
+def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = True) -> Row:
     """a @ b, batched or not. Operands in any type; what a kernel is given must be exact in them.
 
-    A dot product of K terms errs by at most about K·eps/2·Σ|a_i||b_i| in any order of summation (Higham, section 3.1),
-    and by sqrt(K) instead of K with random signs: magnitude |A||B|, terms K. Products that the accumulator holds
-    exactly (fp8 or bf16 operands in float32) only leave more room. The magnitude is computed in float32, which is good
-    to 1e-5, and in fp64 where that overflows. Of integers the product is exact. spread: give sqrt(Σ(a_i b_i)²) too, for
-    matrix units that accumulate in less than float32 (`check.units` in problem.yaml): their errors are made term by
-    term with random signs, and add up like that.
+    Roundings of a dot product of K terms are independent, so their errors add up as squares: each addition errs by at
+    most half a unit of the partial sum at hand (Higham, section 3.1). Partial sums in memory's order are as large as
+    the largest of 4 prefixes, in a random order as the root of the terms' squares. With H, the larger of the two, the
+    bound is 4·eps·(sqrt(K) + 1)·H for c1 = 8. Rounded operands are off by a share of the same root, which does not grow
+    with K: what float32 kernels err by and what TF32 operands err by stay apart up to K = 65,536 (docs/trust.md has
+    both). Where all terms have one sign, a plain loop errs as much as TF32 operands do from K = 4,096 on.
+
+    On a GPU a matrix unit's accumulator cuts off instead of rounding, which adds up to 0.2·eps·K·H. That is granted as
+    long as operands rounded to the next narrower type (of float32: TF32) stay apart. Of integers the product is exact.
+    The row's `spread`, sqrt(Σ(a_i b_i)²), is for `check.units` and `check.allow` of problem.yaml; spread asks for what
+    is always given.
     """
     _real("matmul", a, b)
     if not (a.dtype.is_floating_point or b.dtype.is_floating_point):
         return exact(a.long() @ b.long())
-    left, right = a.double(), b.double()
-    magnitude = a.float().abs() @ b.float().abs()
-    if magnitude.numel() and not magnitude.max() < torch.inf:
-        magnitude = left.abs() @ right.abs()
-    row = {"expected": left @ right, "magnitude": magnitude, "terms": max(a.shape[-1], 1)}
-    return {**row, "spread": (a.float().square() @ b.float().square()).sqrt()} if spread else row
+    k, expected = max(a.shape[-1], 1), a.double() @ b.double()
+    largest, squares = (one.view(expected.shape) for one in _partial_sums(a, b))
+    return sums_of_products(expected, largest, squares, k, a, b)
+
+
+def sums_of_products(
+    expected: torch.Tensor, largest: torch.Tensor, squares: torch.Tensor, terms: int, *operands: torch.Tensor
+) -> Row:
+    """Sums of `terms` products each, as `matmul` has them, for convolutions and the like.
+
+    largest: the largest of some partial sums, without signs. squares: the root of the sum of the products' squares.
+    operands: what is multiplied, of which the type and the device count.
+    """
+    growth = _growth(terms, *operands) / _UNIT / math.sqrt(terms)
+    magnitude = largest.maximum(squares).maximum(expected.abs()) * growth
+    return {"expected": expected, "magnitude": magnitude, "terms": terms, "spread": squares}
 
 
 def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", keepdim: bool = False) -> Row:
     """`sum`, `mean`, `max`, `min`, `argmax` or `argmin` of x along `dim` (argmax and argmin: one dimension).
 
-    A sum of n terms errs like a dot product with ones: magnitude Σ|x|, terms n. A mean divides both by n, and its one
-    rounding more is at most eps/2·|mean|, below what n = 1 is given already. Where more than 16,384 terms are added up,
-    that estimate is so wide that a part of them could be left out; there `long_sums` looks at the terms themselves. It
-    counts on float32 (or wider) sums. A sum of integers is exact. The largest,
-    the smallest and their places are picked, not computed: exact. Of equal elements the first counts; where another is
-    as good, use `property_check`.
+    A sum of n terms errs like a dot product with ones. Of more than 16,384 terms, what its partial sums can be is
+    looked at more closely (`long_sums`), and one sign of all terms leaves less room. A mean divides by n, and its one
+    rounding more is below what n = 1 is given already. The bounds count on float32 (or wider) sums. A sum of integers
+    is exact. The largest, the smallest and their places are picked, not computed: exact. Of equal elements the first
+    counts; where another is as good, use `property_check`.
     """
     _real("reduction", x)
     if kind in _PICKS:
@@ -93,9 +113,9 @@ def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", ke
     expected = wide.sum(dim, keepdim=keepdim)
     terms = max(x.numel() // max(expected.numel(), 1), 1)
     share = terms if kind == "mean" else 1
-    magnitude = wide.abs().sum(dim, keepdim=keepdim)
+    magnitude = long_sums(x, dim).view_as(expected) if x.numel() else torch.zeros_like(expected)
     if terms > _LONG:
-        magnitude = long_sums(x, dim).view_as(magnitude).fmin(magnitude)
+        magnitude = magnitude.fmin(wide.abs().sum(dim, keepdim=keepdim))
     return {"expected": expected / share, "magnitude": magnitude / share, "terms": terms}
 
 
@@ -104,7 +124,8 @@ def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
 
     Each addition rounds by at most half a unit of the partial sum at hand, so what counts is how large partial sums
     become, not how large the terms are together: Σ|x|·sqrt(n) stands for it only while all terms have one sign, and is
-    64 standard deviations even then. Three summands, for sums in any order that kernels use:
+    64 standard deviations even then. Up to 16,384 terms it is 4·eps·(sqrt(n) + 1)·H and the last summand, with H as
+    below. Beyond that, three summands, for sums in any order that kernels use:
 
     - c1·eps·Σ|x|: sums by pairs, by blocks, by atomic additions of blocks, whose errors hardly grow with n;
     - half of eps·sqrt(n)·H for one accumulator, or a few that take turns. H is the root of the squares of the largest
@@ -178,36 +199,39 @@ def elementwise(
     return {"expected": value.double(), "magnitude": magnitude, "terms": 1}
 
 
-def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> list[Row]:
+def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allow: str = "") -> list[Row]:
     """Rows for the outputs of any function that is made of torch's operations, in the precision of its inputs.
 
     What is expected is the function in fp64, whatever types it names on the way. How far honest arithmetic may be from
-    that is tried: inputs and the result of every operation are off by up to half a unit of the narrowest type among the
-    inputs, relatively and at random, in four runs. Sums and products of n terms in float32 are off by sqrt(n)/4 as
-    much more, as one accumulator makes them; in 16 bits a wider one is at hand. The magnitude is the sum of the four
-    errors in that unit, and nowhere less than what three quarters of an element's row have, of those that are off at
-    all, absolutely and as a share of their value: an element whose errors happened to cancel is judged as its
-    neighbours are. That is some 3 standard deviations of one honest run; c1 (4 for
-    float32, 1 for 16 bits) is the room beyond. Where a small change of inputs decides what comes out (a sort, a
-    threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
+    that is tried: inputs and the result of every operation are off by up to half a unit of the type that each has when
+    the function is run as it is, relatively and at random, in four runs; inputs by no more than the finest type among
+    them. Sums and products of n terms in float32 are off by sqrt(n)/4 as much more, as one accumulator makes them; in
+    16 bits a wider one is at hand. The magnitude is the sum of the four errors, and nowhere less than what three
+    quarters of an element's row have, of those that are off at all, absolutely and as a share of their value: an
+    element whose errors happened to cancel is judged as its neighbours are. That is some 3 standard deviations of one
+    honest run; c1 (4 for float32, 1 for 16 bits) is the room beyond. Where a small change of inputs decides what comes
+    out (a sort, a threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
+    allow: `check.allow` of problem.yaml, the precision that operands of products may be rounded to.
     """
     _real("perturbed", *inputs)
-    floats = [tensor for tensor in inputs if tensor.dtype.is_floating_point]
-    unit = max((torch.finfo(tensor.dtype).eps for tensor in floats), default=torch.finfo(torch.float32).eps) / 2
+    units = Units(inputs)
+    copies = [tensor.clone() for tensor in inputs]
+    with units:
+        function(*copies)
     generator = torch.Generator(device=inputs[0].device).manual_seed(0)
 
-    def run(off: float) -> list[torch.Tensor]:
-        mode = _Rounded(off, generator)
+    def run(mode: Rounded) -> list[torch.Tensor]:
         wide = [tensor.double() if tensor.dtype.is_floating_point else tensor.clone() for tensor in inputs]
-        wide = [mode.rounded(tensor) for tensor in wide]
+        wide = [mode.rounded(tensor, units.finest) for tensor in wide]
         with mode:
             result = function(*wide)
         return list(result) if isinstance(result, tuple | list) else [result]
 
-    right = run(0.0)
+    right = run(plain := Rounded(None, generator))
+    units.known = plain.names == units.names
     errors = [torch.zeros_like(output) for output in right]
     for _ in range(_RUNS):
-        for error, output, other in zip(errors, right, run(unit), strict=True):
+        for error, output, other in zip(errors, right, run(Rounded(units, generator, ALLOWED[allow])), strict=True):
             error += (other - output).abs().nan_to_num(0.0) if output.is_floating_point() else 0
     rows = []
     for output, error in zip(right, errors, strict=True):
@@ -217,8 +241,8 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> l
         shape = (-1, error.shape[-1] if error.ndim and error.shape[-1] >= _ROW else error.numel())
         lines, size = error.reshape(shape), output.abs().reshape(shape)
         share = lines / size.clamp_min(torch.finfo(torch.float32).tiny)
-        magnitude = lines.maximum(_quarter(lines)).maximum(_quarter(share) * size).view(output.shape) / (2 * unit)
-        rows.append({"expected": output, "magnitude": magnitude, "terms": 1})
+        magnitude = lines.maximum(_quarter(lines)).maximum(_quarter(share) * size).view(output.shape)
+        rows.append({"expected": output, "magnitude": magnitude, "terms": 1, "eps": 1.0})
     return rows
 
 
@@ -232,6 +256,39 @@ def _quarter(lines: torch.Tensor) -> torch.Tensor:
 def exact(value: torch.Tensor) -> Row:
     """Integers, copies, permutations, picks: no error but the output type's own rounding."""
     return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64, device=value.device), "terms": 1}
+
+
+def _partial_sums(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What partial sums of a @ b can be, and sqrt(Σ(a_i b_i)²), in float32 of scaled operands: good to 1e-5."""
+    left, right = (one.unsqueeze(at) if one.ndim == 1 else one for one, at in ((a, 0), (b, 1)))
+    (left, rows), (right, columns) = _scaled(left, -1), _scaled(right, -2)
+    squares = (left.square() @ right.square()).sqrt_()
+    largest, prefix, step = squares.clone(), torch.zeros((), device=a.device), max(-(-a.shape[-1] // _PREFIXES), 1)
+    for start in range(0, a.shape[-1] - step, step):
+        part = left[..., start : start + step] @ right[..., start : start + step, :]
+        prefix = prefix.add_(part) if start else part
+        torch.maximum(largest, prefix.abs(), out=largest)
+    largest, squares = (one.double().mul_(rows).mul_(columns) for one in (largest, squares))
+    return largest, squares
+
+
+def _scaled(operand: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """In float32, no value larger than 1 along `dim`; and in fp64 what it was divided by."""
+    if not operand.shape[dim]:
+        return operand.float(), torch.ones((), dtype=torch.float64, device=operand.device)
+    wide = operand if operand.dtype == torch.float64 else operand.float()
+    least, most = torch.aminmax(wide, dim=dim, keepdim=True)
+    size = torch.maximum(-least, most).clamp_min(torch.finfo(torch.float32).tiny)
+    return (wide / size).float(), size.double()
+
+
+def _growth(k: int, *operands: torch.Tensor) -> float:
+    """What a dot product of k terms may be off by, in float32's eps times H (`matmul`)."""
+    rounding = _GROWTH * (math.sqrt(k) + 1)
+    if not any(one.is_cuda for one in operands):
+        return rounding
+    narrower = min(_NEXT.get(one.dtype, _TF32) for one in operands)
+    return max(rounding, min(rounding + _CUT_OFF * k, _APART * narrower / torch.finfo(torch.float32).eps))
 
 
 def portion(tensor: torch.Tensor) -> int:
@@ -258,7 +315,10 @@ def _long_sums(x: torch.Tensor) -> torch.Tensor:
     most = (most + partial.abs().amax(1).square() + torch.linalg.vecdot(x, x)).sqrt().double()
     power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # adding it rounds as a partial does
     lost = (x + power).sub_(power).sub_(x).sum(1, dtype=torch.float64).abs()
-    magnitude: torch.Tensor = x.abs().sum(1, dtype=torch.float64) / growth + most / 16 + lost / (4 * eps * growth)
+    own = most * (_GROWTH / _UNIT * (1 + 1 / growth))
+    if n > _LONG:
+        own = x.abs().sum(1, dtype=torch.float64) / growth + most / 16
+    magnitude: torch.Tensor = own + lost / (4 * eps * growth)
     return magnitude
 
 
@@ -281,55 +341,3 @@ def _softmax_rows(
     d += (2 + mean).unsqueeze(1)
     torch.addcmul(torch.tensor(limits.tiny / limits.eps, dtype=torch.float64, device=x.device), y, d, out=magnitude)
     return common
-
-
-class _Rounded(TorchDispatchMode):
-    """Meanwhile everything is computed in fp64, and each result is off by up to `unit`, relatively and at random."""
-
-    def __init__(self, unit: float, generator: torch.Generator) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._unit, self._generator = unit, generator
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tree_map(_widened, (args, kwargs or {}))
-        if not self._unit:
-            return func(*args, **kwargs)
-        if steps := _insides().get(func):
-            with self:
-                return steps(*args, **kwargs)
-        name, terms = func._schema.name.removeprefix("aten::"), 1
-        if name in _PRODUCTS:
-            terms = args[1][0].numel() if name == "convolution" else args[0].shape[-1]
-            args = [*(self.rounded(tensor, terms) for tensor in args[:2]), *args[2:]]
-        result = func(*args, **kwargs)
-        if name in _SUMS:
-            terms = args[0].numel() // max(result[0].numel() if isinstance(result, tuple) else result.numel(), 1)
-        kinds = [value.alias_info for value in func._schema.returns]
-        if any(kind is not None and not kind.is_write for kind in kinds):  # a view
-            return result
-        if any(kinds):
-            args[0].copy_(self.rounded(args[0], terms))
-            return result
-        return tree_map(lambda tensor: self.rounded(tensor, terms), result)
-
-    def rounded(self, tensor: Any, terms: int = 1) -> Any:
-        """A tensor of numbers as it is after roundings on the way, of sums of so many terms; anything else as it is."""
-        if not self._unit or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-            return tensor
-        off = self._unit * (max(math.sqrt(terms) / 4, 1) if self._unit <= torch.finfo(torch.float32).eps else 1)
-        drawn = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=self._generator)
-        return drawn.mul_(2 * off).add_(1 - off).mul_(tensor)
-
-
-def _widened(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in _NARROW else value
-
-
-@functools.cache
-def _insides() -> dict[Any, Callable[..., Any]]:
-    """Operations that round on the way to their result -> their steps."""
-    aten = torch.ops.aten
-    known = """_softmax _log_softmax gelu silu mish softplus elu hardswish addmm baddbmm native_layer_norm
-    native_group_norm native_batch_norm _native_batch_norm_legit_no_training
-    _scaled_dot_product_flash_attention_for_cpu"""
-    return get_decompositions([getattr(aten, name) for name in known.split()])

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from ksflow.errors import foreign
-from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
-from ksflow.sandbox.runners.pytree import Flat
+from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, unsteady, untrue
+from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
 
 _ALIGN = 256
@@ -120,6 +120,8 @@ class Entry:
     expected: tuple[Expected, ...]
     secret: bool = True
     """Whether nobody but the judge knows the seed."""
+    poisons: tuple[int, ...] = ()
+    """With what outputs may be filled before a call, once that is known (`check.poisons`)."""
 
     @property
     def nbytes(self) -> int:
@@ -132,6 +134,9 @@ class Reference:
     `oracle` says what is right, element by element; a `property_check(data, outputs)` says why an answer is wrong (""
     when it is not), for problems with more than one right answer. A problem has one of them, or both.
     """
+
+    _steady = False
+    """Whether the oracle is known to answer the same to the same inputs."""
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
@@ -194,13 +199,23 @@ class Reference:
         except CheckBroke as error:
             return str(error)
 
+    def _rows(self, data: Tensors) -> list[dict[str, Any]]:
+        """The oracle's rows."""
+        assert self.oracle
+        result = self.oracle(data)
+        return list(result) if isinstance(result, list | tuple) else [result]
+
     def expect(self, data: Tensors, most: int = ALL) -> tuple[Expected, ...]:
         """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
         if self.oracle is None:
             return ()
-        result = self.oracle(data)
+        untouched = data if self._steady else like(data, [tensor.clone() for tensor in data])
+        rows = self._rows(data)
+        if not self._steady:
+            if unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):
+                raise ValueError(f"the oracle in reference.py {AT_RANDOM}")
+            self._steady = True
         outputs = data[len(data) - self.outputs :]
-        rows = result if isinstance(result, (list, tuple)) else [result]
         check = self.problem["check"]
         moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))

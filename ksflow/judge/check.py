@@ -3,19 +3,23 @@
 import contextlib
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from ksflow.judge.cases import CheckBroke, Entry, Reference, bare
+from ksflow.judge.cases import CheckBroke, Entry, Piece, Reference, bare
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox
 from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
 
 _NOTHING = 0xFF
-"""NaN in every float type, -1 in every signed integer. Neither this nor another poison is a truth value."""
+"""NaN in every float type, -1 in every signed integer: half of the calls have it where it is no right answer."""
+_FIRST_POISON = 2
+"""0 and 1 are truth values."""
+_LOOKED_AT = 1 << 16
+"""So many elements, drawn anew, tell which bytes are rare where none is impossible."""
 _SHOWN = 4096
 """Elements of an output that is shown as evidence, at most."""
 _TELLING = 4
@@ -84,7 +88,9 @@ class Caller:
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
             self._compare_again(slot)
-            self._poison[slot] = _draw.choice((_NOTHING, _draw.randrange(2, 0xFF)))
+            entry.poisons = entry.poisons or poisons(entry.expected, self.case.layout.outputs)
+            first = _NOTHING if _NOTHING in entry.poisons else _draw.choice(entry.poisons)
+            self._poison[slot] = _draw.choice((first, _draw.choice(entry.poisons)))
             self.sandbox.fill(slot, entry.packed, self._poison[slot])
         return slots
 
@@ -169,6 +175,46 @@ class Caller:
     def _wrong(self, why: str, entry: Entry | None = None, **more: Any) -> Rejected:
         failed = {"failed": {"case": self.case.name, "seed": entry.seed, **more}} if entry else {}
         return Rejected("reject-incorrect", f"{self.case.name}: {why}", failed)
+
+
+def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, ...]:
+    """The bytes with which outputs may be filled before a call, so that an element which is not written is wrong.
+
+    Where every byte may be right somewhere: the bytes that are right for the fewest elements.
+    """
+    pairs = [(want, _filled_with_each_byte(piece, want)) for want, piece in zip(wanted, outputs, strict=False)]
+    right = sum((_may_be(want, values) for want, values in pairs), torch.zeros(256))
+    if bool(right[_FIRST_POISON:].all()):
+        right = sum((_right_share(want, values) for want, values in pairs), torch.zeros(256, dtype=torch.float64))
+    least = right[_FIRST_POISON:].min()
+    return tuple(byte for byte in range(_FIRST_POISON, 256) if right[byte] == least)
+
+
+def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
+    """What an element (a part of it, where it is complex) reads that is filled with 0, with 1, ... with 255."""
+    memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
+    return plain(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
+
+
+def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
+    """1 for each value that lies between the least and the greatest that is right anywhere, else 0."""
+    finite = ~want.low.isnan()
+    if not bool(finite.any()):
+        return values.isnan().float().cpu()
+    within = (values >= want.low[finite].min()) & (values <= want.high[finite].max())
+    return (within | (values.isnan() & want.special)).float().cpu()
+
+
+def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
+    """The share of the elements for which each value is right, by a secret sample."""
+    if not want.low.numel():
+        return torch.zeros(256, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(_draw.getrandbits(63))
+    places = torch.randint(want.low.numel(), (_LOOKED_AT,), generator=generator).to(want.low.device)
+    low, high, none = want.low[places], want.high[places], want.value[places].isnan()
+    below = torch.searchsorted(low[~none].sort().values, values, right=True)
+    right = below - torch.searchsorted(high[~none].sort().values, values)
+    return torch.where(values.isnan(), none.sum(), right).double().cpu() / _LOOKED_AT
 
 
 def check(  # noqa: PLR0913 - what is checked, with what, for how long

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ksflow.compilers import BuildResult
-from ksflow.compilers.client import compile_loop, lasting_folder
+from ksflow.compilers.client import compile_loop, digest_of, lasting_folder
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
@@ -105,7 +105,8 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
         # would carry what it likes from one sandbox to the next.
         folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
         cache = {"compile_cache": {**order, "compile_cache": folder}}
-    return {"language": language, "files": files, "artefact": built.artefact, "mode": built.mode, **cache}
+    made = {"artefact": built.artefact, "digest": digest_of(built.artefact), "mode": built.mode}
+    return {"language": language, "files": files, **made, **cache}
 
 
 def check_solutions(
@@ -126,7 +127,7 @@ def check_solutions(
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
     """Whether a solution's verdict is the one that it should have."""
-    words = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
+    words = f"{result.score_us:.1f} µs" if result.score_us else f"{result.verdict}: {result.reason}"
     if kind == "good":
         return result.accepted, words
     if not result.accepted:

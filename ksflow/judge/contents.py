@@ -10,7 +10,7 @@ import torch
 KEPT = "met.pt"
 """Beside a reference: a few calls' own contents."""
 _SPREAD, _TINY = 0.1, 0.02
-"""What was the same everywhere varies by a tenth, or around zero by so much: a kernel is to read it."""
+"""What was the same everywhere varies by a tenth, and by at least so much, with its sign: a kernel is to read it."""
 
 Shapes = Sequence[Sequence[int]]
 
@@ -82,7 +82,8 @@ def _drawn(about: Mapping[str, Any], shape: Sequence[int], generator: torch.Gene
     wide = torch.float64 if kind is torch.float64 else torch.float32
     drawn = torch.randn(tuple(shape), generator=generator, device=generator.device, dtype=wide)
     if low == high:
-        return drawn.mul_(abs(low) * _SPREAD or _TINY).add_(low)
+        drawn = drawn.mul_(max(abs(low) * _SPREAD, _TINY))
+        return (drawn.abs_().mul_(1 if low > 0 else -1) if low else drawn).add_(low)
     drawn = drawn.mul_(about["std"]).add_(about["mean"]).clamp_(low, high)
     if about["zeros"]:
         drawn[torch.rand(drawn.shape, generator=generator, device=generator.device) < about["zeros"]] = 0

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import compilers
-from ksflow.compilers import BuildResult, client, sanitized
+from ksflow.compilers import BuildResult, client, container, sanitized
 from ksflow.compilers.client import compile_kernel
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, KsflowError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION, machine_rates
@@ -40,10 +40,11 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    digest,
     misfits,
     parse,
 )
-from ksflow.sandbox.levels import probe
+from ksflow.sandbox.levels import LEVELS, probe
 from ksflow.source import signature
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
@@ -140,7 +141,8 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
-            answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
+            with contextlib.suppress(KsflowError, OSError):  # a hint decides nothing, nor does its failure
+                answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
@@ -151,8 +153,9 @@ class LocalJudge(Evaluator):
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
             evidence,
+            precision=problem.check.allow,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
-            artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
+            artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},
             failed_rivals={**evidence.failed_rivals, **failed},
         )
@@ -225,8 +228,15 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and problem.takes(kernel.language) and kernel.language in self.languages:
-            self._build(problem, kernel)
+        if problem.takes(kernel.language) and kernel.language in self.languages:
+            compilers.require(kernel.language)
+            if self.overlap:
+                self._build(problem, kernel)
+
+    def code(self, problem: Problem, kernel: Kernel) -> str:
+        """Names what the sandbox would be given, all of its bytes; empty where that is the source."""
+        here = problem.takes(kernel.language) and kernel.language in self.languages
+        return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
@@ -340,6 +350,23 @@ class LocalJudge(Evaluator):
         score_us: float | None = None,
     ) -> Evaluation:
         return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
+
+
+def require_isolation(floor: str, level: str, prefix: str = "") -> None:
+    """Raises ConfigError where sandboxes of this level are weaker than the floor; `prefix`: of the option's name."""
+    if floor not in LEVELS:
+        raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
+    if LEVELS.index(floor) > LEVELS.index(level):
+        raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
+
+
+def _code(kernel: Kernel, built: BuildResult) -> str:
+    """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
+    if built.reason or not built.artefact:
+        return ""
+    content = Path(built.artefact).read_bytes()
+    loaded = container.launched(content) if built.mode == "strong" else content
+    return digest(kernel.language, built.mode, hashlib.sha256(loaded).hexdigest(), digits=32)
 
 
 def _timings(answer: Json) -> tuple[Timing, ...]:

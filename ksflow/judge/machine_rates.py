@@ -1,5 +1,7 @@
-"""What one core of this machine does: the shipped probes in a box, the best that was ever seen in the cache folder.
+"""What one core of this machine does: the shipped probes in a box, and the latest measurements in the cache folder.
 
+Of these the best counts, because a busy machine only makes rates lower; but no more than a little above the second
+best, and no more than the processor's instructions can do: what a clock that jumped has shown once is no rate.
 Rooflines and floors of CPU targets rest on it. Where no probe can run, a target keeps what its instruction sets say.
 """
 
@@ -8,8 +10,10 @@ import math
 import platform
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ksflow import home
 from ksflow.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
@@ -36,12 +40,25 @@ _MAIN = (1 << 26, 1 << 30)
 _BEYOND = 4
 """Times the largest cache, within these bounds: main memory."""
 _LIMIT_S, _MEMORY_MB = 30.0, 2048
+_RENEWED_S = 7 * 86400.0
+"""After so long it is measured anew."""
+_KEPT = 6
+"""Measurements, the latest."""
+_ABOVE = 1.25
+"""So many times the second best counts at most of the best."""
 _TURN_S = 60.0
 """Another process may measure for so long; then this one does, too."""
 
 
+class _Measurement(NamedTuple):
+    """When rates were measured, and what they were by their names in `Target.measured`."""
+
+    when: float
+    rates: dict[str, float]
+
+
 def measured(target: Target, again: bool = False) -> Target:
-    """The target with the rates of this machine's core, where it is a CPU: measured once, or `again`, the best kept.
+    """The target with the rates of this machine's core, where it is a CPU: measured once a week, or `again`, twice.
 
     A first time takes two or three seconds. As it came where nothing can be measured here: no compiler, no box, no
     probes.
@@ -50,17 +67,31 @@ def measured(target: Target, again: bool = False) -> Target:
         return target
     file = home.cache("rates", f"{_machine(target)}.json")
     known = _read(file)
-    if (not known or again) and find() is not None:
+    if (again or _is_old(known)) and find() is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
             locked_within(lock.fileno(), _TURN_S)  # of those who start at once one measures, and the others read that
             known = _read(file)
-            if not known or again:
-                best = {key: max(rate, known.get(key, 0.0)) for key, rate in _measure(target).items()}
-                known |= best
-                if best:
-                    home.write(file, json.dumps(known))
-    return replace(target, measured=known)
+            if again or _is_old(known):
+                rows = (_Measurement(time.time(), _measure(target)) for _ in range(2 if again else 1))
+                known = [*known, *(row for row in rows if row.rates)][-_KEPT:]
+                if known:
+                    home.write(file, json.dumps([row._asdict() for row in known]))
+    return replace(target, measured=_believed(known, target))
+
+
+def _is_old(known: list[_Measurement]) -> bool:
+    return not known or not 0 <= time.time() - known[-1].when < _RENEWED_S
+
+
+def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
+    """Name -> the rate that counts, of several measurements."""
+    rates = {}
+    for key in {key: None for row in known for key in row.rates}:
+        best, *others = sorted((row.rates[key] for row in known if key in row.rates), reverse=True)
+        most = target.peaks.get("bytes.cache" if key.startswith("bytes") else key, math.inf)
+        rates[key] = min(best, most, _ABOVE * others[0] if others else math.inf)
+    return rates
 
 
 def _machine(target: Target) -> str:
@@ -69,11 +100,16 @@ def _machine(target: Target) -> str:
     return digest(platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked)
 
 
-def _read(file: Path) -> dict[str, float]:
+def _read(file: Path) -> list[_Measurement]:
+    """What is on file; nothing where that cannot be read, or is of a version that kept the best alone."""
     try:
-        return {str(key): float(rate) for key, rate in json.loads(file.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        return [
+            _Measurement(float(row["when"]), {str(key): float(rate) for key, rate in row["rates"].items()})
+            for row in rows
+        ]
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return []
 
 
 def _able(target: Target) -> "dict[str, probes.Probe]":

@@ -15,6 +15,7 @@ from ksflow.records.evidence import RESOLVED
 
 Json = dict[str, Any]
 
+BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE = 4, math.log(1.1)
@@ -95,7 +96,7 @@ class CaseResults:
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
         )
         doubts = [*(each.doubt for each in replicates), below, preempted]
-        return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
+        return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
         """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
@@ -199,7 +200,7 @@ class Reading:
             why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
         else:
             return ""
-        return f"{why} (is the machine busy?)"
+        return f"{why} {BUSY}"
 
 
 @dataclass

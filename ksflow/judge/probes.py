@@ -35,8 +35,9 @@ _REMEDY = (
     "shorter sums), or lower check.c1 or the oracle's magnitude"
 )
 _FOREIGN_REMEDY = (
-    "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, or a "
-    "problem folder with an oracle of your own (problems/README.md)"
+    "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, a "
+    "tighter tolerance where the format has one (problem.rtol=0 problem.atol=0 where answers are exact), or a problem "
+    "folder with an oracle of your own (problems/README.md)"
 )
 
 
@@ -242,10 +243,13 @@ def _reference(source: Source, case: Case) -> str:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
+            own = "mend ref_kernel, or the oracle's expected value or magnitude"
+            if hasattr(right.data, "binding"):  # the tolerance is the format's
+                own = "mend the reference, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
-                f"{detail['bound']}; mend ref_kernel, or the oracle's expected value or magnitude"
+                f"{detail['bound']}; {own}"
             )
     objection = source.reference.objection(right.data, right.outputs)
     return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""

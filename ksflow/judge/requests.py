@@ -121,7 +121,7 @@ def _move_to(cores: set[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _fault(error: Exception) -> Json:
+def _fault(error: BaseException) -> Json:
     text = "".join(traceback.format_exception(error))[-4000:]
     reason = f"{type(error).__name__}: {error}".splitlines()[0] + place(error)
     if isinstance(error, torch.OutOfMemoryError):

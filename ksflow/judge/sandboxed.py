@@ -4,6 +4,7 @@ Every message carries a number drawn for it, and the answer must repeat it: an a
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -48,6 +49,8 @@ class SandboxSpec:
     language: str
     files: dict[str, str] = field(default_factory=dict)
     artefact: str = ""
+    digest: str = ""
+    """The artefact's SHA-256; another file in its place is not loaded. Empty where it is not known."""
     loop: str = ""
     """The library that calls a native kernel (`runners/loop.cpp`); without it Python does."""
     memory_mb: int = 4096
@@ -90,35 +93,26 @@ class Sandbox:
             Path(self.folder, name).write_text(text, encoding="utf-8")
         buffers.clear()
         self._buffers = buffers
-        self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes
+        self.inputs, self.outputs = buffers.inputs, buffers.outputs
         self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
-        loads = [*filter(None, (start.artefact, start.loop))]
-        fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
-        order = {
-            **start.extra,
-            "language": start.language,
-            "main": next(iter(start.files), ""),
-            "folder": self.folder,
-            "inputs_bytes": sizes.inputs_bytes,
-            "outputs_bytes": sizes.outputs_bytes,
-            "memory_mb": start.memory_mb,
-            "cpu_s": start.cpu_s,
-            "core": start.core,
-            "level": start.level,
-            "artefact": len(fds) - 1 - len(loads) if loads else 0,
-            "loop": bool(start.loop),
-            "device": start.device,
-            "devices": start.devices,
-        }
+        fds = [supervisor.detach(), sandbox.detach()]
         try:
+            fds += map(os.dup, buffers.fds)
+            fds.append(self.log.writer)
+            loads = [*filter(None, (start.artefact, start.loop))]
+            fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
+            if start.digest and _digest(fds[-len(loads)]) != start.digest:
+                raise OSError(f"{start.artefact} is not what was compiled: another program changed it")
+            order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
         except OSError as error:  # nobody is left who would remove it
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise Failure("harness", f"the zygote is gone: {error}") from error
-        for fd in fds:
-            os.close(fd)
+            self._let_go()
+            raise Failure("harness", f"no sandbox can be started: {error}") from error
+        finally:
+            for fd in fds:
+                os.close(fd)
         self._poller = select.poll()
         for source in (self.socket, self.supervisor, self.log.reader):
             self._poller.register(source, select.POLLIN)
@@ -260,18 +254,42 @@ class Sandbox:
         self._buffers.spoiled = True
         if self._freezer is not None:
             self._freezer.close()
-        with contextlib.suppress(OSError):
-            self.supervisor.send(b"end")
-            self.supervisor.settimeout(_GONE_S)
-            while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
-                self._note(message)
-            self._buffers.spoiled = message != b"gone"
-        self.log.drain()
+        try:
+            with contextlib.suppress(OSError):
+                self.supervisor.send(b"end")
+                self.supervisor.settimeout(_GONE_S)
+                while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
+                    with contextlib.suppress(Failure):  # the supervisor's own fault, of which nothing hangs any more
+                        self._note(message)
+                self._buffers.spoiled = message != b"gone"
+            self.log.drain()
+        finally:
+            self._let_go()
+
+    def _order(self, start: SandboxSpec, artefact: int) -> dict[str, object]:
+        """What the zygote is told; `artefact` is the place of the compiled kernel among the descriptors."""
+        return {
+            **start.extra,
+            "language": start.language,
+            "main": next(iter(start.files), ""),
+            "folder": self.folder,
+            "inputs_bytes": self._buffers.sizes.inputs_bytes,
+            "outputs_bytes": self._buffers.sizes.outputs_bytes,
+            "memory_mb": start.memory_mb,
+            "cpu_s": start.cpu_s,
+            "core": start.core,
+            "level": start.level,
+            "artefact": artefact,
+            "loop": bool(start.loop),
+            "device": start.device,
+            "devices": start.devices,
+        }
+
+    def _let_go(self) -> None:
+        """Close this side's ends of the log and of both sockets."""
         os.close(self.log.reader)
         self.supervisor.close()
         self.socket.close()
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _say(self, word: bytes, body: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE)
@@ -384,3 +402,12 @@ class Sandbox:
                 self._note(self._supervisor_message())
         self.log.drain()
         return ended(self._cause, self.exit)
+
+
+def _digest(fd: int) -> str:
+    """The SHA-256 of a file that is open."""
+    with open(os.dup(fd), "rb") as file:
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+    return found

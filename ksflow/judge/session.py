@@ -18,9 +18,10 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import Outcome
+from ksflow.judge.outcome import BUSY, Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
+from ksflow.processes import quota
 from ksflow.records.evidence import RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
@@ -31,6 +32,10 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
 _CONFIRMING = Effort(most=24, spent_s=60.0, fewest=3)
 """For a claim: the kernel beside the incumbent, and the control."""
+_HELPED = (
+    "this machine cannot see to it that a kernel has one process while it is timed: others may have worked for it "
+    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` says what a sandbox is held by)"
+)
 _SUSPECTED = Effort(most=2)
 """For a rival that failed: beside itself, in each place."""
 _HELD_BACK = 1.1
@@ -41,6 +46,8 @@ _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
+_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+"""What Python says of a file that it cannot compile."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class Host:
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
+            digest=kernel.get("digest", ""),
             loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
@@ -96,6 +104,7 @@ class Judgement:
         self.show = bool(request.get("show"))
         self.limits: Json = pool.problem["limits"]
         self.at = ""
+        self.stops = quota.stops()
         self.evidence: Json = {
             "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
             "load": round(os.getloadavg()[0], 2),
@@ -113,8 +122,17 @@ class Judgement:
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
+        if stops := quota.stops() - self.stops:
+            self._blame_quota(stops)
         answer = {"verdict": verdict, "reason": reason, "timings": timings}
         return {**answer, "evidence": self.evidence, "device_uuid": self.backend.device_uuid}
+
+    def _blame_quota(self, stops: int) -> None:
+        """Say that the quota of this process' control group held calls up, and not others on the machine."""
+        self.evidence["throttled"] = stops
+        words = f"(a quota of {quota.cores() or 0:.3g} cores' CPU time stopped it {stops} times: raise cpu.max)"
+        for row in (self.evidence, self.evidence.get("claim", {}), *self.evidence.get("against", ())):
+            row |= {key: row[key].replace(BUSY, words) for key in ("unranked", "why") if key in row}
 
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
@@ -147,7 +165,8 @@ class Judgement:
         incumbent = next(filter(outcome.ratios.__contains__, self.against), _OWN)  # or nobody
         if incumbent and "unranked" not in self.evidence:
             outcome = self._claim(incumbent, outcome)
-        if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent else [])):
+        doubt = outcome.doubt(_OWN, *([incumbent] if incumbent else []))
+        if doubt := doubt or self.evidence.get("unranked", ""):
             self.evidence["unranked"] = doubt
             if claim := self.evidence.get("claim"):
                 claim |= {"faster": False, "ranked": False, "why": doubt}
@@ -235,7 +254,9 @@ class Judgement:
                 self.evidence.setdefault("failed_rivals", {})[name] = message
             else:
                 self.evidence["unranked"] = f"{name} failed beside this kernel, and not beside itself: {message}"
-        self.evidence["one_process"] = outcome.locked
+        self.evidence["one_process"] = outcome.locked and self.evidence.get("one_process", True)
+        if not outcome.locked:
+            self.evidence["unranked"] = _HELPED
         return outcome
 
     def _beside_itself(self, kernel: Json) -> Outcome | None:
@@ -303,6 +324,8 @@ def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> 
     if place := at_line(failure.text, files):
         first += f" ({place[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
+    if at == "import" and first.startswith(_UNREADABLE):
+        return Rejected("compile-error", first, evidence | {"log": failure.text})
     if failure.kind == "harness":
         return Rejected("harness-error", first, evidence)
     if failure.kind == "timeout":

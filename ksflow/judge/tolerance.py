@@ -10,17 +10,20 @@ comparing with it decides exactly as fp64 would.
 import ctypes
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ksflow.judge.bounds import portion
+from ksflow.judge.bounds import ALLOWED, portion
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
+AT_RANDOM = "draws at random: its answer to the same inputs differs from call to call; seed what it draws from"
+_STEADY = 0.01
+"""Of an answer's root mean square, or of its elements: so far it may be from another to the same inputs."""
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
 _RUN = 64
@@ -99,6 +102,17 @@ def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
     return math.sqrt(total / count) if count else 0.0
 
 
+def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
+    """Whether two answers to the same inputs differ by more than the order of additions explains."""
+    for mine, theirs in zip(first, again, strict=True):
+        if parts(mine).is_floating_point():
+            if rms(parts(mine), parts(theirs)) > _STEADY * rms(parts(mine)):
+                return True
+        elif mine.numel() and float((mine != theirs).double().mean()) > _STEADY:
+            return True
+    return False
+
+
 def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are of one shape and type, and hold the same bits."""
     if first.shape != other.shape or first.dtype != other.dtype:
@@ -121,6 +135,8 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
 
     Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
+    `eps` stands in place of the accumulator's. `spread` is the root of the squares' sum of a sum of products: the
+    matrix unit's error and operands of `check.allow`'s precision are bounded by it.
     `common` is in the magnitude's unit, but relative, and of the output's shape with size 1 along some dimensions:
     elements that differ in their places there alone may all be off by one such factor beside their own bounds.
     Raises ValueError where what is expected cannot be an output's value.
@@ -129,10 +145,11 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         row = _in_parts(row, check)
     out, value = plain(out), row["expected"].reshape(-1)
     magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
-    unit, spread = float(check.get("unit", 0.0)), row.get("spread")
-    if spread is not None and unit:
-        growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
-        magnitude = magnitude + spread.to(value.device).reshape(-1) * (unit / growth)
+    growth = _growth(row, check)
+    unit, allowed = float(check.get("unit", 0.0)), 2 * ALLOWED[check.get("allow", "")]
+    if (spread := row.get("spread")) is not None and (unit or allowed):
+        spread = spread.to(value.device).reshape(-1)
+        magnitude = magnitude + (spread * (unit + allowed) + value.abs().nan_to_num(posinf=0.0) * allowed) / growth
     sample = None
     if value.numel() > min(most, ALL):
         sample = _sample(value.numel(), min(most, ALL)).to(value.device)
@@ -144,7 +161,6 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
             raise ValueError(f"the oracle expects of an output of {out.dtype} what is no whole number: round it there")
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
-    growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
     middle, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
     special, relative = False, float(row.get("relative", 0.0))
@@ -238,10 +254,11 @@ def number(value: float) -> float | str:
 def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
     """A row for complex elements as one for pairs of floats. What is `relative` follows from the size of the whole."""
     value = row["expected"].to(torch.complex128)
-    growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
+    growth = _growth(row, check)
     wider = value.abs().nan_to_num(posinf=0.0) * (float(row.get("relative", 0.0)) / growth)
     magnitude = torch.as_tensor(row["magnitude"], device=value.device) + wider
     both = {name: row[name].unsqueeze(-1).expand(*value.shape, 2) for name in ("spread",) if name in row}
+    both |= {name: row[name] for name in ("eps",) if name in row}
     magnitude = magnitude.unsqueeze(-1).expand(*value.shape, 2)
     return {"expected": torch.view_as_real(value), "magnitude": magnitude, "terms": row["terms"], **both}
 
@@ -314,6 +331,11 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
     bits = narrow.add_(0.0).view(torch.int32)  # -0 becomes 0
     step = torch.where(narrow < 0 if up else narrow > 0, -1, 1).to(torch.int32)
     return (bits + step * out).view(kind)
+
+
+def _growth(row: dict[str, Any], check: dict[str, Any]) -> float:
+    """What a magnitude is multiplied with."""
+    return float(check["c1"] * (row.get("eps") or _eps(check["accumulate"])) * math.sqrt(row["terms"]))
 
 
 def _eps(dtype: str) -> float:

@@ -13,7 +13,17 @@ the session and the commands import it; it is the only importer of git. It judge
 
 import os
 
+from ksflow.errors import LineageError, one_line
+
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # that git is missing is said in one line, where it is needed
+
+try:
+    import git  # noqa: F401 - it starts git here
+except ImportError as error:
+    if "cmdline: git" not in str(error):
+        raise
+    said = str(error).partition("stderr: ")[2].strip("' ") or str(error)
+    raise LineageError(f"git does not start: {one_line(said)}; `git version` shows the same; mend that") from error
 
 from ksflow.lineage.lineage import Lineage, Round
 

@@ -37,6 +37,7 @@ from ksflow.records import (
     Selection,
     Trial,
     base_of,
+    by_number,
     schema,
 )
 
@@ -150,7 +151,8 @@ class RunReader:
         self.store, self.problem, self.run, self._slim = store, problem, run, slim
         self.branches = Branches(store, f"{problem}/{run}/")
         refs = store.refs(f"refs/heads/{problem}/{run}/")
-        self.heads = dict(sorted((ref.rpartition("/")[2], commit) for ref, commit in refs.items()))
+        heads = {ref.rpartition("/")[2]: commit for ref, commit in refs.items()}
+        self.heads = {name: heads[name] for name in sorted(heads, key=by_number)}
         """Trial -> the newest commit of its branch."""
         self.rounds: dict[str, RoundSnapshot] = {}
         self.key: Key | None = None

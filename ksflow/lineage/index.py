@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ksflow.errors import LineageError
 from ksflow.lineage.record import Branches
 from ksflow.lineage.store import ZERO, Store
-from ksflow.records import Key, Plan, PlannedRound, Population, Trial, schema
+from ksflow.records import Key, Plan, PlannedRound, Population, Trial, by_number, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
@@ -46,20 +46,21 @@ class RoundStep(NamedTuple):
     rationale: str = ""
     ids: tuple[str, ...] = ()
     planned: bool = False
-    """Whether the ids are those of a plan."""
+    """Whether the ids are those of a plan, which may have none."""
 
     @property
     def began(self) -> bool:
         """Whether it only says that a round began."""
-        return not self.base and not self.ids
+        return not (self.base or self.ids or self.planned)
 
 
 def round_step(text: str) -> RoundStep | None:
     """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
     first = text.partition("\n")[0]
     trailers: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
-    if first.startswith(("plan ", "repair as ")) and (ids := tuple(re.findall(r"\d{5,}", first))):
-        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=first.startswith("plan "))
+    ids, planned = tuple(re.findall(r"\d{5,}", first)), first.startswith("plan ")
+    if (planned and "Cause" in trailers) or (ids and first.startswith(("plan ", "repair as "))):
+        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=planned)
     name, base = trailers.get("Round", ""), trailers.get("Base", "")
     if base and "Trial" not in trailers:
         body = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it
@@ -127,7 +128,7 @@ class RunIndex:
                 self._forget(name)
             elif commit not in (self.tips.get(name), self.unread.get(name)):
                 new[name] = commit
-        names = sorted(new)
+        names = sorted(new, key=by_number)
         for at in range(0, len(names), _AT_ONCE):
             self._read_together({name: new[name] for name in names[at : at + _AT_ONCE]})
 
@@ -185,12 +186,12 @@ class RunIndex:
         self._unfinished.pop(trial.id, None)
         if not finished(trial):
             self._unfinished[trial.id] = trial
-        if trial.id.isdigit():
-            self.newest = max(self.newest, trial.id, key=lambda name: int(name or 0))
+        if trial.id.isdecimal():
+            self.newest = max(self.newest, trial.id, key=by_number)
 
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""
-        return tuple(self.trials[name] for name in sorted(self.trials))
+        return tuple(self.trials[name] for name in sorted(self.trials, key=by_number))
 
     def population(self) -> Population:
         """The finished trials, and the stale ones."""

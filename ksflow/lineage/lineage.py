@@ -55,6 +55,7 @@ from ksflow.records import (
     Repeat,
     Selection,
     Trial,
+    by_number,
     schema,
 )
 from ksflow.redaction import redact
@@ -122,6 +123,8 @@ class Lineage:
         """The recorded session that is being replayed."""
         self._closed = False
         self._changed = threading.Condition(threading.RLock())
+        self._codes: dict[str, list[str]] = {}
+        """What a kernel compiles to -> the trials that this process was about to have judged, with that code."""
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
         self.claims = self.store.claims(f"{problem}/{run}/")
@@ -150,7 +153,7 @@ class Lineage:
         if not judged:
             return
         dates = self.judged_at(judged)
-        name = max(judged, key=lambda name: (dates[name], name))
+        name = max(judged, key=lambda name: (dates[name], by_number(name)))
         newest = self.at(name, self._index.at[name]).evaluation
         if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
@@ -201,8 +204,10 @@ class Lineage:
 
     @_locked
     def others_at_work(self) -> bool:
-        """Whether another process is at work on a trial of this run."""
-        return bool(self._index.undone()) or any(self.claims.held_elsewhere(trial.id) for trial in self.known.stale)
+        """Whether another process judges seeds of this run, or what has become stale."""
+        self._index.refresh()
+        awaited = (trial.id for trial in self._index.trials.values() if trial.stale or trial.origin is Origin.SEED)
+        return any(map(self.claims.held_elsewhere, awaited))
 
     @_locked
     def undone(self) -> tuple[int, bool]:
@@ -215,13 +220,32 @@ class Lineage:
         """What was said of an earlier trial of the same form; one that is being judged right now is waited for."""
         names = self._index.same.get(trial.form, ())
         for name in names[: names.index(trial.id)] if trial.id in names else names:
-            while (other := self._index.trials.get(name)) and not finished(other) and self.claims.held_here(name):
-                self._changed.wait()
+            other = self._await(name)
             verdict = other.evaluation if other and other.form == trial.form and not other.stale else None
             if verdict and verdict.lasting:
-                origin = verdict.evidence.repeat or Repeat(of=name)
-                about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
-                return replace(verdict.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
+                return _taken_over(verdict, verdict.evidence.repeat or Repeat(of=name))
+        return None
+
+    def _await(self, name: str) -> Trial | None:
+        """A trial, once this process is not judging it any more."""
+        while (trial := self._index.trials.get(name)) and not finished(trial) and self.claims.held_here(name):
+            self._changed.wait()
+        return trial
+
+    @_locked
+    def said_of_code(self, trial: Trial, code: str) -> Evaluation | None:
+        """What was said of another trial that compiled to this code. One that is being judged is waited for."""
+        if not code:
+            return None
+        asked = self._codes.setdefault(code, [])
+        for name in [name for name in asked if name != trial.id]:
+            self._await(name)
+        asked.append(trial.id)
+        for name, other in sorted(self._index.trials.items()):
+            verdict = None if other.stale else other.evaluation
+            if verdict and verdict.lasting and verdict.evidence.artefact == code:
+                origin = verdict.evidence.repeat
+                return _taken_over(verdict, Repeat(of=origin.of if origin else name, compiled=True))
         return None
 
     def commit_of(self, trial: str) -> str:
@@ -345,6 +369,13 @@ class Lineage:
 
     @property
     @_locked
+    def sessions(self) -> tuple[int, ...]:
+        """When each session was opened, in seconds since 1970, in their order."""
+        head = self.store.ref(f"{self._side}sessions")
+        return tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.since(head))) if head else ()
+
+    @property
+    @_locked
     def identity(self) -> str:
         """Sixteen letters and digits that no other run has: of the commit of its first session. LineageError."""
         head = self.store.ref(f"{self._side}sessions")
@@ -425,7 +456,7 @@ class Lineage:
             self._session, self._steps = session, 0
             files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
             names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
-            trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
+            trailers = {"Session": str(session), "After": max(filter(str.isdecimal, names), key=by_number, default="")}
             self._append("sessions", files, message(f"session {session}", "", trailers))
         return self._turns
 
@@ -456,14 +487,19 @@ class Lineage:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
         `cause`: the round's name, or the trial that is repaired. `cost`: of the selection and the plan; the experiments
-        share it. In a replay as many get one as had one; of none nothing is kept.
+        share it. A plan without a draft is kept, too. A replay gives ids to as many as the recorded run did.
         """
         if self._turns:
             drafts = drafts[: len(self._turns.ids(cause))]
-        if not drafts:
-            return ()
+            plan = plan if drafts or self._turns.has(f"ids for {cause}") else None
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
         body = "\n".join(plan.avenues) if plan else ""
+        if not drafts:
+            if plan:
+                files["trials.json"] = schema.dump("trials", ())
+                with self._turn(f"ids for {cause}"):
+                    self._append("rounds", files, message("plan without a trial", body, {"Cause": cause}))
+            return ()
         with self._turn(f"ids for {cause}"):
             for _ in range(_TRIES):
                 ids = self._claimed_ids(cause, len(drafts))
@@ -712,3 +748,9 @@ class Lineage:
     def _turn(self, step: str) -> AbstractContextManager[None]:
         """What is written within waits in a replay until it is its turn."""
         return self._turns.turn(step, self._changed) if self._turns else nullcontext()
+
+
+def _taken_over(verdict: Evaluation, origin: Repeat) -> Evaluation:
+    """A verdict as that on a repeat: without what was said beside other trials."""
+    about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
+    return replace(verdict.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)

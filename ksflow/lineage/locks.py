@@ -30,6 +30,8 @@ _UNSEEN_S = 3.0
 _ANY_S = 60.0
 """Age from which a lock is removed though git processes are at work: no transaction takes that long."""
 _LOOK_S = 0.05
+_FLOCK = struct.Struct("hhqqi4x")
+"""The kernel's `struct flock`: type, whence, start, length, process."""
 _READERS = (b"cat-file", b"for-each-ref", b"rev-list", b"repack", b"pack-objects", b"prune-packed")
 """Git commands that never lock a ref."""
 _TURN_S = 300.0
@@ -143,14 +145,13 @@ class Claims:
         return name in self._held
 
     def held_elsewhere(self, name: str) -> bool:
-        """Whether another process has it."""
-        free = self.acquire(name)
-        self.release(name)
-        return not free
+        """Whether another process has it. Nothing is locked or unlocked."""
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, self._request(name, fcntl.F_WRLCK)))
+        return bool(kind != fcntl.F_UNLCK)
 
     def free_ids(self, count: int, used: Iterable[str]) -> list[str]:
         """The next ids above those in use that nobody is working on, claimed."""
-        top, free = max((int(name) for name in used if name.isdigit()), default=0), list[str]()
+        top, free = max((int(name) for name in used if name.isdecimal()), default=0), list[str]()
         while len(free) < count:
             top += 1
             name = f"{top:05d}"
@@ -159,16 +160,17 @@ class Claims:
         return free
 
     def _lock(self, name: str, kind: int) -> bool:
-        if self._file.closed:
-            raise LineageError(f"{self._file.name} was closed before this was written")
-        start = int(digest(f"{self._prefix}{name}", digits=14), 16)
-        # An open-file-description lock: the kernel drops it with the process, however that ends.
-        request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
         try:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, request)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._request(name, kind))
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+    def _request(self, name: str, kind: int) -> bytes:
+        """What the kernel is asked. The lock is the open file's: it ends with the process, however that ends."""
+        if self._file.closed:
+            raise LineageError(f"{self._file.name} was closed before this was written")
+        return _FLOCK.pack(kind, os.SEEK_SET, int(digest(f"{self._prefix}{name}", digits=14), 16), 1, 0)
 
 
 class Turns:
@@ -205,6 +207,10 @@ class Turns:
     def ids(self, cause: str) -> tuple[str, ...]:
         """The ids that a round or a repair took; none where there was none."""
         return self._ids.get(cause, ())
+
+    def has(self, step: str) -> bool:
+        """Whether the step is on record and its turn is yet to come."""
+        return bool(self._left.get(step))
 
     @contextmanager
     def turn(self, step: str, changed: threading.Condition) -> Iterator[None]:

@@ -66,10 +66,10 @@ def describe(trial: Trial, label: str) -> str:
 
 
 def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
-    """A commit message. Text that a model wrote is indented, so it cannot pass for a trailer."""
+    """A commit message. Text that a model wrote is indented, so it cannot pass for a trailer; a value has one line."""
     first = " ".join(printable(subject).split())[:120]
     lines = [f"    {line}".rstrip() for line in printable(body).splitlines()]
-    tail = [f"{key}: {value}" for key, value in trailers.items() if value]
+    tail = [f"{key}: {' '.join(printable(value).split())}" for key, value in trailers.items() if value]
     parts = [first, "\n".join(lines)[:4000].rstrip(), "\n".join(tail)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

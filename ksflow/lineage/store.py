@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import signal
 import tempfile
 import threading
 import zlib
@@ -25,9 +24,10 @@ from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import ConfigError, LineageError, of_system
 from ksflow.lineage.git_processes import RefUpdates, git_said, opened
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
+from ksflow.processes import ending
 
 ZERO = "0" * 40
 THIS = "this"
@@ -120,7 +120,7 @@ class Store:
                         os.mkdir(f"{self._objects}/{number:02x}")
             raise FileNotFoundError(errno.ENOENT, f"{folder} is taken away again and again")
         except OSError as error:
-            raise LineageError(f"{self.path}: an object could not be written: {error.strerror}") from error
+            raise LineageError(f"{self.path}: an object could not be written: {of_system(error)}") from error
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -378,7 +378,7 @@ class Store:
             self._repo.git.pack_refs("--all")
             self._repo.git.repack("--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
         except (git.GitError, OSError) as error:
-            reason = str(error).splitlines()[-1]
+            reason = git_said(error) if isinstance(error, git.GitError) else error.strerror
             _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
 
     def close(self) -> None:
@@ -394,15 +394,15 @@ class Store:
     def _run_git(self, command: str, *arguments: str) -> tuple[str, str]:
         """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails.
 
-        A Ctrl-C that hits it while it is only being started, before it is out of the terminal's reach, has it started
-        once more: it has done nothing yet.
+        A signal to the whole process group that hits it while it is only being started, before it has a group of its
+        own, has it started once more: it has done nothing yet.
         """
         call = partial(self._repo.git._call_process, command, *arguments, with_extended_output=True)
         try:
             try:
                 result: Any = call()
             except git.GitCommandError as error:
-                if error.status != -signal.SIGINT:
+                if error.status not in {-number for number in ending.SIGNALS}:
                     raise
                 result = call()
             return str(result[1]), str(result[2])

@@ -9,8 +9,10 @@ the judge about the kernel as it is, a bounded number of times; what the judge s
 import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -130,6 +132,17 @@ class Agent(Engine):
     def __repr__(self) -> str:
         return f"Agent({self.command!r})"
 
+    @property
+    def program(self) -> str:
+        """The path of its program. ConfigError where it is not installed."""
+        if found := shutil.which(self.command[0]):
+            return found
+        raise ConfigError(f"the agent's program {self.command[0]} is not on PATH: install it")
+
+    def check(self) -> None:
+        """Raise ConfigError where its program is not installed."""
+        assert self.program
+
     def complete(self, request: "Request") -> "Response":
         """What the agent leaves, laid out as the question asks. StageError where it ends without an answer."""
         prompt = "\n\n".join(message.text or "" for message in request.messages)
@@ -190,9 +203,7 @@ class _Run:
 
     def finish(self) -> Usage:
         """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
-        program = shutil.which(self.agent.command[0])
-        if program is None:
-            raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
+        program = self.agent.program
         limit_s, budget = self.agent.minutes * 60, call_context().until
         if budget is not None:
             limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)
@@ -217,10 +228,10 @@ class _Run:
             asked.write(self._order().encode("utf-8", "replace"))
             asked.seek(0)
             process = subprocess.Popen(keeper, stdin=asked, stdout=out, stderr=err, cwd=self.folder, env=seen)
-            until = time.monotonic() + limit_s + 5
+            until, most = time.monotonic() + limit_s + 5, math.inf if budget is None else budget
             try:
-                while process.poll() is None and time.monotonic() < until:
-                    self._answer_checks()
+                while process.poll() is None and time.monotonic() < min(until, most):
+                    until += self._answer_checks(process)
                     time.sleep(_LOOK_S)
             finally:
                 process.terminate()
@@ -291,8 +302,11 @@ class _Run:
         work = f"Change {main} as its experiment says; `./check` asks the judge, at most {self.agent.checks} times."
         return _HOW.format(work=work).strip()
 
-    def _answer_checks(self) -> None:
-        """Ask the judge for each new question in the folder, and put its answer beside it."""
+    def _answer_checks(self, keeper: "subprocess.Popen[bytes]") -> float:
+        """Ask the judge for each new question in the folder, and put its answer beside it. Returns the seconds that
+        this took, in which the agent's time does not run.
+        """
+        started = time.monotonic()
         with os.scandir(self._checks) as entries:
             names = [entry.name for entry in itertools.islice(entries, _QUESTIONS) if entry.name.endswith(".ask")]
         for name in sorted(names):
@@ -301,13 +315,18 @@ class _Run:
                 os.unlink(name, dir_fd=self._checks)
             except OSError:  # no file, or gone
                 continue
-            text = self._checked()
+            keeper.send_signal(signal.SIGUSR1)
+            try:
+                text = self._checked()
+            finally:
+                keeper.send_signal(signal.SIGUSR2)
             with contextlib.suppress(OSError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
                 draft = os.open(f"{stem}.draft", flags, 0o644, dir_fd=self._checks)
                 with os.fdopen(draft, "w", encoding="utf-8") as file:
                     file.write(f"{text}\n")
                 os.rename(f"{stem}.draft", f"{stem}.answer", src_dir_fd=self._checks, dst_dir_fd=self._checks)
+        return time.monotonic() - started
 
     def _checked(self) -> str:
         if self.work is None or self.work.check is None:

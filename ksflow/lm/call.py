@@ -6,6 +6,7 @@ ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an a
   complete              for each try:
     _admit              what it may cost is reserved (`protocols.reserve`), room under the rate limits waited for
     _try                the provider is asked, in a thread that may be left behind, for what is left of the deadline
+    reduced             after a refusal of the answer's allowance: less of it, at once
     _pause              after an error that may pass: as long as the provider says, else 1, 2, 4 ... 60 s
   _keep_answer          the answer, or why there is none, is recorded (`protocols.record`) before anybody looks at it
   _release              the reservation ends: the record has what it cost, or where nobody told what it may have cost
@@ -23,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, ServerError, TextPart
+from dspy.lm15 import RETRYABLE_ERRORS, InvalidRequestError, Request, Response, ServerError, TextPart
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
 from ksflow.lm.connection import Streamed
 from ksflow.lm.engines import Given
+from ksflow.lm.lengths import fitting, reduced, tell
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.prices import cached, paid, price, tokens
 from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
@@ -43,6 +45,7 @@ LONGEST_ANSWER = 32_000
 """Tokens that an answer may have, to reckon with, where `max_tokens` leaves it to the provider."""
 _A_MESSAGE = 8  # tokens that its role and its ends are
 _LONGEST_PAUSE_S = 60.0
+_CUTS = 3  # of the answer's allowance, for one question
 _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is told first
 
 
@@ -100,7 +103,7 @@ class ModelCall:
             refused = self._keep_answer(response)
         except dspy.LMError as error:
             cause = error.__cause__
-            failed = refusal(error, self.stage, self.model, self._tokens_in)
+            failed = refusal(error, self.stage, self.model, self._tokens_in, self._started)
             if isinstance(cause, Interrupted) or (isinstance(cause, KsflowError) and not self._asked):
                 raise cause from None  # of the reservation: nothing was asked; or the question stays
             if self._lost:
@@ -123,11 +126,18 @@ class ModelCall:
 
     def complete(self, request: Request) -> Response:
         """For DSPy, where no answer is kept: tries until there is one. What it raises is lm15's or ours."""
-        attempt = 0
+        attempt, cuts = 0, 0
+        request = fitting(self.model, request, self._tokens_in)
         while True:
             self._admit()
             try:
                 return self._try(request)
+            except InvalidRequestError as error:
+                shorter = reduced(self.model, request, error.message, self._tokens_in)
+                if shorter is None or cuts == _CUTS:
+                    raise
+                request, cuts = shorter, cuts + 1
+                continue
             except RETRYABLE_ERRORS as error:
                 if attempt >= self.model.retries or (self.listener and self.listener.heard):
                     raise
@@ -244,6 +254,8 @@ class ModelCall:
         counts = tokens(self.model, response)
         usd, source = paid(self.model, response)
         if all(counts) or not isinstance(self.model.engine, str):
+            if isinstance(self.model.engine, str):
+                tell(self.model, self._tokens_in, counts[0], response.model or "")
             count, usd_cached = cached(self.model, response)
             return Cost(usd, *counts, tokens_cached=count, usd_cached=usd_cached), source
         rate = price(self.model, self._tokens_in)

@@ -37,6 +37,9 @@ class Engine:
         """One answer. DSPy calls it where it would call a provider; its errors are lm15's or ours."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Raise ConfigError where it cannot answer any question. It is called before a run begins."""
+
     def paid(self, response: "Response") -> tuple[float, str] | None:
         """Dollars that an answer cost, and who says so; None where its tokens tell."""
         return None

@@ -36,8 +36,12 @@ class Model(ModelSettings):
         """Ask for a sign of life: one short question past the cache, on record and metered as every other.
 
         StageError or ConfigError says why there is none, BudgetError that it cannot be paid. Asks nobody where no
-        provider would answer (dummy, inbox, replay).
+        provider would answer (dummy, inbox, replay); a coding agent's program must be installed.
         """
+        from ksflow.lm.engines import Engine
+
+        if isinstance(self.engine, Engine):
+            self.engine.check()
         if isinstance(self.engine, str):
             from ksflow.lm.refusals import Filtered
 

@@ -56,31 +56,57 @@ def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
     if isinstance(model.engine, Engine) and (cost := model.engine.paid(response)):
         return cost
-    tokens_in, tokens_out = tokens(model, response)
+    counts = tokens(model, response)
     if not isinstance(model.engine, str) or model.usd_per_mtok_in is not None:
         rated = price(model)
-        if rated is None or (rated.usd_in + rated.usd_out and not tokens_in + tokens_out):
+        if rated is None or (rated.usd_in + rated.usd_out and not any(counts)):
             return 0.0, ""
-        count, usd = cached(model, response)
-        return (tokens_in - count) * rated.usd_in + usd + tokens_out * rated.usd_out, rated.source
+        return _rated(model, response, rated), rated.source
     provider, name, namespaces = _route(model.model, model.engine)
     if not (_listed(provider, response.model, namespaces) or _listed(provider, name, namespaces)):
         return 0.0, ""
     usd, _ = estimate_cost(response, provider=provider, requested_model=name, namespaces=namespaces)
+    usage, rate = _usage(model, response), price(model, counts[0])
+    contradicted = counts != (usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+    if rate and (usd is None or contradicted):  # DSPy prices no counts that contradict each other
+        usd = max(usd or 0.0, _rated(model, response, rate))
     return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
 
 
+def _rated(model: ModelSettings, response: Any, rate: Price) -> float:
+    """Dollars by the counts of tokens and a rate."""
+    tokens_in, tokens_out = tokens(model, response)
+    count, usd = cached(model, response)
+    return (tokens_in - count) * rate.usd_in + usd + tokens_out * rate.usd_out
+
+
 def tokens(model: ModelSettings, response: Any) -> tuple[int, int]:
-    """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say."""
+    """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say.
+
+    Counts that contradict each other err upwards: a server may count cached, reasoning or audio tokens beside the
+    prompt or the answer, and what the total has beyond both is taken for tokens of the answer.
+    """
+    usage = _usage(model, response)
+    details = [usage.get(f"{part}_tokens_details") or {} for part in ("prompt", "completion")]
+    of_prompt, of_answer = ([int(count or 0) for count in counts.values()] for counts in details)
+    tokens_in = _with_parts(int(usage.get("prompt_tokens") or 0), of_prompt)
+    tokens_out = _with_parts(int(usage.get("completion_tokens") or 0), of_answer)
+    return tokens_in, max(tokens_out, int(usage.get("total_tokens") or 0) - tokens_in)
+
+
+def _with_parts(count: int, parts: list[int]) -> int:
+    """A count that has these parts, or has them beside it where they are more than it."""
+    return count + sum(parts) if max(parts, default=0) > count else count
+
+
+def _usage(model: ModelSettings, response: Any) -> dict[str, Any]:
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
-    usage = usage_dict(response, provider)
-    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    return dict(usage_dict(response, provider))
 
 
 def cached(model: ModelSettings, response: Any) -> tuple[int, float]:
     """Tokens of the prompt out of the provider's cache, and what they cost in dollars; 0 where nobody told."""
-    provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
-    count = int((usage_dict(response, provider).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+    count = int((_usage(model, response).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     rate = price(model, tokens(model, response)[0]) if count else None
     if rate is None:
         return count, 0.0

@@ -1,11 +1,15 @@
-"""One cheap question to a model the way a stage asks it: does it answer, and in the form that stages need?"""
+"""One question to a model the way a stage asks it: does it answer in the form that stages need, and read all of it?"""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
 
 from ksflow.errors import StageError
+from ksflow.lm.lengths import lengths
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.protocols import calling
@@ -15,10 +19,17 @@ _LONGEST_ANSWER = 4000
 """Tokens: a model that thinks needs some, and this is a question of one line."""
 
 
+_PROMPT = 12_000
+"""Tokens of the question by the estimate, about 8,000 in truth: stages ask in more, and a server that cuts prompts to a
+default of 4,096 is noticed.
+"""
+_LINE = "This line is filler, as long as a line of code in a prompt; read on, it asks nothing.\n"
+
+
 class Ready(dspy.Signature):  # type: ignore[misc]
     """You are asked whether you can be used. Copy the numbers, and say in a word that you are ready."""
 
-    text: str = dspy.InputField(desc="Some numbers.")
+    text: str = dspy.InputField(desc="Some numbers, and many lines to be read past.")
     numbers: list[int] = dspy.OutputField(desc="The numbers of the text, in their order.")
     greeting: str = dspy.OutputField(desc="One word.")
 
@@ -30,6 +41,8 @@ class Answered:
     call: Call
     trouble: str = ""
     """Why the answer could not be read; empty where it could."""
+    notices: tuple[str, ...] = ()
+    """What the answer's counts and names show to be wrong."""
 
 
 def ask(model: Model) -> Answered:
@@ -39,13 +52,31 @@ def ask(model: Model) -> Answered:
     short = replace(model, cache=False, retries=min(model.retries, 1), max_tokens=most)
     program = Program("llm=check", Ready, short, attempts=1)
     try:
-        with calling(record=calls.append):
-            program.ask(Inquiry({"text": "2, 3 and 5"}, _read))
+        with calling(record=calls.append), _told_here():
+            room = _PROMPT if model.context_tokens is None else min(_PROMPT, model.context_tokens // 2)
+            filler = _LINE * (room // program.count(_LINE))
+            program.ask(Inquiry({"text": f"2, 3 and 5\n{filler}"}, _read))
     except StageError as error:
         if not calls or calls[-1].error:
             raise
-        return Answered(calls[-1], error.reason.partition(": ")[2] or error.reason)
-    return Answered(calls[-1])
+        return Answered(calls[-1], error.reason.partition(": ")[2] or error.reason, _notices(program))
+    return Answered(calls[-1], notices=_notices(program))
+
+
+@contextmanager
+def _told_here() -> Iterator[None]:
+    """What is wrong with an answer is in `notices`, and told nowhere else."""
+    log = logging.getLogger("ksflow.models")
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = False
+
+
+def _notices(program: Program) -> tuple[str, ...]:
+    known = lengths(program.model)
+    return tuple(filter(None, (known.cut, known.other)))
 
 
 def _read(answer: dict[str, Any]) -> None:

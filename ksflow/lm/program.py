@@ -11,10 +11,11 @@ import dspy
 import structlog
 from dspy import AdapterParseError
 
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError, LeaveStage, StageError
 from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, header, why
 from ksflow.lm.client import MeteredLM
+from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
 from ksflow.lm.refusals import Filtered
@@ -52,8 +53,8 @@ class Prompt(NamedTuple):
     """Each with its kind (`stable`, `slow`, `volatile`) and its tokens; the instructions are the first."""
 
 
-class _Previewed(BaseException):
-    """The way out of a stage that would ask now, no error. `args[0]` is the Prompt."""
+class _Previewed(LeaveStage):
+    """The way out of a stage that would ask now. `args[0]` is the Prompt."""
 
 
 _previewing: ContextVar[bool] = ContextVar("previewing", default=False)
@@ -191,10 +192,10 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def brief(self, sections: Iterable[Section]) -> Brief:
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""
-        budget = self.model.context_tokens
+        budget = context_of(self.model)
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
-            budget -= self._size(fixed) + (self.model.max_tokens or 0)
+            budget -= self._size(fixed) + min(self.model.max_tokens or 0, budget // 2)
         brief = fill(sections, budget, self.count)
         if brief.left_out:
             log = structlog.get_logger("ksflow.prompts")

@@ -27,6 +27,7 @@ from dspy.lm15 import (
 )
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
+from ksflow.lm.lengths import concerns_length, refuses_allowance, shortened
 from ksflow.lm.settings import ModelSettings
 from ksflow.redaction import redact
 
@@ -89,15 +90,15 @@ def meaning(error: Exception) -> tuple[Exception, bool]:
     return error, isinstance(error, TimeoutError)
 
 
-def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int) -> KsflowError:
-    """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
+def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, began: float) -> KsflowError:
+    """One sentence on why a question that began at that moment has no answer. A ConfigError is what no retry mends."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
     words = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
         return ConfigError(f"{model.model} {sentence}: {words}")
-    if isinstance(error, ContextWindowExceededError):
-        return StageError(stage, f"{model.model} cannot take a prompt this long, about {tokens_in} tokens: {words}")
+    if isinstance(error, LMInvalidRequestError) and (why := _of_length(error, model, (tokens_in, began), words)):
+        return why if isinstance(why, ConfigError) else StageError(stage, why)
     coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
     if coded or caused_by(error, "ContentPolicyViolationError"):
         return Filtered(stage, f"{FILTERED} the question: {words}")
@@ -107,6 +108,22 @@ def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int) ->
         if isinstance(error, kind):
             return StageError(stage, f"{model.model} {sentence}: {words}")
     return StageError(stage, f"{model.model} failed ({type(error).__name__}): {words}")
+
+
+def _of_length(error: LMError, model: ModelSettings, asked: tuple[int, float], words: str) -> ConfigError | str:
+    """Return why a prompt or an answer has no room; empty where the refusal has another reason. What no shorter prompt
+    would mend is a ConfigError: it would be refused in every round.
+    """
+    if refuses_allowance(words):
+        return ConfigError(
+            f"{model.model} refuses an answer of max_tokens={model.max_tokens}: {words}; set model.max_tokens"
+        )
+    if not (isinstance(error, ContextWindowExceededError) or concerns_length(words)):
+        return ""
+    told = f"{model.model} cannot take a prompt this long, about {asked[0]} tokens: {words}"
+    if not shortened(model, *asked):
+        return ConfigError(f"{told}; take a model with a longer context, or give the server one")
+    return f"{told}; prompts are cut to it from now on, as model.context_tokens= would"
 
 
 def filtered(response: Any) -> str:

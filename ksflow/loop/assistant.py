@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
-from ksflow.loop.events import Step
+from ksflow.loop.events import Checked, Step
 from ksflow.loop.queue import Job
 from ksflow.loop.round import advanced, ask_judge, dispatch, judge, waits_for
 from ksflow.loop.run import Run
@@ -73,6 +73,7 @@ class Assistant:
 
         def start() -> None:
             startup.start(self.run, self.seeds)
+            self.run.begin_search()
             self.waiting()
 
         self._started = Job(start)
@@ -106,16 +107,20 @@ class Assistant:
     ) -> tuple[Trial, ...]:
         """Put a selection and a plan on record, and give ids to the experiments that the portfolio rule picks.
 
-        Raises ConfigError for ids that cannot be started from, and where the budget is spent.
+        Raises ConfigError for ids that cannot be started from, and where a budget is used up.
         """
-        begun = self.run.lineage.begin_round()
         selection = self._selection(base, reference, rationale)
+        with self._lock:
+            if reason := self.run.limits.enough():
+                raise _over(reason)
+            self.run.tally.rounds += 1
+        begun = self.run.lineage.begin_round()
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
         self.run.lineage.select(selection, begun.name)
         trials = dispatch(self.run, selection, plan, begun)
         self.run.give_back(len(trials))  # an experiment counts when its kernel comes
         if not trials:
-            raise ConfigError(self._spent)
+            raise _over(self._spent)
         with self._lock:
             self._planned |= {trial.id: trial for trial in trials}
         return trials
@@ -213,8 +218,10 @@ class Assistant:
         for trial in self.run.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
             if waits_for(trial, Step.WRITE):
                 self._planned[trial.id] = trial
-            elif not self.run.interrupted:
+            elif not self.run.limits.reached() and self.run.reserve(1):
                 self._judge(trial)
+            else:
+                self.run.lineage.release(trial)
         return self._planned
 
     def _judge(self, written: Trial) -> Ticket:
@@ -233,7 +240,7 @@ class Assistant:
 
     @property
     def _spent(self) -> str:
-        return f"the budget of {self.run.tally.most:g} evaluations is spent: loop.evaluations=MORE raises it"
+        return f"evaluations={self.run.tally.most:g} used up"
 
     def _reserve(self) -> None:
         """One more question to the judge. Raises ConfigError where none may be asked."""
@@ -242,8 +249,10 @@ class Assistant:
                 raise ConfigError("the server is closing")
             if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
                 raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
+            if reason := self.run.limits.enough(at_once=True):
+                raise _over(reason)
             if not self.run.reserve(1):
-                raise ConfigError(self._spent)
+                raise _over(self._spent)
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
         with self._lock:
@@ -269,3 +278,8 @@ class Assistant:
     def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator | None = None) -> None:
         evaluation = ask_judge(self.run, kernel, evaluate)
         ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)
+        self.run.tell(Checked(ticket.trial))
+
+
+def _over(reason: str) -> ConfigError:
+    return ConfigError(f"{reason}: the run goes on when the server is started again; loop.KEY=MORE raises a budget")

@@ -8,7 +8,7 @@ from ksflow.loop.events import Began, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import advanced
 from ksflow.loop.run import Run
-from ksflow.records import Evaluation, HeldOut, Trial, Verdict
+from ksflow.records import Evaluation, HeldOut, Population, Trial, Verdict
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
@@ -27,10 +27,8 @@ def confirm(run: Run) -> None:
     again: set[str] = set()
     for _ in range(_RETIMINGS):
         known, others = run.known, run.baselines
-        best = known.leader
-        if best and best.id in again and best.held_out and best.held_out.wrong:
-            best = next((trial for trial in known.ranked if trial.id not in again), None)
-        if best is None or best in others or best.id in again or run.interrupted:
+        best = _next(known, others, again)
+        if best is None or run.interrupted:
             break
         fastest = [trial for trial in known.ranked if trial not in others]
         winner = known.best if known.best and known.best not in others else None
@@ -39,6 +37,22 @@ def confirm(run: Run) -> None:
         before = best
         count = 2 if winner and winner.id in rivals[:2] else 1
         _judge_again(run, best, tuple(known.by_id[name] for name in rivals[:count]), others, moment)
+
+
+def _next(known: Population, baselines: tuple[Trial, ...], again: set[str]) -> Trial | None:
+    """The leader, or a kernel that is faster by the scale and was never timed beside it; None where all were judged.
+
+    Where the leader is wrong on a held-out shape and nobody is known to be right there, the next fastest.
+    """
+    leader = known.leader
+    wrong = leader and leader.id in again and leader.held_out and leader.held_out.wrong
+    for trial in known.ranked:
+        if trial.id in again or trial in baselines:
+            continue
+        gain = known.speedup(trial, leader)
+        if trial is leader or wrong or (gain and gain.faster):
+            return trial
+    return None
 
 
 def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
@@ -59,14 +73,14 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
         run.tell(Notice(f"not confirmed: {what}{now.reason}"))
     if now.verdict is Verdict.HARNESS:
         return
-    label = "confirmed" if now.accepted else "refuted"
+    label = "confirmed" if now.accepted and not behind else "refuted"
     if now.accepted and now.unranked:
         ids = {trial.id for trial in baselines}
         rows = before.evidence.joined(row for row in now.evidence.against if row.id in ids)
         doubt = "" if before.evidence.confirmed else now.unranked
         additions = {"unconfirmed": doubt, "against": rows, "heldout": now.evidence.heldout}
         label, now = "unconfirmed", before.with_evidence(**additions)
-    elif now.accepted:
+    else:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
     run.lineage.evaluate(advanced(best, evaluation=now), label)
 

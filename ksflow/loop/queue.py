@@ -1,16 +1,16 @@
-"""Threads for rounds and trials, and Ctrl-C.
+"""Threads for rounds and trials, and what asks a run to end.
 
 Threads are daemons: the process can leave whenever it wants to. Each runs in a copy of its maker's context, so what
 that context says of transcript and budgets holds there too.
 """
 
 import contextvars
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TypeVar
+
+from ksflow.processes import ending
 
 T = TypeVar("T")
 
@@ -50,39 +50,40 @@ def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
 
 
 class Interruption:
-    """Ctrl-C: the first one sets `requested` and is announced by a thread, a second one raises KeyboardInterrupt.
+    """Ctrl-C, SIGTERM or SIGHUP: a first one sets `requested`, a second one raises KeyboardInterrupt.
 
-    `announce` is told "interrupt" or "abandon".
+    A thread announces the first. `announce` is told "interrupt" or "abandon".
     """
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self.requested = threading.Event()
         self._announce = announce
         self._awake = threading.Event()
-        """Set with the first Ctrl-C, or when none can come any more."""
+        """Set with the first signal, or when none can come any more."""
         self._count = 0
+        self._handled = False
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Meanwhile Ctrl-C comes here. May be entered again within; does nothing outside the main thread."""
-        main = threading.current_thread() is threading.main_thread()
-        if not main or signal.getsignal(signal.SIGINT) == self._handle:
+        """Meanwhile the signals come here. May be entered again within; does nothing outside the main thread."""
+        if self._handled or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, self._handle)
         notice = Job(self._wait_and_announce)
         try:
-            yield
-            self._awake.set()
-            notice.join()
+            with ending.handled(self._handle):
+                self._handled = True
+                yield
+                self._awake.set()
+                notice.join()
         except KeyboardInterrupt:
             self._announce("abandon")
             raise
         finally:
+            self._handled = False
             self._awake.set()
-            signal.signal(signal.SIGINT, before)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, _: int) -> None:
         """Does next to nothing: it may run in the middle of anything, such as a write to the terminal."""
         self._count += 1
         if self._count > 1:

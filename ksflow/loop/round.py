@@ -4,14 +4,14 @@ Everything is committed before the next thing acts on it. Rounds go on side by s
 take turns at the device alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from ksflow.errors import StageError, boundary, expect_type
+from ksflow.errors import StageError, boundary
 from ksflow.lineage import Round
 from ksflow.lineage.lineage import NOTHING
 from ksflow.loop.events import Began, Checked, Judged, Notice, Step
@@ -33,6 +33,7 @@ from ksflow.records import (
     Selection,
     Trial,
     Verdict,
+    schema,
 )
 from ksflow.source import fingerprint
 
@@ -57,7 +58,8 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
         for times in range(run.schedule.repairs + 2):
             if run.limits.reached():
                 return
-            trial = judge(run, trial if trial.kernel else write(run, trial, notes))
+            trial = trial if trial.kernel else write(run, trial, notes)  # which may give it another id
+            trial = judge(run, trial)
             repair = _dispatch_repair(run, trial, times)
             if repair is None:
                 return
@@ -75,7 +77,9 @@ def digest(run: Run, begun: Round) -> Notes:
     try:
         with boundary("digester"):
             answer = run.stages.digest(run.problem, Material((), begun.known, begun.notes))
-            notes = keep_challenges([expect_type(Note, note) for note in answer], begun.notes)
+            if not isinstance(answer, Sequence):
+                raise TypeError(f"returned {type(answer).__name__}, not a tuple of notes")
+            notes = keep_challenges([schema.received(Note, note) for note in answer], begun.notes)
     except StageError as error:
         run.tell(Notice(f"no notes: {error}"))
         return begun.notes
@@ -88,7 +92,7 @@ def select(run: Run, known: Population, begun: Round) -> Selection:
     entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
     with boundary("selector"):
         answer = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
-        selection = expect_type(Selection, answer)
+        selection = _selected(entrants, answer)
     run.lineage.select(selection, begun.name)
     return selection
 
@@ -98,7 +102,7 @@ def design(run: Run, known: Population, selection: Selection, notes: Notes, begu
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
         answer = call_stage(run.stages.design, run.problem, known, selection, notes, context=Context(begun.sample))
-        return expect_type(Plan, answer)
+        return schema.received(Plan, answer)
 
 
 def dispatch(run: Run, selection: Selection, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:
@@ -120,8 +124,9 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
                 selection, failed = writer_question(run.lineage.known, trial)
                 assert trial.experiment is not None
                 values = (run.problem, selection, trial.experiment, notes, failed)
-                kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
-            form, review = fingerprint.source_fingerprint(kernel), reviews[-1] if reviews else None
+                kernel = schema.received(Kernel, call_stage(run.stages.write, *values, context=context))
+                form = fingerprint.source_fingerprint(kernel)
+                review = schema.received(Review, reviews[-1]) if reviews else None
             trial = advanced(trial, kernel=kernel, form=form, review=review)
         except StageError as error:
             trial = advanced(trial, failure=str(error))
@@ -137,7 +142,9 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
         run.tell(Began(Step.EVALUATE, trial))
         anew = run.schedule.repeats == "judge" or renewed
         evaluation = None if anew else run.lineage.said_before(trial)
-        evaluation = evaluation or ask_judge(run, trial.kernel)
+        evaluation = evaluation or ask_judge(
+            run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
+        )
         trial = advanced(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))
@@ -153,13 +160,21 @@ def check(run: Run, kernel: Kernel) -> Trial | str:
     return draft
 
 
-def ask_judge(run: Run, kernel: Kernel, evaluate: Evaluator | None = None) -> Evaluation:
-    """The judge's word on a kernel beside the best so far, when it is its turn at the device."""
+def ask_judge(
+    run: Run,
+    kernel: Kernel,
+    evaluate: Evaluator | None = None,
+    known: Callable[[str], Evaluation | None] | None = None,
+) -> Evaluation:
+    """The judge's word on a kernel beside the best so far, when it is its turn at the device.
+
+    known: what was said of such code, where it need not be judged again.
+    """
     evaluate = evaluate or run.stages.evaluate
     with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
     return run.device.verdict(
-        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else ()
+        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else (), known
     )
 
 
@@ -172,6 +187,17 @@ def writer_question(known: Population, trial: Trial) -> tuple[Selection, Trial |
         raise StageError(
             "writer", f"kernel {error.args[0]}, which {trial.id} starts from, is no longer there"
         ) from error
+
+
+def _selected(population: Population, answer: Selection) -> Selection:
+    """The selection that a selector's picks and rationale make. TypeError, ValueError where they cannot be acted on."""
+    if not isinstance(answer, Selection):
+        raise TypeError(f"returned {type(answer).__name__}, not a Selection")
+    picks = answer.base.id, answer.reference.id
+    for pick in picks:
+        if pick not in population.by_id or population.by_id[pick].score_us is None:
+            raise ValueError(f"picked {pick}, which is no accepted trial of the population")
+    return population.choose(*picks, schema.received(str, answer.rationale))
 
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:

@@ -131,11 +131,16 @@ class Run:
         if recorded is not None and recorded.ordered:
             self.exact, self.tally.most = recorded, math.inf
 
+    def begin_search(self) -> None:
+        """Count from now on what is tried, and have stops end what has begun."""
+        self.search_started = time.monotonic()
+        self.limits.hold = self.exact is None
+
     # -- when it has had enough ------------------------------------------------------------------
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user has pressed Ctrl-C."""
+        """Whether Ctrl-C or a signal has asked the run to end."""
         return self._interruption.requested.is_set()
 
     def interrupt(self) -> None:
@@ -143,7 +148,7 @@ class Run:
         self._interruption.requested.set()
 
     def interruptible(self) -> AbstractContextManager[None]:
-        """Meanwhile Ctrl-C ends the search at the next step; a second one raises KeyboardInterrupt."""
+        """Meanwhile a first signal ends the search at the next step; a second one raises KeyboardInterrupt."""
         return self._interruption.handled()
 
     def used(self) -> dict[str, float]:

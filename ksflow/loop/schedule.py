@@ -13,7 +13,8 @@ _REPEATS = ("show", "skip", "judge")
 class Schedule:
     """Budgets of one call, and how it goes about it. Whichever is reached first ends the search; none means no limit.
 
-    evaluations: experiments written and judged. tokens: of prompts and answers. stages: caps of a stage, as
+    evaluations: experiments written and judged; one that the judge could not answer counts, and the next call has it
+    judged again, which counts no more. tokens: of prompts and answers. stages: caps of a stage, as
     `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
     repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
     the record, and shown to its writer with that answer once (`show`) or not (`skip`), or is judged again (`judge`).
@@ -62,9 +63,18 @@ class Outcome:
     """Trials that were answered from the record."""
     idle: str
     """Why nothing was tried; empty where something was, or where nothing was asked for."""
-    search_s: float
-    wall_s: float
-    """Seconds of the whole call: the search, and judging the leaders again."""
+    took: Mapping[str, float]
+    """Seconds of each part of the call, from the command to its end: set-up, seeds, search, confirmation, hand-over."""
     busy: float
     """The share of the search in which the device was at work."""
     cost: Cost
+
+    @property
+    def search_s(self) -> float:
+        """Seconds of the rounds alone."""
+        return self.took["search"]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the whole call."""
+        return sum(self.took.values())

@@ -1,16 +1,17 @@
 """A run by itself: stale leaders and seeds, rounds until there is a reason to stop, then the winner again."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
+from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError, boundary
 from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Notice
-from ksflow.loop.queue import Job
+from ksflow.loop.queue import Job, map_parallel
 from ksflow.loop.round import attempt, run_round
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import Outcome
@@ -22,33 +23,63 @@ _A_ROUND = 3
 _LOOK_S = 0.2
 
 
-def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
+def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float | None = None) -> Outcome:
     """Search until there is a reason to stop. Raises ConfigError, LineageError, StageError, NothingTried.
 
-    settings: what is kept with the session, for whoever wants to repeat it.
+    settings: what is kept with the session, for whoever wants to repeat it. began: the `time.monotonic()` at which the
+    command began.
     """
     meter = run.meter.reserve if run.recorded is None else None
     keep = run.transcript.keep
+    took = _Stopwatch(began)
     with run.interruptible(), calling(record=keep, meter=meter, unanswered=run.wait_for_person):
         run.open(settings)
         _greet(run)
+        _compile_first(run, seeds)
         run.baseline_ids = startup.baselines(run, seeds)
+        took.end("set-up")
         startup.start(run, seeds)
         run.baseline_ids = startup.baselines(run, seeds)
-        began, before = time.monotonic(), run.device.busy_s
-        run.search_started = began
+        took.end("seeds")
         _estimate(run)
+        took.end("set-up")
+        run.begin_search()
+        early, before = _used_up_before(run, took["seeds"]), run.device.busy_s
         Rounds(run).go_on()
-        reason, ended = run.limits.reason, time.monotonic()
-        run.search_ended = ended
-        busy = (run.device.busy_s - before) / max(ended - began, 1e-9)
+        reason = f"{run.limits.reason}{early}"
+        took.end("search")
+        run.search_ended = time.monotonic()
+        busy = (run.device.busy_s - before) / max(took["search"], 1e-9)
         if run.schedule.confirm and (run.exact is None or run.exact.missing):
             try:
                 confirm(run)
             except BudgetError as error:  # a recorded session was abandoned there
                 run.tell(Notice(f"not confirmed: {error}"))
         run.lineage.release_all()
-    return _outcome(run, reason, ended, busy)
+        took.end("confirmation")
+    return _outcome(run, reason, took, busy)
+
+
+class _Stopwatch(dict[str, float]):
+    """Seconds of each part of a call, one after the other from `began` on."""
+
+    def __init__(self, began: float | None) -> None:
+        super().__init__()
+        self._since = time.monotonic() if began is None else began
+
+    def end(self, part: str) -> None:
+        """Count the time since the last part's end for this one."""
+        now = time.monotonic()
+        self[part] = self.get(part, 0.0) + now - self._since
+        self._since = now
+
+
+def _used_up_before(run: Run, seeds_s: float) -> str:
+    """What has used a budget in minutes up before the first round; empty where none is used up."""
+    if "minutes=" not in run.limits.enough(at_once=True) or not run.limits.hold:
+        return ""
+    others_s = time.monotonic() - run.tally.started - seeds_s
+    return " while seeds were judged" if seeds_s > others_s else " before the first round"
 
 
 def _greet(run: Run) -> None:
@@ -65,6 +96,15 @@ def _greet(run: Run) -> None:
                 raise NothingTried(error.reason) from error
 
 
+def _compile_first(run: Run, seeds: tuple[Seed, ...]) -> None:
+    """Compile a seed of each language that was not judged yet. ConfigError where a compiler is missing."""
+    judged = {trial.kernel.digest for trial in run.known.trials if trial.kernel and trial.evaluation}
+    first = {seed.kernel.language: seed.kernel for seed in seeds[::-1] if seed.kernel.digest not in judged}
+    for kernel in first.values():
+        with suppress(StageError), boundary("evaluator"):  # what else fails fails again where the kernel is judged
+            run.stages.evaluate.prepare(run.problem, kernel)
+
+
 def _estimate(run: Run) -> None:
     """Say what the models will be asked. ConfigError where a budget does not cover a first call."""
     if run.models and run.recorded is None:
@@ -76,7 +116,7 @@ def _estimate(run: Run) -> None:
             run.tell(Notice(str(expected)))
 
 
-def _outcome(run: Run, reason: str, ended: float, busy: float) -> Outcome:
+def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> Outcome:
     """How it ended. ConfigError where there is no winner, or where a replay went another way."""
     best, tally = run.known.best, run.tally
     if best is None:
@@ -92,8 +132,7 @@ def _outcome(run: Run, reason: str, ended: float, busy: float) -> Outcome:
         judged=tally.judged,
         repeats=tally.repeats,
         idle="" if tally.tried or not asked else reason if tally.trouble in reason else f"{reason}: {tally.trouble}",
-        search_s=ended - tally.started,
-        wall_s=time.monotonic() - tally.started,
+        took=took,
         busy=busy,
         cost=run.transcript.total,
     )
@@ -110,7 +149,6 @@ class Rounds:
 
     def go_on(self) -> None:
         """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""
-        self._run.limits.hold = self._run.exact is None
         while self._advance():
             pass
         if self._run.limits.error:
@@ -126,11 +164,10 @@ class Rounds:
                     run.changed.wait(_LOOK_S)
                 return bool(self._running)
         if left := run.lineage.unfinished():
-            slots = run.reserve(len(left))
-            for trial in left[:slots]:
-                self._running.append(Job(partial(attempt, run, trial), self._job_over))
+            slots = run.reserve(min(len(left), _A_ROUND))  # what was left counts as rounds in flight do
             for trial in left[slots:]:
                 run.lineage.release(trial)
+            self._running.append(Job(partial(map_parallel, partial(attempt, run), left[:slots]), self._job_over))
             return True
         try:
             begun = run.lineage.begin_round()

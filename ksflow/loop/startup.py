@@ -4,7 +4,7 @@ import math
 import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -15,34 +15,42 @@ from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
+from ksflow.processes import quota
 from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.source.flags import with_flags
 from ksflow.source.tunables import tunables
 
+_LOOK_S = 0.2
 _REASON = 200
 """Letters for each seed that failed."""
 _LEADERS = 8
 """So many of the best that one judge said of one problem on one machine are judged again where they became stale."""
 
 
-def place(problem: Problem) -> str:
-    """The user's folder or file that it was read from; empty where it came with ksflow or is not on this machine."""
+def places(problem: Problem) -> tuple[str, ...]:
+    """The user's folder or file that it was read from, and its reference where that is a file of its own.
+
+    Empty texts for what came with ksflow or is not on this machine.
+    """
     path = Path(problem.origin.get("path") or problem.root)
     path = path / problem.origin.get("file", "") if path.is_dir() else path
-    return str(path) if path.exists() and not path.is_relative_to(shipped("problems").resolve()) else ""
+    given = (path, *(Path(name) for name in [problem.origin.get("reference")] if name))
+    shipped_ones = shipped("problems").resolve()
+    return tuple(str(one) if one.exists() and not one.is_relative_to(shipped_ones) else "" for one in given)
 
 
 def no_other(problem: Problem, lineage: Lineage) -> None:
-    """ConfigError where the run's newest session had a problem that lies elsewhere still.
+    """ConfigError where the run's newest session had a problem that lies elsewhere still, or another reference.
 
     One that was moved is the same problem; two that are there share a name alone.
     """
-    known = str(lineage.made_with.get("place") or "")
-    if known and (other := place(problem)) not in ("", known) and Path(known).exists():
-        raise ConfigError(
-            f"run={lineage.run} of {problem.name} is for {known}, and {other} is another problem of that name: give it "
-            "a run of its own with run=ANOTHER, or another name"
-        )
+    known = lineage.made_with.get("place") or ()
+    for before, now in zip([known] if isinstance(known, str) else known, places(problem), strict=False):
+        if now not in ("", before) and before and Path(before).exists():
+            raise ConfigError(
+                f"run={lineage.run} of {problem.name} is for {before}, and {now} is another problem of that name: give "
+                "it a run of its own with run=ANOTHER, or another name"
+            )
 
 
 def start(run: Run, seeds: tuple[Seed, ...]) -> None:
@@ -50,6 +58,11 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
     is so because of an interruption.
     """
     lineage = run.lineage
+    if (allowed := quota.cores()) is not None:
+        held = (
+            f"this process has a quota of {allowed:.3g} cores' CPU time (cpu.max), which stops kernels that are timed"
+        )
+        run.tell(Notice(f"{held}: raise it, or expect times that rank nothing"))
     lineage.expect(run.key)
     lineage.population()
     _revalidate(run, seeds)
@@ -58,19 +71,34 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
 
     def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
-            if not run.limits.reached():
-                judge(run, trial)
+            try:
+                if not run.limits.reached():
+                    judge(run, trial)
+            finally:
+                lineage.release(trial)  # another device's thread may wait for its verdict
 
     devices = run.device.places
     judge_all(todo if devices == 1 else islice(todo, 1))
     map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
-    while not lineage.population().ranked and lineage.others_at_work() and not run.interrupted:
-        time.sleep(0.2)  # another process is judging the seeds
+    _wait_for_others(run, judge_all)
     if not lineage.known.ranked and run.interrupted:
-        raise NothingTried("interrupted before a seed was judged")
+        raise NothingTried("interrupted before a seed was accepted")
     if not lineage.known.ranked:
         raise ConfigError(no_start(lineage.known))
     judge_all(_add_seeds(run, _tunable(run)))
+
+
+def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> None:
+    """Wait while another process judges the seeds and none is accepted yet; judge those that it leaves behind."""
+    lineage = run.lineage
+    told, waiting = False, True
+    while waiting and not lineage.population().ranked and not run.interrupted:
+        waiting = lineage.others_at_work()  # first: what a process leaves behind when it ends is taken up below
+        judge_all(lineage.unfinished(Origin.SEED))
+        if waiting and not told:
+            run.tell(Notice("waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"))
+            told = True
+        time.sleep(_LOOK_S if waiting else 0)
 
 
 def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:
@@ -142,7 +170,7 @@ def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
 
 def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
     """The stale trials to judge again, seeds (also by their kernels' digests) first, then by their old scores."""
-    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds))
+    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds) and not _gone(trial, seeds))
     groups: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
     for trial in (*population.stale, *population.trials):
         was = _was(trial)
@@ -171,6 +199,11 @@ def _was(trial: Trial) -> EarlierVerdict | None:
         return None
     was = _earlier(evaluation) if trial.stale else evaluation.evidence.renewed
     return was if was and was.score_us else None
+
+
+def _gone(trial: Trial, seeds: set[str]) -> bool:
+    """Whether it is a baseline that the problem no longer has: the reference that was edited since."""
+    return trial.baseline and trial.kernel is not None and trial.kernel.digest not in seeds
 
 
 def _is_seed(trial: Trial, seeds: set[str]) -> bool:

@@ -79,7 +79,7 @@ class Region:
 
     def _case(self, module: torch.nn.Module, tensors: list[Any]) -> tuple[str, int]:
         """Why the kernel is not for this call, or nothing; and which of the judged cases it is."""
-        if module.training:
+        if any(part.training for part in module.modules()):
             return "training", 0
         if not all(isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided for tensor in tensors):
             return "arguments", 0
@@ -113,7 +113,7 @@ class Region:
         def run(*args: Any) -> Any:
             *tensors, case = args
             self.hits += 1
-            data = [tensor if tensor.data_ptr() % _ALIGNED == 0 else tensor.clone() for tensor in tensors]
+            data = [tensor if tensor.data_ptr() % _ALIGNED == 0 else _aligned(tensor) for tensor in tensors]
             buffers = outputs(tensors, case)
             results = self._kernel()((*data, *buffers))
             results = results if isinstance(results, list | tuple) else (results,)
@@ -185,9 +185,19 @@ def _plain(value: Any) -> Any:
 
 
 def _same(value: Any, other: Any) -> bool:
-    return value is other or (
-        type(_plain(value)) is type(other) and not isinstance(value, torch.Tensor) and _plain(value) == other
-    )
+    if value is other:
+        return True
+    value = _plain(value)
+    if type(value) is not type(other) or isinstance(value, torch.Tensor):
+        return False
+    if isinstance(value, tuple):
+        return len(value) == len(other) and all(_same(*pair) for pair in zip(value, other, strict=True))
+    return bool(value == other) or (isinstance(value, float) and value != value and other != other)
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides; `clone` closes gaps."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _lies(tensor: torch.Tensor, steps: tuple[int, ...]) -> bool:

@@ -7,11 +7,10 @@ that (class, names in the model, arguments that are no tensors) is in `region.js
 
 import inspect
 import json
-import keyword
-import math
-import operator
 import os
 import re
+import subprocess
+import tempfile
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from typing import Any
 
 import torch
 import yaml
-from torch.export import Dim
-from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from ksflow import home
 from ksflow.errors import ConfigError, foreign, one_line
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.judge import contents
+from ksflow.model.graph import Forward, exported
 from ksflow.model.profile import PRECISIONS, Call, Meta, Region, met, meta
 from ksflow.model.user_file import UserModel
 from ksflow.records import C_TYPES, Json
@@ -34,17 +33,7 @@ _CONTENTS_OF = 4
 """Modules whose calls' contents are looked at."""
 _KEPT_BYTES = 4 << 20
 """Of a case's own contents."""
-_INLINE = 64
-"""Elements of a constant that is written into the reference."""
-_PARTLY = re.compile(r"aten\.(embedding|gather|index|index_select|narrow|select|slice|split\w*|chunk|unbind|take\w*)\b")
-"""Operations that may leave out a part of what they are given."""
-_SIGNS: dict[Any, str] = {
-    operator.add: "+",
-    operator.sub: "-",
-    operator.mul: "*",
-    operator.floordiv: "//",
-    operator.mod: "%",
-}
+_TIMEOUT_S = 300.0
 _EXPERT = """
 # A kernel of an expert is a baseline, too, timed in every claim: put its file into seeds/, with a line
 # SPDX-License-Identifier and where it comes from, and name it here."""
@@ -77,7 +66,7 @@ def ref_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Ten
 
 def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
     """The same in fp64, and how far honest arithmetic in the tensors' own types may be from it."""
-    return bounds.perturbed(forward, data[:{count}])
+    return bounds.perturbed(forward, {exact})
 '''
 _SEED = '''"""Baseline: the module's own forward{how}."""
 
@@ -131,20 +120,23 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
     some = region.modules[:_CONTENTS_OF]
     with torch.no_grad(), foreign() as caught:
         calls = met(user.model, (*user.inputs, *user.heldout), keep=some)
-        calls = [call for call in calls if call.module in some and call.constants == region.calls[0].constants]
-        body, used = _exported(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
-        cases = [_case(user.model.get_submodule(call.module), call, used) for call in calls]
-        folder = _Folder(user, region, cases, body)
+        constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
+        calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
+        forward = exported(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
+        cases = [_case(user.model.get_submodule(call.module), call, forward.used) for call in calls]
+        folder = _Folder(user, region, cases, forward)
         folder.expect_same()
     if caught:
-        message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+        kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
+        message = one_line(f"{kind}{caught[0]}", 300)
         raise ConfigError(f"{region.modules[0]} is no problem: {message}") from caught[0]
     return folder.write(out, profile)
 
 
 def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
     """A call with those of the module's parameters and buffers that are used."""
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
+    state = {**dict(parameters), **dict(buffers)}
     held = {name: state[name].detach() for name in used}
     arguments = {tensor.name: call.given[tensor.name] for tensor in call.inputs}
     return _Case(
@@ -152,80 +144,14 @@ def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
     )
 
 
-def _exported(module: torch.nn.Module, calls: Sequence[Call]) -> tuple[str, list[str]]:
-    """A function's body as Python, over names of inputs and state, and the state that it uses. ValueError."""
-    largest = max(calls, key=lambda call: sum(tensor.nbytes for tensor in call.inputs))
-    dynamic: dict[str, Any] = dict.fromkeys(largest.given)
-    for place, tensor in enumerate(largest.inputs):
-        sizes = zip(*(call.inputs[place].shape for call in calls), strict=True)
-        dynamic[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
-    program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)
-    signature = program.graph_signature
-    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
-        raise ValueError("writes into its inputs or its buffers")
-    names: dict[str, str] = {}
-    lines, used, inputs = [], [], iter(largest.inputs)
-    nodes = {node.name: node for node in program.graph.nodes}
-    for spec in signature.input_specs:
-        target, node = str(spec.target), getattr(spec.arg, "name", "")
-        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
-            names[node] = _word(next(inputs).name)
-        elif spec.kind is InputKind.CONSTANT_TENSOR:
-            constant = program.constants[target]
-            if constant.numel() > _INLINE:
-                raise ValueError(f"has a tensor {target} that is neither a parameter nor a buffer")
-            names[node] = node
-            lines.append(f"{node} = torch.tensor({constant.tolist()}, dtype={constant.dtype}, device=device)")
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-            names[node] = _word(target, largest)
-            used += [target] if nodes[node].users else []
-    for node in program.graph.nodes:
-        checked = node.users and all("_assert_" in str(user.target) for user in node.users)
-        if node.op == "call_function" and not checked and "_assert_" not in str(node.target):
-            lines += _line(node, names)
-        elif node.op == "output":
-            lines.append(f"return {', '.join(_text(output, names) for output in node.args[0])}")
-    return "\n".join(f"    {line}" for line in lines), used
-
-
-def _line(node: torch.fx.Node, names: dict[str, str]) -> list[str]:
-    """An operation as Python, whose result has a name from then on."""
-    if node.target is operator.getitem:
-        names[node.name] = f"{_text(node.args[0], names)}[{node.args[1]}]"
-        return []
-    if sign := _SIGNS.get(node.target):
-        names[node.name] = f"({f' {sign} '.join(_text(arg, names) for arg in node.args)})"
-        return []
-    if not isinstance(node.target, torch._ops.OpOverload):
-        raise ValueError(f"calls {node.target}, which is no operation on tensors")
-    words = [_text(arg, names) for arg in node.args]
-    words += [f"{key}={_text(value, names)}" for key, value in node.kwargs.items()]
-    names[node.name] = f"{node.name}_" if node.name in names.values() else node.name
-    return [f"{names[node.name]} = torch.ops.{node.target}({', '.join(words)})"]
-
-
-def _text(value: Any, names: dict[str, str]) -> str:
-    """An argument of an operation as Python."""
-    match value:
-        case torch.fx.Node():
-            return names[value.name]
-        case list() | tuple():
-            return f"[{', '.join(_text(item, names) for item in value)}]"
-        case torch.device():
-            return "device"
-        case float() if not math.isfinite(value):
-            return f'float("{value}")'
-    return repr(value)
-
-
 class _Folder:
     """A region as the files of a problem."""
 
-    def __init__(self, user: UserModel, region: Region, cases: Sequence[_Case], body: str) -> None:
+    def __init__(self, user: UserModel, region: Region, cases: Sequence[_Case], forward: Forward) -> None:
         self._user, self._region, self._calls = user, region, cases
         self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
         first = self._cases[0]
-        words = [_word(t.name, first.call if t not in first.call.inputs else None) for t in first.tensors]
+        words, self._read, self._computed = forward.words, forward.read, forward.computed
         outputs = [f"y{place}" if len(first.call.outputs) > 1 else "y" for place in range(len(first.call.outputs))]
         self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
         self._count = len(words)
@@ -238,12 +164,12 @@ class _Folder:
             several = zip(*(case.shapes[place] for case in self._cases), strict=True)
             self._shapes.append(
                 [
-                    "1" if set(sizes) == {1} else self._dims.setdefault(sizes, f"{name}_{axis}")
+                    "1" if set(sizes) == {1} else self._dims.setdefault(sizes, self._free(f"{name}_{axis}"))
                     for axis, sizes in enumerate(several)
                 ]
             )
-        device = f"    device = {words[0]}.device\n" if "device" in body else ""
-        self._forward = f"def forward({', '.join(words)}):\n{device}{body}"
+        device = f"    device = {words[0]}.device\n" if "device" in forward.body else ""
+        self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
         lying = [[contents.lies(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
@@ -252,6 +178,10 @@ class _Folder:
         rows = [contents.about([case.data[place] for case in cases]) for place in range(self._count)]
         rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
         self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
+
+    def _free(self, word: str) -> str:
+        """The word, or one like it that is no tensor's name."""
+        return self._free(f"{word}_") if word in self._names else word
 
     def expect_same(self) -> None:
         """Try the function on each call. ValueError where it does not compute what the module does."""
@@ -263,27 +193,56 @@ class _Folder:
             if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
                 raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
 
-    def write(self, out: Path, profile: Json) -> Path:
-        """Write them below `out`; the folder. ConfigError where something else is there."""
-        region = self._region
-        folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
-        if folder.exists() and not (folder / "region.json").is_file():
-            raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
-        reference = _REFERENCE.format(
-            kind=region.kind,
+    def _reference(self) -> str:
+        return _REFERENCE.format(
+            kind=self._region.kind,
             file=self._user.file.name,
             forward=self._forward,
             met="".join(f"    {row},\n" for row in self._met),
             takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
             shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
             count=self._count,
+            exact=self._exact(),
         )
+
+    def _exact(self) -> str:
+        """Inputs for the bound, in words: what is less precise than the arithmetic is exact in it."""
+        words = []
+        for place, kind in enumerate(getattr(torch, name) for name in self._kinds[: self._count]):
+            coarse = kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self._computed).eps
+            wide = torch.float32 if {kind, self._computed} == {torch.float16, torch.bfloat16} else self._computed
+            words.append(f"data[{place}].to({wide})" if coarse else f"data[{place}]")
+        return f"[{', '.join(words)}]" if any(".to" in word for word in words) else f"data[:{self._count}]"
+
+    def _expect_apart(self, reference: str, content: Json) -> None:
+        """Try the reference in a fresh process on the smallest case. ConfigError where it does not work there."""
+        case = min(content["cases"]["tests"], key=lambda case: sum(case.values()) - case["seed"])
+        device = "cuda" if self._user.gpu else "cpu"
+        with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+            file = Path(folder, "reference.py")
+            file.write_text(reference, encoding="utf-8")
+            order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
+            try:
+                fault = run_isolated("ksflow.model.rehearsal", order, _TIMEOUT_S)
+            except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+                fault = f"its reference does not run in a fresh process: {error}"
+        if fault:
+            raise ConfigError(f"{self._region.modules[0]} is no problem: {fault}")
+
+    def write(self, out: Path, profile: Json) -> Path:
+        """Write them below `out`; the folder. ConfigError where something else is there."""
+        region = self._region
+        folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
+        if folder.exists() and not (folder / "region.json").is_file():
+            raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
+        saved = self._contents()
+        reference, content = self._reference(), self._spec(saved)
+        self._expect_apart(reference, content)
         mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
         compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
         seeds = {"00_eager.py": ("", ""), "01_compile.py": (", as torch.compile makes it", compiled)}
         (folder / "seeds").mkdir(parents=True, exist_ok=True)
-        saved = self._contents()
-        spec = yaml.safe_dump(self._spec(saved), sort_keys=False, default_flow_style=None, width=110)
+        spec = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=110)
         home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
         home.write(folder / "reference.py", reference)
         home.write(folder / "statement.md", self._statement())
@@ -332,7 +291,6 @@ class _Folder:
                 zip(self._names, self._kinds, self._shapes, self._met, strict=True)
             )
         ]
-        narrow = [kind for kind in self._kinds if kind in ("bfloat16", "float16")]
         many = len(self._region.modules)
         return {
             "title": self._region.title,
@@ -340,7 +298,7 @@ class _Folder:
             "languages": ["python", "triton", "cuda", "hip"] if self._user.gpu else ["python", "cpp"],
             "args": args,
             "dims": list(self._dims.values()),
-            "check": {"c1": 1, "accumulate": narrow[0]} if narrow else {"c1": 4, "accumulate": "float32"},
+            "check": {"c1": 4 if self._computed.itemsize > 2 else 1, "accumulate": str(self._computed)[6:]},
             "baselines": ["00_eager.py", "01_compile.py"],
             "limits": {"compile_s": 120, "check_s": 120, "time_s": 120},
             "work": self._work(),
@@ -349,8 +307,8 @@ class _Folder:
 
     def _work(self) -> Json:
         """What no kernel can do without: a tensor of which a part may be left out is not counted."""
-        first = self._count if _PARTLY.search(self._forward) else 0
-        rows = list(zip(self._kinds, self._shapes, strict=True))[first:]
+        every = [*(name in self._read for name in self._names[: self._count]), *([True] * len(self._names))]
+        rows = [row for row, counts in zip(zip(self._kinds, self._shapes, strict=True), every, strict=False) if counts]
         traffic = " + ".join("*".join([str(getattr(torch, kind).itemsize), *shape]) for kind, shape in rows)
         kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
         return {**({"dtype": kind} if kind else {}), "bytes": traffic}
@@ -386,14 +344,6 @@ class _Folder:
             "compiled_share": region.compiled_share,
             "device": "cuda" if self._user.gpu else "cpu",
         }
-
-
-def _word(name: str, call: Call | None = None) -> str:
-    """A tensor's name as one of C and of Python; a parameter's is none of the call's inputs'."""
-    word = re.sub(r"\W", "_", name)
-    taken = keyword.iskeyword(word) or word in ("device", "torch", "strides", "seed", "real")
-    taken = taken or (call is not None and word in {_word(tensor.name) for tensor in call.inputs})
-    return f"{word}_" if taken else word
 
 
 def _several(result: Any) -> tuple[torch.Tensor, ...]:

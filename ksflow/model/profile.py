@@ -194,22 +194,49 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
     return Profile(regions, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A call that has not returned yet."""
+
+    module: str
+    bound: dict[str, Any]
+    """Its arguments by name."""
+    given: dict[str, Any]
+    """Copies of them, made before the module could write into them."""
+    versions: dict[str, tuple[torch.Tensor, int]]
+    why: str
+
+    def written(self, module: torch.nn.Module) -> str:
+        """What the call wrote into, as a reason against a kernel; empty for nothing."""
+        for name, (tensor, version) in _versions(module, self.bound).items():
+            before, known = self.versions.get(name, (None, -1))
+            if tensor is not before or version != known:
+                return f"writes into its {name}"
+        return ""
+
+
 def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0) -> list[Call]:
     """Every call of every module within a model. keep: of which modules arguments are kept. first: the sets' number."""
     calls: list[Call] = []
+    begun: list[_Begun] = []
     number = first
 
-    def noted(name: str, takes: inspect.Signature) -> Callable[..., None]:
-        def hook(_: Any, args: Any, named: Any, output: Any) -> None:
-            bound = dict(takes.bind(*args, **named).arguments)
-            tensors = {key: value for key, value in bound.items() if isinstance(value, torch.Tensor)}
+    def begins(name: str) -> Callable[..., None]:
+        def hook(module: Any, args: Any, named: Any) -> None:
+            bound, why = _bound(module, args, named)
+            given = {key: arg.clone() if isinstance(arg, torch.Tensor) else arg for key, arg in bound.items()}
+            begun.append(_Begun(name, bound, given if name in keep else {}, _versions(module, bound), why))
+
+        return hook
+
+    def ends(name: str) -> Callable[..., None]:
+        def hook(module: Any, _: Any, output: Any) -> None:
+            while (call := begun.pop()).module != name:
+                pass  # one that raised, which a module around it caught
+            tensors = {key: value for key, value in call.bound.items() if isinstance(value, torch.Tensor)}
             outputs = output if isinstance(output, tuple | list) else (output,)
-            constants = {key: value for key, value in bound.items() if key not in tensors}
-            why = next((f"takes a {type(value).__name__}" for value in constants.values() if not _plain(value)), "")
-            if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in outputs):
-                why = why or f"returns a {type(output).__name__}" if tensors else "takes no tensor"
-            if any(size > 1 and not step for t in tensors.values() for size, step in zip(t.shape, t.stride())):  # noqa: B905
-                why = why or "an input is expanded"
+            constants = {key: value for key, value in call.bound.items() if key not in tensors}
+            why = call.why or _unfit(module, tensors, constants, output) or call.written(module)
             calls.append(
                 Call(
                     name,
@@ -218,17 +245,17 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
                     constants if not why else {},
                     tuple(meta("", torch.empty_like(t)) for t in outputs if isinstance(t, torch.Tensor)),
                     why,
-                    {key: arg.clone() if key in tensors else arg for key, arg in bound.items()} if name in keep else {},
+                    call.given,
                 )
             )
 
         return hook
 
-    handles = [
-        module.register_forward_hook(noted(name, inspect.signature(module.forward)), with_kwargs=True)
-        for name, module in model.named_modules()
-        if name
-    ]
+    handles = []
+    for name, module in hookable(model):
+        if name:
+            handles.append(module.register_forward_pre_hook(begins(name), with_kwargs=True))
+            handles.append(module.register_forward_hook(ends(name)))
     try:
         for number, (args, named) in enumerate(sets, start=first):  # noqa: B007 - read by the hooks
             model(*args, **named)
@@ -285,7 +312,7 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
         return lambda *_: open_[name].pop().__exit__(None, None, None)
 
     handles = []
-    for name, module in user.model.named_modules():
+    for name, module in hookable(user.model):
         handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
     try:
@@ -325,6 +352,41 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
         region.compiled_share = None if caught else min(took / whole, 1.0)
     torch.compiler.reset()
     return whole / len(user.inputs)
+
+
+def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, Any], str]:
+    """Arguments by name; where the module's forward does not take them as it says, none and why."""
+    with foreign() as caught:
+        return dict(inspect.signature(module.forward).bind(*args, **named).arguments), ""
+    return {}, f"is called otherwise than its forward says ({one_line(str(caught[0]), 100)})"
+
+
+def _versions(module: torch.nn.Module, bound: dict[str, Any]) -> dict[str, tuple[torch.Tensor, int]]:
+    """Each tensor that a call could write into, with torch's count of the writes (which inference mode leaves out)."""
+    there = {f"input {name}": value for name, value in bound.items() if isinstance(value, torch.Tensor)}
+    there |= {f"parameter {name}": tensor for name, tensor in module.named_parameters()}
+    there |= {f"buffer {name}": tensor for name, tensor in module.named_buffers()}
+    return {name: (tensor, 0 if tensor.is_inference() else tensor._version) for name, tensor in there.items()}
+
+
+def _unfit(module: torch.nn.Module, tensors: dict[str, torch.Tensor], constants: Json, output: Any) -> str:
+    """Why no kernel could take a module's place in a call with these arguments; empty where one could."""
+    if others := [value for value in constants.values() if not _plain(value)]:
+        return f"takes a {type(others[0]).__name__}"
+    if not tensors:
+        return "takes no tensor"
+    if not all(isinstance(part, torch.Tensor) for part in (output if isinstance(output, tuple | list) else (output,))):
+        return f"returns a {type(output).__name__}"
+    if any(size > 1 and not step for t in tensors.values() for size, step in zip(t.shape, t.stride(), strict=True)):
+        return "takes an expanded input"
+    if trains := [name for name, part in module.named_modules() if part.training]:
+        return f"is in training mode{trains[0] and f' in {trains[0]}'}"
+    return ""
+
+
+def hookable(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """The modules that take hooks, with their names; scripted ones take none."""
+    return [(name, part) for name, part in model.named_modules() if not isinstance(part, torch.jit.ScriptModule)]
 
 
 def meta(name: str, tensor: torch.Tensor) -> Meta:

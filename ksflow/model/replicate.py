@@ -52,8 +52,10 @@ def replicate(order: Json) -> Json:
         timed, hits, last = _timed(ways, sets, package, user.gpu, int(order["seed"]))
         here = [_modules_us(variant, package, sets, user.gpu) for variant in (model, fast)]
     own = outputs["eager"][0]
+    if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(own)):
+        raise TypeError(f"the model returns {type(own[0]).__name__}, in which no tensor is found to compare")
     usual = difference(outputs["compiled"][0], own) if not failed else 0.0
-    least = max(torch.finfo(tensor.dtype).eps for tensor in tree_leaves(own) if _floats(tensor))
+    least = max((torch.finfo(tensor.dtype).eps for tensor in tree_leaves(own) if _floats(tensor)), default=0.0)
     return {
         "timed": timed,
         "hits": hits,
@@ -154,14 +156,15 @@ def difference(ours: Any, theirs: Any) -> float:
         if not _floats(own):
             most = max(most, 0.0 if torch.equal(own, other) else math.inf)
             continue
-        apart, size = (own.double() - other.double()).norm().item(), other.double().norm().item()
+        wide = torch.complex128 if own.is_complex() else torch.float64
+        apart, size = (own.to(wide) - other.to(wide)).norm().item(), other.to(wide).norm().item()
         same = torch.allclose(own, other, rtol=0, atol=0, equal_nan=True)
         most = max(most, 0.0 if same else apart / size if size and math.isfinite(apart) else math.inf)
     return most
 
 
 def _floats(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The file runs here as it does in the user's program, with nothing around it.
 
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +42,8 @@ def wait(gpu: bool) -> None:
 
 
 def load(file: Path) -> UserModel:
-    """What a file offers. A set of inputs is a tensor, a tuple of arguments or a dict of named ones; several sets are a
-    list. ConfigError where it lacks something, or its code fails."""
+    """What a file offers. A set of inputs is a tensor, a tuple of arguments or a mapping of named ones; several sets
+    are a list. ConfigError where it lacks something, or its code fails."""
     if not file.is_file():
         raise ConfigError(f"there is no file {file}: name one that offers model() and inputs()")
     if inspect.getmodulename(str(file)) is None:
@@ -60,15 +61,19 @@ def load(file: Path) -> UserModel:
         raise ConfigError(f"{file}: {one_line(f'{type(error).__name__}: {error}', 300)}{place(error)}") from error
     if lacking:
         raise ConfigError(f"{file} offers no {lacking[0]}(): it needs model() and inputs()")
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"{file}: model() returned {type(model).__name__}: return a torch.nn.Module in eval()")
     if model.training:
         raise ConfigError(
             f"{file}: model() is in training mode, in which no kernel is put in place: return it in eval()"
         )
+    if not _sets(inputs):
+        raise ConfigError(f"{file}: inputs() returned an empty list: return the arguments of at least one call")
     return UserModel(file.resolve(), model, _sets(inputs), _sets(held))
 
 
 def _sets(value: Any) -> tuple[Arguments, ...]:
     return tuple(
-        ((), item) if isinstance(item, dict) else (item if isinstance(item, tuple) else (item,), {})
+        ((), dict(item)) if isinstance(item, Mapping) else (item if isinstance(item, tuple) else (item,), {})
         for item in (value if isinstance(value, list) else [value])
     )

@@ -81,4 +81,4 @@ def _quoted(text: str) -> str:
 
 def spent(cost: Cost) -> str:
     """A cost in words."""
-    return f"{cost.dollars(4)}, {counted(cost.calls, 'call')}, {cost.tokens} tokens"
+    return ", ".join(filter(None, (cost.dollars(4), counted(cost.calls, "call"), f"{cost.tokens} tokens")))

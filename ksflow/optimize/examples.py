@@ -32,6 +32,8 @@ class Source:
     """Needed for writers, and to measure designs live."""
     write: Writer | None = None
     """Carries out new experiments; without it they are looked up in the record."""
+    key: str = ""
+    """The configuration key of the part whose prompt it is: `writer.llm` where the writer is a mix."""
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round."""
@@ -58,7 +60,10 @@ class Source:
             assert self.judge is not None
             grader = metrics.writer(problem, selection, self.judge)
             for trial in snapshot.trials:
-                if trial.experiment and trial.origin is Origin.EXPERIMENT:
+                # a change of tunables alone is written by rule
+                if (
+                    trial.experiment and not trial.experiment.changes and trial.origin is Origin.EXPERIMENT
+                ):  # by a model
                     yield partial(ask, problem, selection, trial.experiment, notes), lambda history, shown: grader
 
     def _attempt(self, history: RunHistory) -> metrics.Attempt:

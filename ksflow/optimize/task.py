@@ -20,7 +20,7 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.optimize.examples import Parts, Source, gather
 from ksflow.optimize.metrics import Judge
-from ksflow.protocols import MODEL_STAGES, Asks, calling
+from ksflow.protocols import MODEL_STAGES, Asks, Composite, calling
 from ksflow.records import Problem
 
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
@@ -145,7 +145,7 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
     """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
     if cfg.stage not in cfg:
         raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
-    stage = compose.build(cfg[cfg.stage])
+    stage, key = _asking(compose.build(cfg[cfg.stage]), cfg.stage)
     if not isinstance(stage, Asks):
         raise ConfigError(
             f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm; one of "
@@ -159,6 +159,17 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
         evaluate.start()
         judge = Judge(evaluate, evaluation_cache(cfg.cache), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
-    return Source(cfg.stage, stage, initial_notes, judge, write), settings.school(
+    return Source(cfg.stage, stage, initial_notes, judge, write, key), settings.school(
         program=stage.program, teacher=settings.lm or None
     )
+
+
+def _asking(stage: Any, key: str) -> tuple[Any, str]:
+    """The part of a stage that asks a model, and its key: `writer.llm` where the writer is a mix."""
+    while isinstance(stage, Composite) and stage.parts:
+        part = stage.parts[0]
+        names = [name for name, value in vars(stage).items() if value is part]
+        if not names:  # several take turns
+            break
+        stage, key = part, f"{key}.{names[0]}"
+    return stage, key

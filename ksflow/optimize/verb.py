@@ -93,14 +93,12 @@ class _Optimization:
             after = school.examine(student, parts.held_out)
         compared = Comparison(tuple(before), tuple(after), self.settings.seed, parts.held_out_rounds)
         instructions = (program.predict.signature.instructions for program in (base, student))
-        text = card(f"{stage}.prompt={self.path.stem}", self._rows(student, remark), compared, *instructions)
+        used = f"{self.task.source.key or stage}.prompt={self.path.stem}"
+        text = card(used, self._rows(student, remark), compared, *instructions)
         home.write(self.path.with_suffix(".md"), redact(text))
         student.save(self.path)
         self._say(f"held out: {compared}")
-        self._say(
-            f"written to {self.path}, with a card beside it; use it with {stage}.prompt={self.path.stem}; "
-            f"{spent(self.transcript.total)}"
-        )
+        self._say(f"written to {self.path}, with a card beside it; use it with {used}; {spent(self.transcript.total)}")
 
     def _say(self, line: str) -> None:
         report.say(self.console, line)

@@ -36,7 +36,7 @@ from ksflow.records import (
     digest,
 )
 from ksflow.source.answer import MOST_FILES
-from ksflow.source.tunables import has_launches, unreadable
+from ksflow.source.tunables import has_launches, mistake
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
@@ -130,9 +130,9 @@ def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "tri
     if (found := named(file.name, text, languages)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
-    if wrong := unreadable(text):
-        number, line = wrong
-        raise ConfigError(f"{file}:{number}: `{line[:80]}` declares no values: write `NAME = VALUE  // tune: 8 16 32`")
+    if wrong := mistake(text):
+        number, line, why = wrong
+        raise ConfigError(f"{file}:{number}: `{line[:80]}` {why}")
     try:
         return Kernel(
             found, {file.name: text, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"

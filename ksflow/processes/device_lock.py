@@ -6,12 +6,18 @@ Judging a kernel, and looking at it with a vendor's tool, both take the whole de
 import contextlib
 import glob
 import os
+import pwd
 from collections.abc import Iterator
+from pathlib import Path
 
+from ksflow import home
+from ksflow.errors import printable
 from ksflow.processes.deadline import locked_within
 
 PATIENCE_S = 1800.0
 """How long a device is waited for unless told otherwise."""
+_SHOWN = 120
+"""Characters of a command line."""
 _DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/kfd")
 _AMD_DEVICES = "/dev/dri/renderD*"
 _AMD_FOLDERS = ("/sys/class/kfd", "/sys/devices/virtual/kfd", "/sys/class/drm", "/sys/dev/char", "/sys/devices/pci*")
@@ -42,21 +48,60 @@ def lock_file(uuid: str) -> str:
 
 @contextlib.contextmanager
 def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Hold the lock of the device with this UUID, alone on this machine. Raises DeviceBusy after a while.
+    """Hold the lock of the device with this UUID, alone on this machine. Raises DeviceBusy after a while, which names
+    who holds it.
 
-    It is a lock on a file, which every user of this machine can lock, made where it is not there: its holder's end
-    releases it, and the kernel knows who holds it.
+    It is a lock on a file, made where it is not there: its holder's end releases it, and the kernel knows who holds it.
+    Every user of this machine can lock it, because a device is for one at a time, whoever they are; so every user can
+    also keep others from it. Where somebody has put there what this user cannot open, a file of the user's own cache
+    is locked, which keeps this user's processes apart and no others.
     """
     file = lock_file(uuid)
     try:
-        lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        with contextlib.suppress(OSError):
-            os.fchmod(lock, 0o666)
+        lock = _opened(file)
+    except OSError:
+        file = str(home.cache(os.path.basename(file)))
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        lock = _opened(file)
     try:
         if not locked_within(lock, patience_s):
-            raise DeviceBusy(f"another process holds {file} for {patience_s:g} s: end it (fuser -v {file})")
+            raise DeviceBusy(
+                f"{_holder(lock) or 'another process'} holds {file} for {patience_s:g} s: end it (fuser -v {file})"
+            )
         yield
     finally:
         os.close(lock)
+
+
+def _opened(file: str) -> int:
+    """Raises OSError."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(file, flags)
+    except FileNotFoundError:
+        made = os.open(file, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(made, 0o666)
+        return made
+
+
+def _holder(lock: int) -> str:
+    """Who holds the lock of an open file: the process, its command and its user; "" where that is not to be seen."""
+    status = os.fstat(lock)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            _, kind, _, _, pid, where, *_ = line.split()
+            if kind != "FLOCK" or where != place or int(pid) <= 0:
+                continue
+            words = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            uid = os.stat(f"/proc/{pid}").st_uid
+            return f"process {pid} ({printable(words)[:_SHOWN]}, user {_name(uid)})"
+    return ""
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

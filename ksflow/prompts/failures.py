@@ -94,8 +94,9 @@ def _repeat(failed: Trial, evaluation: Evaluation) -> str:
     if not failed.repeats:
         return ""
     score = f", {us(evaluation.score_us)}" if evaluation.score_us else ""
+    same = "compiles to the same code as" if failed.compiles_alike else "is the code of"
     return (
-        f"This is the code of trial {failed.repeats}, which got {failed.verdict}{score}; it was not judged again. "
+        f"This {same} trial {failed.repeats}, which got {failed.verdict}{score}; it was not judged again. "
         "Write something that differs from it in substance."
     )
 

@@ -1,8 +1,8 @@
 """Notes as prompt text: in full those that bear most on the work at hand, the others by a line, within a budget.
 
-What bears on it is found by the words that a note shares with the task and the code of a round's base: rare words count
-most, and a name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text. What
-bears on one experiment alone, and has no room in what all prompts of the round share, is `more_findings`.
+What bears on it is found by the words that a note shares with the task and its reference: rare words count most, and a
+name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text, whatever a round
+begins from. What bears on one experiment alone, and has no room in what all prompts share, is `more_findings`.
 """
 
 import textwrap

@@ -70,8 +70,7 @@ def summary(problem: Problem) -> str:
 
 def interface(problem: Problem, kernel: Kernel) -> str:
     """The language and file the answer is in, what it must define, and in short the same for other languages."""
-    name = next(iter(kernel.files))
-    text = f"Language: {kernel.language}. File: {name}\n{contract(problem, kernel.language)}"
+    text = f"Language: {kernel.language}. File: the main one, whose name stays\n{contract(problem, kernel.language)}"
     others = [language for language in problem.writable if language != kernel.language]
     if not others:
         return text
@@ -260,11 +259,11 @@ def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
     return figure(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
 
 
-def about(problem: Problem, kernel: Kernel | None) -> str:
-    """The work of a round in one text, by which `findings` tells what bears on it."""
-    texts = [problem.name, problem.title, problem.description, problem.statement]
-    if kernel:
-        texts += [kernel.language, kernel.report, *kernel.files.values()]
+def about(problem: Problem) -> str:
+    """Return the work of a run in one text, by which `findings` tells what bears on it. No base is part of it: the same
+    notes are shown whatever a round begins from, so that prompts begin alike and providers have that part cached.
+    """
+    texts = [problem.name, problem.title, problem.description, problem.statement, problem.shown, *problem.languages]
     return "\n".join(texts)
 
 

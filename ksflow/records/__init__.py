@@ -4,10 +4,11 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 `before / after - 1` in percent: 100 means twice as fast. The same classes are what model answers are parsed into.
 """
 
-from ksflow.records.base import Json, Record, Scalar, digest, geomean, significant
+from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, significant
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
+    SELF_TIMED,
     Cached,
     CheckedCase,
     Claim,

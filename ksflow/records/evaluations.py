@@ -1,11 +1,10 @@
 """What the judge says of a kernel, and what that holds for."""
 
-import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ksflow.records.base import Record
+from ksflow.records.base import Record, plausible
 from ksflow.records.evidence import Claim, Comparison, Evidence
 
 
@@ -44,7 +43,7 @@ class Timing(Record):
     """The same statistic of CPU time, as seen from outside the process."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.us) and self.us > 0):
+        if not plausible(self.us):
             raise ValueError(f"a time must be finite and positive, not {self.us}")
 
 
@@ -74,7 +73,7 @@ class Evaluation(Record):
         accepted = self.verdict is Verdict.ACCEPT
         if accepted != bool(self.timings) or accepted != (self.score_us is not None):
             raise ValueError(f"timings and score belong to `accept` alone, not to `{self.verdict}`")
-        if self.score_us is not None and not (math.isfinite(self.score_us) and self.score_us > 0):
+        if self.score_us is not None and not plausible(self.score_us):
             raise ValueError(f"a score must be finite and positive, not {self.score_us}")
 
     @property

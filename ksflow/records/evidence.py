@@ -4,16 +4,18 @@ Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence,
 keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ksflow.records.base import Json, Record
+from ksflow.records.base import Json, Record, plausible
 
 RESOLVED = 1.01
 """A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
 that is decided by where memory lies and by neighbours, in a handful of processes."""
+SELF_TIMED = "by the benchmark's own clock, in one comparison"
+"""The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
+comparison in fresh processes."""
 
 
 class Speedup(NamedTuple):
@@ -91,7 +93,7 @@ class Ratio(EvidenceRecord):
     """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
+        if not plausible(self.speedup, self.low, self.high, *self.replicates):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:
@@ -312,6 +314,8 @@ class Repeat(EvidenceRecord):
 
     of: str
     """That trial's id."""
+    compiled: bool = False
+    """Whether the sources differ, and what was compiled of them is the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -385,7 +389,9 @@ class Evidence(EvidenceRecord):
 
     compiler: tuple[CompiledKernel, ...] = ()
     artefact: str = ""
-    """Digest of what was compiled."""
+    """Names what was compiled (`Evaluator.code`)."""
+    precision: str = ""
+    """The lower precision that the problem allows operands of products, such as `tf32`; empty where it allows none."""
     made: str = ""
     """How a kernel for a GPU was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()
@@ -405,6 +411,8 @@ class Evidence(EvidenceRecord):
     """Where the judge and the kernel's process ran."""
     load: float | None = None
     """The machine's load average when judging began."""
+    throttled: int | None = None
+    """How often a quota on CPU time stopped the judge and its sandboxes meanwhile."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Phase -> how long it took."""
     layers: Mapping[str, str] = field(default_factory=dict)

@@ -123,9 +123,13 @@ def _exactly(kind: type) -> Converter:
 def _float(value: Any, at: str) -> float:
     if type(value) not in (int, float):
         raise TypeError(f"{at} is float, not {type(value).__name__}")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError(f"{at} is not finite")
-    return float(value)
+    return number
 
 
 def _union(kinds: tuple[Any, ...]) -> Converter:
@@ -173,10 +177,11 @@ def _record(kind: Any) -> Converter:
             raise TypeError(f"{at} is an object, not {type(value).__name__}")
         known, more = {}, {}
         for name, item in value.items():
+            if name not in converters:
+                more[name] = item
+                continue
             try:
                 known[name] = converters[name](item, f"{kind.__name__}.{name}")
-            except KeyError:
-                more[name] = item
             except (TypeError, ValueError):
                 if not tolerant:
                     raise

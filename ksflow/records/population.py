@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from ksflow.records.base import by_number
 from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import base_of, first_attempt
@@ -128,13 +129,14 @@ class Population:
             fit = _counts(trial) and trial.id not in self.fallen
             if fit and (leader is None or self.scale.ahead(trial.id, leader.id)):
                 leader = trial
-                while earlier := [n for n in self.scale.ahead_of(leader.id) if n < trial.id and n not in self.fallen]:
+                now, fallen = by_number(trial.id), self.fallen
+                while earlier := [n for n in self.scale.ahead_of(leader.id) if by_number(n) < now and n not in fallen]:
                     leader = self.by_id[earlier[0]]
             yield leader
 
     def plus(self, trial: Trial) -> "Population":
         """This population and another trial: what is known of it is copied, and nothing is ranked again."""
-        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
+        at = bisect.bisect(self.trials, by_number(trial.id), key=lambda other: by_number(other.id))
         later = (trial, *self.trials[at:])
         grown = replace(self, trials=(*self.trials[:at], *later))
         known: dict[str, Any] = {"by_id": {**self.by_id, trial.id: trial}}
@@ -189,7 +191,7 @@ class Population:
         """
         first, second = self.by_id[base], self.by_id[reference]
         newest = islice(reversed(self.trials), _LOOKED_AT)
-        older = (trial for trial in newest if not before or trial.id < before)
+        older = (trial for trial in newest if not before or by_number(trial.id) < by_number(before))
         failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
         return Selection(first, second, rationale, self.step(first), self.step(second), siblings)
@@ -198,7 +200,7 @@ class Population:
         """The selection that its experiment was designed for, as its round made it. KeyError names what is gone."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
-        why, before = (planned.rationale, min(planned.trials)) if planned else ("", first.id)
+        why, before = (planned.rationale, min(planned.trials, key=by_number)) if planned else ("", first.id)
         return self.choose(first.parents[0], first.parents[-1], why, before)
 
     def step(self, trial: Trial) -> Step:

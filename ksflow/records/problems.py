@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import Literal
 
 from ksflow.records.base import Json, Record, Scalar, geomean
 from ksflow.records.kernels import C_TYPES, Kernel
@@ -56,6 +57,10 @@ class Check(Record):
     accumulate: str = "float32"
     units: Mapping[str, float] = field(default_factory=dict)
     """How a target's `march` begins -> what its matrix unit may err by, as a share of the root of the squares' sum."""
+    allow: Literal["", "tf32", "fp16", "bf16"] = ""
+    """The precision that operands of products may be rounded to; every claim on such a problem names it."""
+    contents: Literal["structured", "own"] = "structured"
+    """`own`: kernels are checked on what `generate_input` draws, not on sorted, scaled or masked variants of it too."""
 
     def unit(self, march: str) -> float:
         """Of a target; 0 where its matrix unit is as good as `accumulate`."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from ksflow.records.base import by_number
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import Comparison, Ratio, Speedup
 from ksflow.records.ratios import key
@@ -127,12 +128,15 @@ class Scale:
 
     @staticmethod
     def of(trials: Iterable[Trial]) -> "Scale":
-        """The scale of the accepted, current ones among them."""
-        accepted = sorted((t for t in trials if t.score_us and t.evaluation), key=lambda trial: trial.id)
-        known = {trial.id: trial.evaluation for trial in accepted if trial.evaluation and not trial.repeats}
-        alias = {trial.id: trial.repeats for trial in accepted if trial.repeats in known}
-        baselines = (trial.id for trial in accepted if trial.baseline and trial.id in known)
-        anchor = next(baselines, next(iter(known), ""))
+        """The scale of those among them that were timed and are not stale.
+
+        That includes one that was refuted when it was judged again: what was timed beside it stays connected.
+        """
+        timed = sorted(filter(_is_timed, trials), key=lambda trial: by_number(trial.id))
+        known = {trial.id: trial.evaluation for trial in timed if trial.evaluation and not trial.repeats}
+        alias = {trial.id: trial.repeats for trial in timed if trial.repeats in known}
+        accepted = [trial for trial in timed if trial.score_us and trial.id in known]
+        anchor = next((trial.id for trial in accepted if trial.baseline), accepted[0].id if accepted else "")
         edges: dict[str, dict[str, _Edge]] = {name: {} for name in known}
         absent: set[str] = set()
         for name, evaluation in known.items():
@@ -147,7 +151,7 @@ class Scale:
 
     def plus(self, trial: Trial) -> "Scale | None":
         """The scale with one more kernel, where it changes nobody else's estimate; None where it may."""
-        if not trial.score_us or not trial.evaluation:
+        if not trial.evaluation or not _is_timed(trial):
             return self
         if trial.id in self._absent or trial.id in self._known:
             return None
@@ -158,7 +162,13 @@ class Scale:
         rows = named & self._known.keys()
         first = (*rows, self.anchor)[0]
         beside = self._known.get(first)
-        if len(rows) > 1 or beside is None or trial.id < first or trial.baseline or trial.evaluation.evidence.confirmed:
+        if (
+            len(rows) > 1
+            or beside is None
+            or by_number(trial.id) < by_number(first)
+            or trial.baseline
+            or trial.evaluation.evidence.confirmed
+        ):
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
         if rows:
@@ -218,11 +228,11 @@ class Scale:
         names = [name for name in self._edges.get(other, ()) if self.ahead(name, other)]
         return tuple(sorted(names, key=self.order))
 
-    def order(self, trial: str) -> tuple[bool, bool, float, str]:
+    def order(self, trial: str) -> tuple[bool, bool, float, tuple[float, str]]:
         """What to sort by, so that the fastest comes first; what is not connected to the anchor comes last."""
         node = self._nodes.get(trial)
         connected = node is not None and node.root == self._root
-        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, trial)
+        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, by_number(trial))
 
     @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
@@ -280,6 +290,11 @@ class Scale:
                 trial, variance = node.parent, variance + node.variance
             else:
                 return
+
+
+def _is_timed(trial: Trial) -> bool:
+    evaluation = trial.evaluation if not trial.stale else None
+    return evaluation is not None and bool(evaluation.score_us or evaluation.evidence.against)
 
 
 def _placed(scale: Scale) -> Scale:

@@ -16,6 +16,8 @@ from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proo
 
 VERSION = 1
 _WIDTH = 120
+_MOST_BYTES = 4_000_000
+"""Of what a swappable part returns."""
 KINDS: dict[str, Any] = {
     "trial": Trial,
     "evaluation": Evaluation,
@@ -42,6 +44,23 @@ def dump(kind: str, value: object) -> bytes:
     except (ValueError, TypeError) as error:
         raise ValueError(f"{kind}.json cannot be written: {error}") from error
     return data
+
+
+def received(kind: type[T], value: object) -> T:
+    """What a swappable part returned, as a copy that can be written and reads the same: as a later start has it.
+
+    TypeError where it is of another kind, ValueError where it cannot be kept.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")
+    try:
+        data = to_json(plain(value), inf_nan_mode="constants")
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it takes {len(data):,} bytes, and {_MOST_BYTES:,} is the most")
+        record: T = parse(kind, _loaded(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"the {kind.__name__} that it returned cannot be kept: {error}") from error
+    return record
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:

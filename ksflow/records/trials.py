@@ -56,8 +56,10 @@ class Cost(Record):
         return self.tokens_cached / self.tokens_in if self.tokens_in else 0.0
 
     def dollars(self, digits: int = 2, shares: int = 1) -> str:
-        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many."""
-        return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}"
+        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many. Empty where no
+        call had a price.
+        """
+        return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}" if self.usd else ""
 
     def split(self, shares: int) -> tuple["Cost", ...]:
         """So many shares, as even as can be, whose tokens and calls add up to this cost exactly.
@@ -218,9 +220,15 @@ class Trial(Record):
 
     @property
     def repeats(self) -> str:
-        """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
+        """The earlier trial with the same code whose verdict was taken over; empty where it was judged itself."""
         repeat = self.evaluation.evidence.repeat if self.evaluation else None
         return repeat.of if repeat else ""
+
+    @property
+    def compiles_alike(self) -> bool:
+        """Whether it is a repeat by what was compiled of it alone."""
+        repeat = self.evaluation.evidence.repeat if self.evaluation else None
+        return bool(repeat and repeat.compiled)
 
     @property
     def held_out(self) -> HeldOut | None:
@@ -289,4 +297,5 @@ class PlannedRound:
     @property
     def left(self) -> tuple[Experiment, ...]:
         """What was designed and not run."""
-        return tuple(each for index, each in enumerate(self.plan.experiments) if index not in self.plan.picked)
+        run = self.plan.picked[: len(self.trials)]
+        return tuple(each for index, each in enumerate(self.plan.experiments) if index not in run)

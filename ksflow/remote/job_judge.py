@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ksflow import home
 from ksflow.compilers import client, hip, nvcc
 from ksflow.errors import StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits
@@ -51,9 +52,9 @@ class JobJudge:
         """The verdict, with who gave it and how long it took. ConfigError where this machine lacks what it needs."""
         started = time.monotonic()
         folder = self._references / digest(job.problem.reference)
-        if not folder.is_dir():
-            folder.mkdir()
-            (folder / "reference.py").write_text(job.problem.reference, encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        if not (reference := folder / "reference.py").exists():
+            home.write(reference, job.problem.reference)
         try:
             judge = self.judge_for(job.target)
             with boundary("evaluator"):

@@ -28,6 +28,7 @@ from ksflow.remote import ray_task, worker_payload
 from ksflow.remote.job_client import checked, tell
 from ksflow.remote.job_store import Job
 from ksflow.remote.ray_head import RayHead
+from ksflow.sandbox.levels import LOWEST_FLOOR
 
 _LOOK_S = 1.0
 _QUIET_S = 15.0
@@ -40,13 +41,14 @@ _WHY = 300
 
 @dataclass(frozen=True)
 class Settings:
-    """How a cluster is asked. The evaluator's docstring has the first four."""
+    """How a cluster is asked. The evaluator's docstring has all but `make`."""
 
     address: str | None = None
     devices: int = 1
     patience_minutes: float | None = None
     lease_minutes: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    isolation_floor: str = LOWEST_FLOOR
     make: Callable[[Target], Evaluator] = LocalJudge
     """A target's judge, on a worker."""
 
@@ -151,7 +153,7 @@ class RayClient:
 
         but = {"label_selector": {"ray.io/node-id": f"!in({','.join(refused)})"}} if refused else {}
         since = time.monotonic()
-        stream = self._task.options(**but).remote(body, self.settings.make)
+        stream = self._task.options(**but).remote(body, self.settings.make, self.settings.isolation_floor)
         try:
             while not ray.wait([stream], timeout=_LOOK_S)[0]:
                 since = self._watch(since, refused)

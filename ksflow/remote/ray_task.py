@@ -9,30 +9,34 @@ import os
 from collections.abc import Callable, Iterator
 
 from ksflow.errors import ConfigError
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.processes import scratch
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Target, parse, plain
 from ksflow.remote import job_locks
 from ksflow.remote.job_judge import JobJudge
 from ksflow.remote.job_store import Job
+from ksflow.sandbox.levels import LOWEST_FLOOR, probe
 
 _kept: dict[tuple[str, str], JobJudge] = {}
 """The judge of this process, by its kind and the GPU that it has."""
 
 
-def judge(body: str, make: Callable[[Target], Evaluator] = LocalJudge) -> Iterator[str]:
+def judge(
+    body: str, make: Callable[[Target], Evaluator] = LocalJudge, isolation_floor: str = LOWEST_FLOOR
+) -> Iterator[str]:
     """Two answers: who has the lease, as soon as it begins; then `result`, or `refused`: why there is none here."""
     import ray
 
     context = ray.get_runtime_context()
     gpu = ",".join(context.get_accelerator_ids().get("GPU", ()))
     yield json.dumps({"node": context.get_node_id(), "host": job_locks.identity()["host"], "gpu": gpu})
-    yield json.dumps(_verdict(body, make, gpu), allow_nan=False)
+    yield json.dumps(_verdict(body, make, gpu, isolation_floor), allow_nan=False)
 
 
-def _verdict(body: str, make: Callable[[Target], Evaluator], gpu: str) -> Json:
+def _verdict(body: str, make: Callable[[Target], Evaluator], gpu: str, isolation_floor: str) -> Json:
     try:
+        require_isolation(isolation_floor, probe().level, "evaluator.")
         job = parse(Job, json.loads(body))
         judge = _judge(make, gpu)
         if why := judge.refusal(job):

@@ -7,21 +7,21 @@ judge's processes import torch.
 import contextlib
 import os
 import re
-import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from ksflow.errors import ConfigError, boolean
+from ksflow.processes import ending
 from ksflow.remote.job_store import JobStore, folder_path
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
+from ksflow.sandbox.levels import LOWEST_FLOOR
 
 _USAGE = (
     "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true] "
-    "[sanitize=false]"
+    "[sanitize=false] [isolation_floor=LEVEL]"
 )
 
 
@@ -42,18 +42,18 @@ def main(words: list[str]) -> int:
 
 
 def _serve(spool: JobStore, options: Options, device: str, parent: int = 0) -> int:
-    """One worker in this process. Ctrl-C: after the job at hand; once more, or SIGTERM: at once (KeyboardInterrupt)."""
+    """One worker in this process. It ends after the job at hand; asked twice at once (KeyboardInterrupt)."""
     with tempfile.TemporaryDirectory(prefix="ksflow-worker-") as references:
         worker = Worker(spool, options, Path(references), device)
         worker.parent = parent
 
-        def asked(number: int, _: FrameType | None) -> None:
-            if number == signal.SIGTERM or worker.stop:
+        def asked(_: int) -> None:
+            if worker.stop:
                 return worker.abandon()
             worker.stop = True
             say("ends after the job at hand; Ctrl-C again abandons it")
 
-        with _signals(asked):
+        with ending.handled(asked):
             return worker.run()
 
 
@@ -68,12 +68,12 @@ def _fleet(spool: JobStore, options: Options) -> int:
             os._exit(_guarded(lambda device=device: _serve(spool, options, device, parent)))  # type: ignore[misc]
         pids.append(pid)
 
-    def forward(number: int, _: FrameType | None) -> None:
+    def forward(number: int) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    with _signals(forward):
+    with ending.handled(forward):
         statuses = [abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in pids]
     return RESTART if RESTART in statuses else max(statuses)
 
@@ -92,17 +92,6 @@ def _guarded(work: Callable[[], int]) -> int:
         return 1
 
 
-@contextlib.contextmanager
-def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM go to that function, meanwhile."""
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
 def _arguments(words: list[str]) -> tuple[Path, Options]:
     if not words or "=" in words[0].rpartition("/")[2]:
         raise ConfigError(f"which folder? {_USAGE}")
@@ -115,10 +104,11 @@ def _arguments(words: list[str]) -> tuple[Path, Options]:
         for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
     )
     target, devices, idle = settings.pop("target", ""), settings.pop("devices", ""), settings.pop("idle_minutes", "")
+    floor = settings.pop("isolation_floor", LOWEST_FLOOR)
     if settings or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
     try:
         idle_s = float(idle) * 60 if idle else None
     except ValueError as error:
         raise ConfigError(f"idle_minutes={idle} is not a number; {_USAGE}") from error
-    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize)
+    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize, floor)

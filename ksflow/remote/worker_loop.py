@@ -14,11 +14,12 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, KsflowError, printable
 from ksflow.hardware.target import fits, single_gpu_environment, visible_gpus
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.records import Evaluation, Verdict
 from ksflow.remote import job_locks, worker_payload
 from ksflow.remote.job_judge import JobJudge, words
 from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
+from ksflow.sandbox.levels import LOWEST_FLOOR, probe
 
 RESTART = 75
 """A worker's exit status when it wants to be started again, with newer code."""
@@ -46,6 +47,8 @@ class Options:
     """Read hardware counters of every kernel that is accepted."""
     sanitize: bool = True
     """Have compute-sanitizer look at those that are faster than the incumbent."""
+    isolation_floor: str = LOWEST_FLOOR
+    """Judge nothing where sandboxes are weaker than this."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Worker:
             if 0 < seen <= int(device):
                 raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
             os.environ.update(single_gpu_environment(int(device)))
+        require_isolation(options.isolation_floor, probe().level)
         self.spool, self.options, self._device = spool, options, device
         self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile, sanitize=options.sanitize))
         self.stop = False
@@ -235,5 +239,6 @@ class Worker:
 
 
 def say(text: str) -> None:
-    """A line, whole even where several processes write, and from a signal's handler."""
-    os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))
+    """A line, whole even where several processes write, and from a signal's handler; lost where nobody can read it."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))

@@ -10,11 +10,22 @@ from rich.console import Console
 
 from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
-from ksflow.records import Clocks, Evaluation, Ratio, RooflineCase, SanitizerFinding, TimedCase, Timing, Verdict, plain
+from ksflow.records import (
+    SELF_TIMED,
+    Clocks,
+    Evaluation,
+    Ratio,
+    RooflineCase,
+    SanitizerFinding,
+    TimedCase,
+    Timing,
+    Verdict,
+    plain,
+)
 from ksflow.report.words import grid, not_ranked, say, us
 
 _OTHERS = (
-    *("cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
+    *("cores", "load", "throttled", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
     *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
 )
 """Parts of the evidence that have no place of their own."""
@@ -155,7 +166,8 @@ def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
 def over(row: Ratio, name: str) -> str:
     """`x1.23 [1.20, 1.25] over NumPy`, and whether that is a tie, or could not be ranked."""
     doubt = "" if row.ranked else f" (not ranked: {row.why})"
-    return f"{row} over {name}{doubt or (' (a tie)' if row.tie else '')}"
+    clock = f", {SELF_TIMED}" if SELF_TIMED in row.clocks else ""
+    return f"{row} over {name}{doubt or (' (a tie)' if row.tie else '')}{clock}"
 
 
 def when(moment: int) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.loop.schedule import Outcome
-from ksflow.records import Evidence, Origin, Population, Seed, Speedup, Trial, base_of
+from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -80,10 +80,10 @@ class Headline:
         if self.over is None or self.row is None:
             return ""
         row, name = self.row, called(self.over)
+        beside = self.known.side_by_side(self.best.id, self.over.id)
         if not row.ranked:
-            beside = self.known.side_by_side(self.best.id, self.over.id)
             return f"not ranked over {name}: {row}{f', {beside.why}' if beside and beside.why else ''}"
-        return row.over(name)
+        return row.over(name) + (f", {SELF_TIMED}" if beside and SELF_TIMED in beside.clocks else "")
 
     @property
     def speedup(self) -> float | None:

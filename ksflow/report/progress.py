@@ -138,7 +138,7 @@ def _status(run: Run, width: int) -> str:
         "best": f"best {words.us(run.known.us(best) or 0.0)} µs" if best else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),
-        "cost": run.transcript.total.dollars() if run.models else "",
+        "cost": run.transcript.total.dollars(),
     }
     for name in ("", "claim", "cost", "doing", "best"):
         parts.pop(name, None)

@@ -171,7 +171,8 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _spent(row: Mapping[str, Any]) -> dict[str, str]:
     """What a row, or the totals of several, took."""
-    return {"tokens": str(row["tokens"]), "cost": f"${row['usd']:.2f}", "wall": f"{row['wall_s']:.0f} s"}
+    cost = f"${row['usd']:.2f}" if row["usd"] or not row["tokens"] else ""
+    return {"tokens": str(row["tokens"]), "cost": cost, "wall": f"{row['wall_s']:.0f} s"}
 
 
 def _lack(row: Mapping[str, Any]) -> str:

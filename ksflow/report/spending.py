@@ -1,8 +1,12 @@
-"""What trials and improvements have cost. What a whole run has cost is `Lineage.spent`."""
+"""What trials and improvements have cost, and how long a call took. What a whole run has cost is `Lineage.spent`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ksflow.records import Cost, Origin, Population, Trial
+
+_SHORTEST_S = 0.5
+"""Seconds of a part that is told of."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,24 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
 
 
 def price(cost: Cost, shares: int = 1) -> str:
-    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`; empty where no model was called."""
+    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`, without dollars where no price is
+    known; empty where no model was called.
+    """
     if not (cost.tokens or cost.usd or cost.calls):
         return ""
-    return f"{cost.dollars(4, shares)}, {cost.tokens / shares / 1000:.1f}k tokens"
+    return ", ".join(filter(None, (cost.dollars(4, shares), f"{cost.tokens / shares / 1000:.1f}k tokens")))
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `3 min 05 s`, `1 h 05 min`."""
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    minutes = whole // 60
+    return f"{minutes} min {whole % 60:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def elapsed(took: Mapping[str, float]) -> str:
+    """The time from the command to its end, and of each part: `took 84 s: set-up 9 s, seeds 21 s, search 54 s`."""
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items() if seconds >= _SHORTEST_S)
+    return f"took {duration(sum(took.values()))}{f': {parts}' if parts else ''}"

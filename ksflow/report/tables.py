@@ -58,6 +58,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
         "improvements": len(spending.improvements(known)),
         "calibration": [asdict(row) for row in calibration.calibrations(known)],
         "wall_s": round(outcome.wall_s, 1),
+        "took_s": {part: round(seconds, 1) for part, seconds in outcome.took.items()},
         "reason": outcome.reason,
         "figures": figures(known, problem),
     }
@@ -75,10 +76,9 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     say(console, *(f"{trial.id} is {doubt}" for trial in shown if (doubt := not_ranked(trial.evaluation))))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
-    early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
     repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}"
-    say(console, f"{searched}, {outcome.cost.dollars()}; stopped: {outcome.reason}{early}")
+    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s of search{work}{repeats}"
+    say(console, f"{', '.join(filter(None, (searched, outcome.cost.dollars())))}; stopped: {outcome.reason}")
     show_spending(console, known, lineage.spent())
     if known.stale:
         say(console, f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them")
@@ -138,7 +138,8 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
             words.append(f"an improvement {spending.price(total, len(improvements))} ({len(improvements)} so far)")
         if total.tokens_cached:
             share = f"{100 * total.cached_share:.0f} % of the prompts' tokens"
-            words.append(f"{share} came out of the provider's cache, for ${total.usd_cached:.4f}")
+            price = f", for ${total.usd_cached:.4f}" if total.usd_cached else ""
+            words.append(f"{share} came out of the provider's cache{price}")
         say(console, "; ".join(words))
 
 
@@ -192,7 +193,7 @@ def _scores(
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
                 problem.score: us(score) if (score := scale.us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
-                "cost": trial.cost.dollars(4) if trial.cost.calls else "",
+                "cost": trial.cost.dollars(4),
                 **{case: us(timings[case]) if case in timings else "" for case in cases},
             }
             rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ksflow.errors import keep_traceback, place
+from ksflow.errors import described, keep_traceback, place
 from ksflow.loop.events import Event
 from ksflow.loop.queue import Job
 from ksflow.loop.run import Run
@@ -101,8 +101,7 @@ class Tracking:
     def _over(self, job: Job) -> None:
         if job.error:
             keep_traceback(job.error, "tracker")
-            message = " ".join(f"{type(job.error).__name__}: {job.error}".split())
-            why = textwrap.shorten(redact(message), _WHY, placeholder=" ...")
+            why = textwrap.shorten(redact(described(job.error)), _WHY, placeholder=" ...")
             self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
 
 
@@ -111,7 +110,7 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
     for trial, best in zip(population.trials, population.best_so_far, strict=True):
         evaluation = trial.evaluation
         harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS
-        if trial.id.isdigit() and int(trial.id) not in but and not harness:
+        if trial.id.isdecimal() and int(trial.id) not in but and not harness:
             row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
             over = population.scale.ratio(trial.id, row.id) if row else None
             ratios = [population.speedup(trial, baseline) for baseline in baselines if baseline is not trial]

@@ -141,8 +141,8 @@ def _short(trials: Mapping[str, Trial], name: str) -> str:
 
 def _cost(trial: Trial) -> str:
     cached = f" ({trial.cost.tokens_cached} of them cached)" if trial.cost.tokens_cached else ""
-    calls = f"{counted(trial.cost.calls, 'model call')}, {trial.cost.tokens} tokens{cached}, {trial.cost.dollars(4)}, "
-    return f"{calls if trial.cost.calls else ''}{trial.wall_s:.1f} s"
+    calls = [counted(trial.cost.calls, "model call"), f"{trial.cost.tokens} tokens{cached}", trial.cost.dollars(4)]
+    return ", ".join(filter(None, [*(calls if trial.cost.calls else ()), f"{trial.wall_s:.1f} s"]))
 
 
 def _came_out(trial: Trial, known: Population) -> Iterator[str]:
@@ -152,7 +152,7 @@ def _came_out(trial: Trial, known: Population) -> Iterator[str]:
     elif trial.evaluation is None:
         yield "not judged yet"
     if trial.repeats:
-        yield f"the same code as {trial.repeats}, whose verdict this is"
+        yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
     base = base_of(trial, known.by_id)
     if base and trial.score_us and base.score_us:
         gain = known.speedup(trial, base)

@@ -204,7 +204,7 @@ def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
 
     Where none was set, the beginning of its idea; of a seed the file that it came from.
     """
-    repeat = f"the code of {trial.repeats} | " if trial.repeats else ""
+    repeat = f"same code as {trial.repeats} | " if trial.repeats else ""
     base = by_id.get(trial.parents[0]) if trial.parents else None
     before = values(base.kernel.main) if base and base.kernel else {}
     changes = trial.experiment.changes if trial.experiment else {}

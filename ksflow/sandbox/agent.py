@@ -9,6 +9,8 @@ it may connect to; `limit_s`; `held`, whether anything but the time holds it. Wh
 3. A filter of system calls: no keys of the kernel's, no namespaces, no io_uring; without 1 no local sockets either.
 4. Control groups, where they can be made: memory, and how many processes. Limits of a file's size and of its folder's.
 
+The time limit does not run between SIGUSR1 and SIGUSR2, in which the program waits for whoever gave the order.
+
 Where namespaces cannot be had the others hold alone. The program and all that it starts are killed together when it
 ends, at the time limit, when its folder is over its size, or when whoever gave the order ends or asks for it (SIGTERM).
 The exit status is the program's, or TIMED_OUT or TOO_LARGE.
@@ -61,12 +63,14 @@ def main() -> NoReturn:
     os.setsid()  # nobody's terminal
     group = _group() if order["held"] else None
     signal.signal(signal.SIGTERM, lambda *_: _end(TIMED_OUT, group))
-    until = time.monotonic() + order["limit_s"]
+    clock = _Clock(order["limit_s"])
+    signal.signal(signal.SIGUSR1, lambda *_: clock.stop())
+    signal.signal(signal.SIGUSR2, lambda *_: clock.go_on())
     child = _start(order, group)
     status, measured = None, 0.0
     while status is None:
         now = time.monotonic()
-        if now > until:
+        if clock.over():
             _end(TIMED_OUT, group)
         if now > measured:
             if order["held"] and too_large(order["folder"], os.getpid()):
@@ -75,6 +79,28 @@ def main() -> NoReturn:
         status = _reap(child)
         time.sleep(0 if status is not None else _LOOK_S)
     _end(1 if status in (TIMED_OUT, TOO_LARGE) else status, group)
+
+
+class _Clock:
+    """A time limit that can be stopped meanwhile."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._until = time.monotonic() + limit_s
+        self._stopped: float | None = None
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._stopped = self._stopped or time.monotonic()
+
+    def go_on(self) -> None:
+        """Have it run again."""
+        if self._stopped is not None:
+            self._until += time.monotonic() - self._stopped
+            self._stopped = None
+
+    def over(self) -> bool:
+        """Whether the limit is reached."""
+        return self._stopped is None and time.monotonic() > self._until
 
 
 def too_large(folder: str, keeper: int) -> bool:

@@ -36,6 +36,9 @@ _COMPILING = {
 }
 """For `torch.compile`, which begins anew in every sandbox of a candidate: no pool of processes, no compiling of headers
 that are used once, no trying out of vector instructions that the processor says it has."""
+_UNFILTERED = "missing: no filters for this machine or kernel"
+_FILTERED = "on"
+_UNASKED = "on; missing: questions (Linux 5.5): kernels may start processes while they are timed, so nothing is ranked"
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
@@ -91,9 +94,10 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     linux.die_with_parent()
     linux.no_new_privileges()
     if level == "landlock":
-        readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
+        files, listed = root.readable_files(order.get("extra", ()))
+        readable = (*files, *root.settings(), *_LANDLOCK_READS)
         writable = (folder, *root.DEVICES, *order.get("devices", ()), *order.get("writable", ()))
-        landlock.restrict(readable, writable, artefacts)
+        landlock.restrict(readable, writable, artefacts, listed=listed)
     if order["language"] == "tool":
         kind = "profiler" if order.get("profiler") else "tool"
     else:
@@ -177,7 +181,7 @@ def describe_layers(level: str, grouped: bool) -> dict[str, str]:
         else "missing: none at this level",
         "root": "own, allow-list, small private /tmp" if private else f"missing: {shared_root}",
         "network": "own namespace, empty" if private else "no sockets" if filtered else "missing: open",
-        "seccomp": "on" if filtered else "missing: no filters for this machine or kernel",
+        "seccomp": (_FILTERED if seccomp.can_ask() else _UNASKED) if filtered else _UNFILTERED,
         "landlock": f"version {version}" if level == "landlock" else "not needed" if private else missing_version,
         "limits": f"{groups}; rlimits for the rest"
         if parents

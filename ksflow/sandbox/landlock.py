@@ -37,9 +37,11 @@ def restrict(
     writable: Iterable[str],
     artefacts: Iterable[int],
     ports: Collection[int] | None = (),
+    listed: Iterable[str] = (),
 ) -> None:
     """Hold this process and all that it will start. Raises OSError.
 
+    `listed`: folders of which, and of what is in them, it may read the names.
     `ports`: those it may connect to over TCP; None is any. Without one it may not listen either.
     """
     handled = _FIRST_RIGHTS
@@ -50,7 +52,8 @@ def restrict(
     size = 24 if scopes else 16 if tcp else 8
     wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, tcp, scopes))
     rules = linux.call("landlock_create_ruleset", wanted, size, 0)
-    for path, rights in (*((path, _READ) for path in readable), *((path, handled) for path in writable)):
+    paths = {_READ: readable, handled: writable, _READ_FOLDER: listed}
+    for path, rights in ((path, rights) for rights, each in paths.items() for path in each):
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:

@@ -20,6 +20,8 @@ from ksflow.processes.child_environment import ISOLATION
 
 LEVELS = ("none", "rlimits", "landlock", "userns", "full")
 """Weakest first."""
+LOWEST_FLOOR = "rlimits"
+"""Below this no kernel runs, unless somebody says so."""
 PRIVATE = ("userns", "full")
 """Those with namespaces and a root of the sandbox's own."""
 _PATIENCE_S = 30

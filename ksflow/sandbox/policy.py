@@ -22,7 +22,7 @@ PROGRAMS = ("tool", "profiler")
 _FILES = """
 read write readv writev pread64 pwrite64 preadv pwritev open openat creat close close_range lseek dup dup2 dup3 stat
 fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir mkdir mkdirat rmdir
-rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat mknod mknodat truncate ftruncate fallocate
+rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat mknod mknodat truncate ftruncate
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes futimesat utimensat getdents
 getdents64 statfs fstatfs fsync fdatasync sendfile copy_file_range pipe pipe2 poll ppoll select pselect6
 epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_wait epoll_wait_old epoll_pwait epoll_pwait2 eventfd
@@ -87,8 +87,12 @@ _TERMINALS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _OPTIONS = (1, 2, 3, 4, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 47, 50, 51, 52, 55, 56, 63, 64, 0x53564D41)
 """prctl: signals at a parent's end, dumpable, names, slack of timers, new privileges, orphans, huge pages, vector
 lengths, tagged addresses, names of memory; and questions."""
-_ADVICE = (0, 1, 2, 3, 4, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 24)
-"""madvise: all but what shares equal pages, moves them out, poisons them, or makes huge ones of a file's."""
+_ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 24)
+"""madvise: all but what shares equal pages, moves them out, poisons them, or makes huge ones of a file's; and but what
+makes holes in a file, which in shared memory are zeros that nobody wrote."""
+_REMOVE = 9
+_ALLOCATE = (0, 1)
+"""fallocate: room, within the size or beyond it; no holes."""
 _SET_TRACER = 0x59616D61
 _LOCAL = (1,)
 _LOCAL_OR_LOOPBACK = (1, 2)
@@ -130,15 +134,16 @@ def policy(kind: str, private: bool) -> Policy:
     checks = [
         Check("socketpair", 0, _LOCAL, errno.EAFNOSUPPORT),
         Check("personality", 0, _SAME_PERSONALITY, errno.EPERM),
-        Check("madvise", 2, _ADVICE, errno.EINVAL),
+        Check("madvise", 2, (*_ADVICE, _REMOVE) if kind in PROGRAMS else _ADVICE, errno.EINVAL),
         Check("prctl", 0, (*_OPTIONS, _SET_TRACER) if traces else _OPTIONS, errno.EINVAL),
     ]
     if private:
         families = _LOCAL_OR_LOOPBACK if traces else _LOCAL
         checks.append(Check("socket", 0, families, errno.EAFNOSUPPORT if traces else errno.EPERM))
     if kind in PROGRAMS:
-        allowed |= {"fcntl"}
+        allowed |= {"fcntl", "fallocate"}
     else:
+        checks.append(Check("fallocate", 1, _ALLOCATE, errno.EOPNOTSUPP))
         checks.append(Check("fcntl", 1, _DESCRIPTORS, errno.EINVAL, ignored=_LOCKS))
     if kind == "kernel":
         checks.append(Check("ioctl", 1, _TERMINALS, errno.ENOTTY))

@@ -2,6 +2,7 @@
 
 System folders, the interpreter and its packages, a handful of devices, a new /proc without the machine's counters, and
 small private /tmp and /dev/shm. What is not listed does not exist inside: homes, keys, the project, other sandboxes.
+Where this program is installed among the packages, what runs in sandboxes is shown of it, and none of its problems.
 """
 
 import contextlib
@@ -39,6 +40,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """Those that anybody may use."""
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
+_RUNS_INSIDE = os.path.dirname(os.path.realpath(__file__))
+_PROGRAM = os.path.dirname(_RUNS_INSIDE)
 _SHARED_MB = 64
 BIND, WITH_SUBMOUNTS, PRIVATE = 0x1000, 0x4000, 0x40000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, AGAIN = 1, 2, 4, 8, 32
@@ -60,6 +63,22 @@ def readable() -> tuple[str, ...]:
     return (*filter(os.path.exists, _SYSTEM), *folders)
 
 
+def readable_files(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The same and `extra` without this program's own files, and the folders of which only the names may be read, for
+    rules that hold for all that is in a folder."""
+    if _PROGRAM in extra:
+        return (*readable(), *extra), ()
+    paths, kept, listed = [os.path.realpath(path) for path in (*readable(), *extra)], [_RUNS_INSIDE], []
+    while paths:
+        path = paths.pop()
+        if not within(_PROGRAM, os.path.realpath(path)):
+            kept.append(path)
+        elif path != _PROGRAM and not os.path.islink(path):
+            listed.append(path)
+            paths += (entry.path for entry in os.scandir(path))
+    return (*kept,), (*listed,)
+
+
 def settings() -> tuple[str, ...]:
     """Files of /etc that libraries read."""
     return tuple(filter(os.path.exists, _SETTINGS))
@@ -79,6 +98,8 @@ def build(order: dict[str, Any], user: int) -> None:
     extra = [path for path in order.get("extra", ()) if not any(within(path, other) for other in readable())]
     for path in [*readable(), *extra]:
         show(root, path, read_only=True)
+    if _PROGRAM not in order.get("extra", ()):
+        _hide_program(root)
     for path in order.get("writable", ()):
         show(root, path, read_only=False)
     _settings(root, user)
@@ -110,6 +131,22 @@ def show(root: str, path: str, read_only: bool) -> None:
     _make_target(path, target)
     linux.mount(path, target, None, BIND | WITH_SUBMOUNTS)
     linux.seal_mount(target, read_only)
+
+
+def _hide_program(root: str) -> None:
+    """Wherever this program can be seen, leave of it what runs in sandboxes, and nothing else."""
+    for path in readable():
+        real = os.path.realpath(path)
+        if not within(_PROGRAM, real) or (os.path.islink(path) and path in _SYSTEM):
+            continue  # a link is shown as one: what it leads to is another path
+        hidden, inside = (
+            root + os.path.normpath(f"{path}/{os.path.relpath(one, real)}") for one in (_PROGRAM, _RUNS_INSIDE)
+        )
+        linux.mount("box", hidden, "tmpfs", NO_SUID, "size=64k,mode=755")
+        os.mkdir(inside)
+        linux.mount(_RUNS_INSIDE, inside, None, BIND | WITH_SUBMOUNTS)
+        linux.seal_mount(inside, read_only=True)
+        linux.mount("", hidden, None, AGAIN | BIND | READ_ONLY | NO_SUID)
 
 
 def _make_target(path: str, target: str) -> None:

@@ -60,7 +60,7 @@ def supported() -> bool:
 
 
 @cache
-def _can_ask() -> bool:
+def can_ask() -> bool:
     """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
     numbers = os.uname().release.split(".")[:2]
     return _available(_ASK) and all(map(str.isdigit, numbers)) and [int(number) for number in numbers] >= [5, 5]
@@ -71,7 +71,7 @@ def prepare() -> None:
     if supported():
         for private in (True, False):
             for kind in KINDS:
-                _program(private, _can_ask() and kind not in PROGRAMS, kind)
+                _program(private, can_ask() and kind not in PROGRAMS, kind)
 
 
 def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:
@@ -80,7 +80,7 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
     `kind`: one of `policy.KINDS`. `watched`: its starting of processes is asked for; what is returned is the descriptor
     on which, where this kernel can.
     """
-    watched = watched and _can_ask()
+    watched = watched and can_ask()
     listener = _load_filter(_program(private, watched, kind), _LISTENER if watched else 0)
     return listener if watched else None
 

@@ -27,7 +27,7 @@ _NOISE = 0.01  # of the logarithm of one case's time
 _SHORTLIST = 3  # configurations for each case
 
 Key = tuple[str, ...]
-"""The values of the tunables, in their order."""
+"""The values of the tunables, in their order; empty for those that do not count."""
 Lines = Mapping[str, Mapping[str, str]]
 """Condition -> tunable -> value; the first that holds decides."""
 
@@ -55,8 +55,9 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
     lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
     for leaf in leaves:
         if leaf.key != common:
-            lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing})
-    changes = {**around.changes(dict(zip(order, common, strict=True))), **lines}
+            lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing if leaf.key[i]})
+    shared = {name: value for name, value in zip(order, common, strict=True) if value}
+    changes = {**around.changes(shared), **lines}
     parts = "; ".join(f"{leaf.when or 'all'}: as measured on {len(leaf.cases)} cases" for leaf in leaves)
     gains = (round(100 * math.expm1(sure), 1), round(100 * math.expm1(raw), 1))
     return Experiment(
@@ -90,9 +91,10 @@ class Table:
         logs: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
-        for member in family(population, around.text):
-            configs = {name: effective(member.text, case.params) for name, case in self._cases.items()}
-            mix = {name: tuple(config[tunable] for tunable in order) for name, config in configs.items()}
+        for member in family(population, around.kernel):
+            effectives = {name: effective(member.text, case.params) for name, case in self._cases.items()}
+            configs = {name: around.counting(config) for name, config in effectives.items()}
+            mix = {name: tuple(config.get(tunable, "") for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
             timings = member.trial.evaluation.timings if member.trial.evaluation else ()
             times = {timing.case: math.log(timing.us) for timing in timings if timing.case in mix}
@@ -208,11 +210,11 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         cases, names = members[when], {case.name for case in members[when]}
         points: list[Point] = []
         tried: set[Key] = set()
-        for member in family(population, around.text):
-            config, *others = [effective(member.text, case.params) for case in cases]
+        for member in family(population, around.kernel):
+            config, *others = [around.counting(effective(member.text, case.params)) for case in cases]
             if any(other != config for other in others):
                 continue
-            tried.add(tuple(config[t.name] for t in around.tunables))
+            tried.add(tuple(config.get(t.name, "") for t in around.tunables))
             sample = point(member.trial, config, member.us)
             times = [us for case, us in population.scale.times_us(member.trial.id).items() if case in names]
             if sample.failed or (sample.score_us and len(times) == len(cases)):
@@ -220,7 +222,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         right = {tuple(p.values.items()) for p in points if p.score_us}
         usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.text, cases[0].params)
-        own = (around.tunables, base, usable, frozenset(tried), around.text, around.lessons)
+        own = (around.tunables, base, usable, frozenset(tried), around.kernel, around.lessons)
         spaces.append(ClassSpace(*own, when, lines))
     return spaces
 

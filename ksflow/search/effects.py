@@ -1,6 +1,6 @@
 """What can be read off a population: kernels that differ in one tunable, and values that never worked.
 
-Arithmetic on trials, no prose. Only kernels with the same tunables and the same dispatch lines are compared.
+Arithmetic on trials, no prose. Only kernels that differ in the values of their tunables alone are compared.
 """
 
 import math
@@ -11,7 +11,7 @@ from itertools import pairwise
 from ksflow.records import Population, Scale, Trial, Verdict
 from ksflow.source.causes import Failures, Item
 from ksflow.source.families import Config, comparable, declared, point
-from ksflow.source.tunables import Tunable
+from ksflow.source.tunables import Tunable, counting
 
 DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 """Values, and the trials with them, which all failed."""
@@ -19,7 +19,7 @@ DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
 
 @dataclass(frozen=True)
 class Family:
-    """The judged kernels that declare one set of tunables."""
+    """The judged kernels that differ in the values of their tunables alone."""
 
     tunables: tuple[Tunable, ...]
     accepted: tuple[tuple[Trial, Config], ...]
@@ -40,7 +40,7 @@ class Effect:
 
 
 def judged_families(population: Population) -> list[Family]:
-    """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
+    """Every structure that was judged, with each set of dispatch lines, in order of first appearance."""
     families = []
     for members in comparable(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
@@ -58,6 +58,8 @@ def effects(family: Family) -> list[Effect]:
         rank = {value: place for place, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
         for trial, config in family.accepted:
+            if tunable.name not in counting(family.tunables, config):
+                continue
             rest = frozenset(item for item in config.items() if item[0] != tunable.name)
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
@@ -71,8 +73,9 @@ def effects(family: Family) -> list[Effect]:
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """What so many failures have together, and no accepted kernel."""
+    judged = (*family.accepted, *family.failed)
     failures = Failures(
-        point(trial, config, family.scale.us(trial.id)) for trial, config in (*family.accepted, *family.failed)
+        point(trial, counting(family.tunables, config), family.scale.us(trial.id)) for trial, config in judged
     )
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]

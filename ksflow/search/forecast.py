@@ -85,7 +85,8 @@ class Forecasts:
         """A row for each configuration, with a 1 for each of its values."""
         rows = np.zeros((len(configs), len(self._columns)))
         for row, config in zip(rows, configs, strict=True):
-            row[[self._columns[item] for item in config.items()]] = 1.0
+            as_based = {**self._space.base, **config}  # what does not count is as in the base
+            row[[self._columns[item] for item in as_based.items()]] = 1.0
         return rows
 
 

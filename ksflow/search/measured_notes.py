@@ -12,16 +12,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Note, Population, Status, Trial
+from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
-from ksflow.source.families import values_in
+from ksflow.source.families import structure_of, values_in
+from ksflow.source.tunables import counting
 
 OWN = "Measured: "
 ONCE = "Measured once: "
 _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
 _NEVER = re.compile(rf"{OWN}(.+) never worked")
+_STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: ")
 _CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
 
 
@@ -89,16 +91,22 @@ def dead_end_note(end: DeadEnd) -> Note:
     examples = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
     verdicts = Counter(trial.verdict for trial in trials).most_common()
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
-    text = f"All {len(trials)} kernels with {values} failed: {counts}."
+    kernel = trials[0].kernel
+    assert kernel is not None, "it was judged"
+    text = f"All {len(trials)} kernels with {values} (structure {structure_of(kernel)}) failed: {counts}."
     note = _note(f"{OWN}{values} never worked", f"{text} {examples}".strip(), trials[-_SHOWN:])
     return replace(note, closes=tuple(trial.id for trial in trials))
 
 
-def lessons(notes: Iterable[Note], population: Population) -> tuple[frozenset[Item], ...]:
-    """The values that never worked by notes of other runs; of this run's dead ends its trials tell more."""
+def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tuple[frozenset[Item], ...]:
+    """The values that never worked in kernels of this structure by notes of other runs; of this run's dead ends its
+    trials tell more. Notes of earlier versions name no structure, and are taken to be of this one.
+    """
     dead = []
     for note in notes:
-        title = _NEVER.fullmatch(note.title)
+        title, of = _NEVER.fullmatch(note.title), _STRUCTURE.search(note.text)
+        if of and of[1] != structure_of(kernel):
+            continue
         if title and note.status is not Status.REFUTED and len(note.closes) >= ENOUGH:
             values = frozenset((m[1], m[2]) for m in re.finditer(r"(\w+)=(\S+)", title[1]))
             trials = (population.by_id.get(name) for name in note.closes)
@@ -116,7 +124,7 @@ def best_note(family: Family) -> Note:
     text = (
         f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
         f"{len(family.failed)} of which failed: {family.scale.us(best.id):.1f} us{times}. "
-        f"{' '.join(f'{name}={value}' for name, value in config.items())}"
+        f"{' '.join(f'{name}={value}' for name, value in counting(family.tunables, config).items())}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
 

@@ -30,17 +30,23 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
     values_there = values(reference.kernel.main) if reference.kernel else {}
     around = _Neighbourhood(catalogue, space, values_there, model)
     steps = ((move, changes) for move in catalogue.moves for changes in around.applied(move))
-    singles = _distinct(space, (Proposal((move,), made, {**space.base, **made}) for move, made in steps))
+    singles = _distinct(space, (_proposal(space, (move,), made) for move, made in steps))
     forecasts = model.of([single.config for single in singles])
     promising = sorted(zip(forecasts, singles, strict=True), key=lambda pair: -(pair[0].mean + pair[0].deviation))
     pairs = [  # of those that promise most, two moves on different tunables
-        Proposal((*a.moves, *b.moves), {**a.changes, **b.changes}, {**a.config, **b.changes})
+        _proposal(space, (*a.moves, *b.moves), {**a.changes, **b.changes})
         for (_, a), (_, b) in combinations(promising[:_PAIRED], 2)
         if not a.changes.keys() & b.changes.keys()
     ]
     strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
     distinct = _distinct(space, [*singles, *pairs, *strange])
     return [proposal for proposal in distinct if space.untried(proposal.config)]
+
+
+def _proposal(space: Space, moves: tuple[Move, ...], made: Config) -> Proposal:
+    """What of the changes counts once they are made."""
+    config = space.counting({**space.base, **made})
+    return Proposal(moves, {name: value for name, value in made.items() if name in config}, config)
 
 
 class _Neighbourhood:

@@ -7,7 +7,7 @@ from ksflow.errors import StageError
 from ksflow.records import Experiment, Note, Population, Trial
 from ksflow.search.measured_notes import lessons
 from ksflow.source.causes import ENOUGH
-from ksflow.source.families import Config, Space, comparable_to, declared, families
+from ksflow.source.families import Config, Space, comparable_to, families, values_in
 from ksflow.source.families import space as space_of
 from ksflow.source.tunables import DISPATCH
 
@@ -17,15 +17,15 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
 
     StageError when it declares no tunables.
     """
-    text = base.kernel.main if base.kernel else ""
-    if not declared(text):
+    kernel = base.kernel
+    if kernel is None or not values_in(kernel):
         way = "select one that does and has values left to try, as selector=fastest does while there is one"
         if not families(population):
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
             )
         raise StageError(stage, f"kernel {base.id} declares no tunables, and this designer changes nothing else: {way}")
-    return replace(space_of(text, comparable_to(population, text)), lessons=lessons(notes, population))
+    return replace(space_of(kernel, comparable_to(population, kernel)), lessons=lessons(notes, population, kernel))
 
 
 def assignment_experiment(changes: Config, why: str) -> Experiment:

@@ -19,7 +19,10 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, seed=rng.randrange(2**32))
+        some_only = any(tunable.when for tunable in space.tunables)  # trials have the tunables that count, in groups
+        sampler = optuna.samplers.TPESampler(
+            multivariate=True, group=some_only, constant_liar=True, seed=rng.randrange(2**32)
+        )
         study = optuna.create_study(sampler=sampler)
         choices: dict[str, optuna.distributions.BaseDistribution] = {
             t.name: optuna.distributions.CategoricalDistribution(t.options) for t in space.tunables
@@ -27,15 +30,21 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
         for point in points:
             if point.score_us is not None or point.failed:
                 value = math.log(point.score_us) if point.score_us else slowest
-                fails = {"fails": float(point.failed)}
+                fails, values = {"fails": float(point.failed)}, dict(space.counting(point.values))
                 study.add_trial(
                     optuna.trial.create_trial(
-                        params=dict(point.values), distributions=choices, value=value, constraints=fails
+                        params=values,
+                        distributions={name: choices[name] for name in values},
+                        value=value,
+                        constraints=fails,
                     )
                 )
         for _ in range(_ASKED * count):
-            trial = study.ask(choices)
-            config = {name: str(value) for name, value in trial.params.items()}
+            trial = study.ask()
+            config: dict[str, str] = {}
+            for tunable in space.tunables:
+                if tunable.when is None or tunable.when.holds(config):
+                    config[tunable.name] = str(trial.suggest_categorical(tunable.name, tunable.options))
             if space.untried(config) and rng.random() >= space.failures.risk(config):
                 configs.setdefault(space.key(config), config)
             elif space.ruled_out(config) or space.failures.bars(config):

@@ -1,23 +1,37 @@
-"""Kernels that declare the same tunables are a family: what of it was tried, what came of that, and what is left.
+"""Kernels that differ in the values of their tunables alone are a family: what of it was tried, what came of that, and
+what is left.
 
-The one notion of it: selectors, designers and digesters all ask here. A kernel belongs to a family by the names of its
-tunables alone. Times are compared among its members with the same dispatch lines: others are judged for something else
-than their values. Values and populations in, values out.
+The one notion of it: selectors, designers and digesters all ask here. A kernel belongs to a family by its structure,
+which is its source without those values: what was learnt of one structure says nothing sure of another one with the
+same names. Times are compared among its members with the same dispatch lines: others are judged for something else than
+their values. Values and populations in, values out.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import permutations, product
 from math import prod
 from random import Random
 from typing import Any
 
-from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, base_of, plain
+from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, base_of, digest, plain
+from ksflow.source.answer import with_main
 from ksflow.source.causes import Failures, Item, Point
-from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
+from ksflow.source.tunables import (
+    Tunable,
+    assign,
+    constants,
+    counting,
+    dispatches,
+    requires,
+    ruled_out,
+    tunables,
+    values,
+    without_values,
+)
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
 STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
@@ -40,18 +54,18 @@ class Member:
     """A trial of a family."""
 
     trial: Trial
+    kernel: Kernel
+    """The trial's kernel, or the one that it should have been where it was never written."""
     values: Config
     lines: Mapping[str, Config]
     """Its dispatch lines."""
-    unwritten: str = ""
-    """The source that it should have been, where it was never written."""
     us: float | None = None
     """Its score on the population's scale."""
 
     @property
     def text(self) -> str:
-        """The source it stands for."""
-        return self.trial.kernel.main if self.trial.kernel else self.unwritten
+        """The source of the kernel's main file."""
+        return self.kernel.main
 
 
 @dataclass(unsafe_hash=True, slots=True)
@@ -67,39 +81,53 @@ class _Known:
 
 
 @lru_cache(maxsize=16384)
-def _read(source: _Known) -> tuple[Config, Mapping[str, Config]]:
-    text = source.held.main
-    return values_of(text), dispatches_of(text)
+def _read(source: _Known) -> tuple[Config, Mapping[str, Config], str]:
+    kernel: Kernel = source.held
+    main, *others = kernel.files.values()
+    parts = [kernel.language, *kernel.files, without_values(main), *others]
+    return values_of(main), dispatches_of(main), digest(*parts, digits=12)
+
+
+def _read_kernel(kernel: Kernel) -> tuple[Config, Mapping[str, Config], str]:
+    """Return the kernel's values, its dispatch lines and the name of its structure."""
+    return _read(_Known(kernel.digest, kernel))
+
+
+@lru_cache(maxsize=16384)
+def _counting(own: _Known, config: _Known) -> Config:
+    return counting(own.held, config.held)
 
 
 def values_in(kernel: Kernel | None) -> Config:
     """The values of the tunables that a kernel declares; none where there is no kernel."""
-    return _read(_Known(kernel.digest, kernel))[0] if kernel else {}
+    return _read_kernel(kernel)[0] if kernel else {}
 
 
-def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]:
-    """The names of the tunables that were declared -> the trials that declare them, in the order of their ids."""
-    grouped: dict[frozenset[str], list[Member]] = {}
+def structure_of(kernel: Kernel) -> str:
+    """Return a digest of the kernel's files without what tuning changes. Kernels with the same one are a family."""
+    return _read_kernel(kernel)[2]
+
+
+def families(population: Population) -> dict[str, tuple[Member, ...]]:
+    """The structures that declare tunables -> the trials that have them, in the order of their ids."""
+    grouped: dict[str, list[Member]] = {}
     for trial in population.trials:
-        text = "" if trial.kernel else _unwritten(trial, population)
-        if trial.kernel:
-            own, lines = _read(_Known(trial.kernel.digest, trial.kernel))
-        else:
-            own, lines = values_of(text), dispatches_of(text)
-        if own:
-            grouped.setdefault(frozenset(own), []).append(Member(trial, own, lines, text, population.us(trial)))
-    return {names: tuple(group) for names, group in grouped.items()}
+        if kernel := trial.kernel or _unwritten(trial, population):
+            own, lines, name = _read_kernel(kernel)
+            if own:
+                grouped.setdefault(name, []).append(Member(trial, kernel, own, lines, population.us(trial)))
+    return {name: tuple(group) for name, group in grouped.items()}
 
 
-def family(population: Population, text: str) -> tuple[Member, ...]:
-    """The trials that declare the same tunables as a source."""
-    return families(population).get(frozenset(values_of(text)), ())
+def family(population: Population, kernel: Kernel) -> tuple[Member, ...]:
+    """The trials that differ from a kernel in the values of its tunables and in its dispatch lines alone."""
+    return families(population).get(structure_of(kernel), ())
 
 
 def has_untried(population: Population, trial: Trial) -> bool:
     """Whether a designer that starts from a trial's kernel has something left to try; true where nothing is tunable."""
-    text = trial.kernel.main if trial.kernel else ""
-    return not values_of(text) or space(text, family(population, text)).open
+    kernel = trial.kernel
+    return kernel is None or not values_in(kernel) or space(kernel, family(population, kernel)).open
 
 
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
@@ -114,16 +142,17 @@ def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callab
 
 def comparable(population: Population) -> list[tuple[Member, ...]]:
     """The families, apart by their dispatch lines: trials whose times differ by the values of their tunables alone."""
-    grouped: dict[tuple[frozenset[str], str], list[Member]] = {}
-    for names, members in families(population).items():
+    grouped: dict[tuple[str, str], list[Member]] = {}
+    for name, members in families(population).items():
         for member in members:
-            grouped.setdefault((names, repr(member.lines)), []).append(member)
+            grouped.setdefault((name, repr(member.lines)), []).append(member)
     return [tuple(group) for group in grouped.values()]
 
 
-def comparable_to(population: Population, text: str) -> tuple[Member, ...]:
-    """The trials that declare the same tunables as a source, and have its dispatch lines."""
-    return tuple(member for member in family(population, text) if member.lines == dispatches_of(text))
+def comparable_to(population: Population, kernel: Kernel) -> tuple[Member, ...]:
+    """The trials that differ from a kernel in the values of its tunables alone."""
+    lines = _read_kernel(kernel)[1]
+    return tuple(member for member in family(population, kernel) if member.lines == lines)
 
 
 @dataclass(frozen=True)
@@ -135,15 +164,25 @@ class Space:
     points: tuple[Point, ...]
     tried: frozenset[tuple[str, ...]]
     """Configurations that were judged, or could not be written."""
-    text: str = ""
-    """The base's source."""
+    kernel: Kernel
+    """The base's."""
     lessons: tuple[frozenset[Item], ...] = ()
     """Values that together made kernels fail elsewhere."""
 
+    @property
+    def text(self) -> str:
+        """The base's source."""
+        return self.kernel.main
+
+    def counting(self, config: Config) -> Config:
+        """The values of `config` that count where the others are so: two with the same ones are one configuration."""
+        return counting(self.tunables, config)
+
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
         """Names `config`, whatever values tunables without an effect in it have."""
-        idle = self._idle.get(self._structure(config), frozenset())
-        return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
+        counts = self.counting(config)
+        idle = self._idle.get(self._structure(counts), frozenset())
+        return tuple("" if t.name in idle else counts.get(t.name, "") for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
         """Whether it is new, no `require` line of the base rules it out, and it shares no cause of many failures."""
@@ -180,23 +219,23 @@ class Space:
         compiled = [(self._structure(point.values), point) for point in self.points if point.artefact]
         for structure, point in compiled:
             same_code = first.setdefault((structure, point.artefact), point)
-            differing = {name for name, value in point.values.items() if same_code.values[name] != value}
+            differing = {name for name, value in point.values.items() if same_code.values.get(name) != value}
             idle[structure] = idle.get(structure, frozenset()) | differing
         for name in frozenset[str]().union(*idle.values()):
             alone: dict[tuple[object, ...], str] = {}  # a structure and all values but this tunable's -> the artefact
             for structure, point in compiled:
-                rest = (point.values[tunable.name] for tunable in self.tunables if tunable.name != name)
+                rest = (point.values.get(tunable.name, "") for tunable in self.tunables if tunable.name != name)
                 if name in idle[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
                     idle[structure] -= {name}
         return idle
 
     def _structure(self, config: Config) -> tuple[str, ...]:
         """The values that decide which other tunables have an effect."""
-        return tuple(config[t.name] for t in self.tunables if t.kind in STRUCTURE)
+        return tuple(config.get(t.name, "") for t in self.tunables if t.kind in STRUCTURE)
 
     def changes(self, config: Mapping[str, str]) -> Config:
-        """What `config` assigns that the base does not."""
-        return {name: value for name, value in config.items() if self.base[name] != value}
+        """What `config` assigns that counts, and that the base does not."""
+        return {name: value for name, value in self.counting(config).items() if self.base[name] != value}
 
     @cached_property
     def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
@@ -205,8 +244,9 @@ class Space:
         for tunable in self.tunables:
             groups: dict[frozenset[tuple[str, str]], list[tuple[str, float]]] = {}
             for point in self.points:
-                if point.score_us:
-                    rest = frozenset(item for item in point.values.items() if item[0] != tunable.name)
+                if point.score_us and tunable.name in point.values:
+                    as_based = {**self.base, **point.values}
+                    rest = frozenset(item for item in as_based.items() if item[0] != tunable.name)
                     groups.setdefault(rest, []).append((point.values[tunable.name], point.score_us))
             for group in groups.values():
                 for (value, before), (other, after) in permutations(group, 2):
@@ -227,29 +267,32 @@ class Space:
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
         """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
         if self.size <= _ENUMERATED:
-            left = [config for config in self._all() if self.untried(config)]
+            left = list({self.key(config): config for config in self._all() if self.untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
         sample: dict[tuple[str, ...], Config] = {}
         for _ in range(50 * count):
-            config = {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
+            config = self.counting({tunable.name: rng.choice(tunable.options) for tunable in self.tunables})
             if len(sample) < count and self.untried(config):
                 sample.setdefault(self.key(config), config)
         return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
+        """Every configuration, some more than once where tunables do not count."""
         names = [tunable.name for tunable in self.tunables]
         for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
-            yield dict(zip(names, reversed(chosen), strict=True))
+            yield self.counting(dict(zip(names, reversed(chosen), strict=True)))
 
 
-def space(text: str, members: tuple[Member, ...]) -> Space:
-    """The space around a source that declares tunables, as these members of its family have explored it."""
-    own = declared(text)
+def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
+    """The space around a kernel that declares tunables, as these members of its family have explored it."""
+    own = declared(kernel.main)
     known = {(t.name, option) for t in own for option in t.options}
     judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
-    points = tuple(point(member.trial, member.values, member.us) for member in judged)
+    names = _Known(id(own), own)
+    counts = (_counting(names, _Known(id(member.values), member.values)) for member in judged)
+    points = tuple(point(member.trial, values, member.us) for member, values in zip(judged, counts, strict=True))
     tried = frozenset(tuple(member.values[t.name] for t in own) for member in members)
-    return Space(own, values_of(text), points, tried | {tuple(t.value for t in own)}, text)
+    return Space(own, values_in(kernel), points, tried | {tuple(t.value for t in own)}, kernel)
 
 
 def point(trial: Trial, config: Config, us: float | None) -> Point:
@@ -276,11 +319,13 @@ def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozens
     return named, frozenset((name, config[name]) for name in stated) if about else frozenset()
 
 
-def _unwritten(trial: Trial, population: Population) -> str:
+def _unwritten(trial: Trial, population: Population) -> Kernel | None:
+    """Return the kernel that assigning the experiment's values would have made; None where it assigns none."""
     parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
-        return ""
+        return None
     try:
-        return assign(parent.kernel.main, trial.experiment.changes)
+        text = assign(parent.kernel.main, trial.experiment.changes)
     except ValueError:
-        return ""
+        return None
+    return replace(parent.kernel, files=with_main(parent.kernel, text))

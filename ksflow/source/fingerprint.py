@@ -6,6 +6,7 @@ is that a repeat goes unnoticed.
 
 import re
 
+from ksflow.errors import suggest
 from ksflow.languages import LANGUAGES
 from ksflow.records import Kernel, digest
 from ksflow.source.flags import flag_lines
@@ -29,8 +30,11 @@ _PYTHON = re.compile(
 def source_fingerprint(kernel: Kernel) -> str:
     """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
 
-    The lines of a launch plan, and those with flags for the compiler, are comments that count.
+    The lines of a launch plan, and those with flags for the compiler, are comments that count. ValueError where the
+    language is none.
     """
+    if kernel.language not in LANGUAGES:
+        raise ValueError(f"no language {kernel.language!r}; {suggest(kernel.language, LANGUAGES)}")
     bare = _python if LANGUAGES[kernel.language].python else _c_like
     parts = [kernel.language]
     for name, body in kernel.files.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Problem, Verdict, digest, geomean
-from ksflow.source.tunables import Tunable, tunables, values
+from ksflow.source.tunables import Tunable, counting, tunables, values
 
 _SLOWEST_US = 4000.0
 _COUPLING = 0.5
@@ -76,7 +76,8 @@ class Landscape:
         self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
     ) -> Answer:
         """A pair of values that a seed begins with is right, or nothing could begin from it."""
-        chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
+        counts = counting(declared, {tunable.name: tunable.value for tunable in declared})
+        chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1 and tunable.name in counts}
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
         for first, second in combinations(sorted(chosen), 2):
             pair = chosen[first], chosen[second]

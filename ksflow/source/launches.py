@@ -23,7 +23,7 @@ nothing is run. Not covered: whether the functions exist, which only a compiler 
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -332,10 +332,17 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
         size(launch.shared, known, 0, LARGEST),
         warps,
         stages,
-        tuple(places.get(arg) or ("int", size(arg, known, -LARGEST, LARGEST)) for arg in launch.args),
+        tuple(places.get(arg) or ("int", _number(arg, known, places)) for arg in launch.args),
         {name: calculate(value, known) for name, value in launch.constants.items()},
         launch.pdl,
     )
+
+
+def _number(arg: str, known: Mapping[str, Number], places: Iterable[str]) -> int:
+    """The value of an argument that is no tensor. ValueError names the tensors, too, where the argument is unknown."""
+    if arg.isidentifier() and arg not in known:
+        raise ValueError(f"{arg!r} is not known; known are {', '.join([*places, *known])}")
+    return size(arg, known, -LARGEST, LARGEST)
 
 
 def _triple(sizes: Sequence[str], known: Mapping[str, Number], most: Triple) -> Triple:

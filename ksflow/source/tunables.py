@@ -4,7 +4,10 @@
     #define STAGES 2              // tune: 1 2 3
     BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
 
-The value is what is assigned; the list is what may be; after `|` come the kind and its meaning, both optional.
+The value is what is assigned; the list is what may be; after `|` come the kind and its meaning, both optional. What is
+read only where others have certain values says so last: by names declared above it, joined by `or` or by `and`:
+
+    constexpr int MT = 2;         // tune: 1 2 3 | tile: tiles of 16 rows | if FORM == amx or FORM == dot
 
 A GPU kernel that says how it is launched can take other values for some cases, and rule values out:
 
@@ -17,7 +20,7 @@ Text in, text out: nothing is run, and everything but the assigned values is lef
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ksflow.source.expressions import Number, calculate, expression
@@ -27,11 +30,16 @@ _LINE = re.compile(
                | [^=]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
         (?P<value>[\w.+-]+)
         (?P<tail>\s*;?\s*(?://|\#)\s*tune:\s*(?P<options>[\w.+\-][\w.+\-\s,]*?)
-            (?:\|\s*(?P<kind>\w+)\s*(?::\s*(?P<doc>.*?))?)?\s*)""",
+            (?:\|\s*(?!if\s)(?P<kind>\w+)\s*(?::\s*(?P<doc>.*?))?)?(?:\|\s*if\s(?P<when>.*?))?\s*)""",
     re.VERBOSE,
 )
-_TUNE = re.compile(r"""[^"'`]*?(?://|\#)\s*tune\s*(?:[:=]|\b\s*[-+]?\d)""")
-"""How a line begins that is meant to declare values, whether or not it does; quoted ones are not."""
+_TUNE = re.compile(
+    r"""[^"'`]*?(?:\b(?P<value>[\w.]+)\s*;?\s*)?(?://|\#)\s*tune(?:\s*[:=]|\s+[-+]?\d|\b[^|]*\||\b(?=.*\b(?P=value)\b))"""
+)
+"""How a line begins that is meant to declare values, whether or not it does: with a colon, a number or a kind, or with
+the assigned value among its words. Quoted ones are not.
+"""
+_TERM = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sign>==|!=)\s*(?P<value>[\w.+-]+)\s*")
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
 NUMBER = (
     r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
@@ -53,6 +61,20 @@ DISPATCH = "dispatch: if "
 
 
 @dataclass(frozen=True)
+class Condition:
+    """When a tunable counts: where any, or every one, of some terms holds."""
+
+    terms: tuple[tuple[str, bool, str], ...]
+    """Name, whether it has to have the value or another one, value."""
+    every: bool = False
+
+    def holds(self, config: Mapping[str, str]) -> bool:
+        """Whether it does for these values. A term about a name that has none does not."""
+        terms = (name in config and (config[name] == value) is equal for name, equal, value in self.terms)
+        return all(terms) if self.every else any(terms)
+
+
+@dataclass(frozen=True)
 class Tunable:
     """One declared choice."""
 
@@ -62,31 +84,86 @@ class Tunable:
     kind: str = ""
     """form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse, memory, compiler or nothing."""
     doc: str = ""
+    when: Condition | None = None
+    """Where the kernel reads it; None: always."""
 
 
 def tunables(text: str) -> tuple[Tunable, ...]:
-    """What `text` declares, in order. A value outside its own list counts as one of its options."""
+    """What `text` declares, in order. A value outside its own list counts as one of its options.
+
+    One with a condition that cannot be read counts always; see `mistake`.
+    """
     declared: dict[str, Tunable] = {}
     for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
         name, value = match["name"] or match["macro"], match["value"]
         options = tuple(dict.fromkeys(re.split(r"[\s,]+", match["options"].strip(" \t,"))))
         if value not in options:
             options = (value, *options)
-        declared.setdefault(name, Tunable(name, value, options, match["kind"] or "", match["doc"] or ""))
+        when = None
+        with contextlib.suppress(ValueError):
+            when = _condition(match["when"], declared)
+        doc = (match["doc"] or "").strip()
+        declared.setdefault(name, Tunable(name, value, options, match["kind"] or "", doc, when))
     return tuple(declared.values())
 
 
-def unreadable(text: str) -> tuple[int, str] | None:
-    """The number of the first line with a `tune` comment that declares nothing, and the line."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if _TUNE.match(line) and not _match(_LINE, line):
-            return number, line.strip()
+def mistake(text: str) -> tuple[int, str, str] | None:
+    """Of the first `tune` comment that cannot be read the number of the line, the line, and what is wrong with it."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        match = _match(_LINE, line)
+        if match and match["when"] is not None:
+            try:
+                _condition(
+                    match["when"], {tunable.name: tunable for tunable in tunables("\n".join(lines[: number - 1]))}
+                )
+            except ValueError as error:
+                return number, line.strip(), str(error)
+        elif not match and "tune" in line and _TUNE.match(line[-_LONGEST:]):
+            return number, line.strip(), "declares no values: write `NAME = VALUE  // tune: 8 16 32`"
     return None
+
+
+def _condition(text: str | None, above: Mapping[str, Tunable]) -> Condition | None:
+    """A condition on tunables that are declared above it. ValueError."""
+    if text is None:
+        return None
+    every = re.search(r"\sand\s", text) is not None
+    matches = [_TERM.fullmatch(term) for term in re.split(r"\sand\s" if every else r"\sor\s", text)]
+    terms = tuple((match["name"], match["sign"] == "==", match["value"]) for match in matches if match)
+    if len(terms) < len(matches):
+        raise ValueError(f"`if {text}` is no condition: write `if NAME == VALUE or NAME != VALUE`, or `and` throughout")
+    for name, _, value in terms:
+        if name not in above:
+            raise ValueError(f"no tunable {name} is declared above; those are: {', '.join(above) or 'none'}")
+        if value not in above[name].options:
+            raise ValueError(f"{name} is never {value}; its values: {' '.join(above[name].options)}")
+    return Condition(terms, every)
+
+
+def counting(declared: Sequence[Tunable], config: Mapping[str, str]) -> dict[str, str]:
+    """The values of `config` that count: what a kernel reads where the others are so."""
+    counts: dict[str, str] = {}
+    for tunable in declared:
+        if tunable.name in config and (tunable.when is None or tunable.when.holds(counts)):
+            counts[tunable.name] = config[tunable.name]
+    return counts
 
 
 def values(text: str) -> dict[str, str]:
     """Tunable -> the value `text` assigns."""
     return {tunable.name: tunable.value for tunable in tunables(text)}
+
+
+def without_values(text: str) -> str:
+    """Return `text` without what tuning changes: the values and options of its tunables, and its dispatch lines."""
+    kept = []
+    for line in text.split("\n"):
+        declaration = _match(_LINE, line)
+        rule = _LAUNCH_LINE.fullmatch(line) if "dispatch:" in line else None
+        if declaration or not (rule and rule["kind"] == "dispatch"):
+            kept.append(declaration["head"] if declaration else line)
+    return "\n".join(kept)
 
 
 def dispatches(text: str) -> dict[str, dict[str, str]]:

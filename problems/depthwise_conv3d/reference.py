@@ -41,7 +41,7 @@ def ref_kernel(data: Data) -> torch.Tensor:
 
 
 def oracle(data: Data) -> bounds.Row:
-    """In fp64: each output, and the sum of its products' sizes. A sum of kd·kh·kw products, as `bounds.matmul` has it.
+    """In fp64: each output, its largest partial sum, and its products' squares: kd·kh·kw products for each.
 
     Tap by tap, so that no library's choice of an algorithm is in it.
     """
@@ -49,15 +49,16 @@ def oracle(data: Data) -> bounds.Row:
     kd, kh, kw = f.shape[1:]
     wide = pad(x.double(), (kw // 2, kw // 2, kh // 2, kh // 2))
     taps = f.double()
-    expected, magnitude = torch.zeros_like(y, dtype=torch.float64), torch.zeros_like(y, dtype=torch.float64)
+    expected, largest, squares = (torch.zeros_like(y, dtype=torch.float64) for _ in range(3))
     for i in range(kd):
         for j in range(kh):
             for k in range(kw):
                 part = wide[:, :, i : i + y.shape[2], j : j + y.shape[3], k : k + y.shape[4]]
                 product = part * taps[:, i, j, k].view(1, -1, 1, 1, 1)
                 expected += product
-                magnitude += product.abs_()
-    return {"expected": expected, "magnitude": magnitude, "terms": kd * kh * kw}
+                torch.maximum(largest, expected.abs(), out=largest)
+                squares += product.square_()
+    return bounds.sums_of_products(expected, largest, squares.sqrt_(), kd * kh * kw, x, f)
 
 
 def upstream_check(data: Data, output: torch.Tensor) -> str:

@@ -17,25 +17,24 @@ enum { cached, stream };
 
 constexpr int FORM = scalar;       // tune: scalar vector | form: element by element, or whole vectors
 constexpr int METHOD = library;    // tune: library poly | decode: exp by the C library, or by a polynomial and the exponent bits
-constexpr int DEGREE = 7;          // tune: 7 6 5 4 3 | precision: degree of the polynomial for 2^fraction
+constexpr int DEGREE = 7;          // tune: 7 6 5 4 3 | precision: degree of the polynomial for 2^fraction | if METHOD == poly
 constexpr int PASSES = separate;   // tune: separate fused online | fuse: maximum, exp, sum, scale; exp with sum; also maximum with sum
 constexpr int SHIFT = maximum;     // tune: maximum none | precision: what is subtracted before exp
-constexpr int SCALE = divide;      // tune: divide multiply | precision: divide each element, or multiply by one reciprocal
-constexpr int VL = 16;             // tune: 16 32 64 | vector: bytes of a vector
-constexpr int MR = 1;              // tune: 1 2 4 | tile: rows that go through the passes together
+constexpr int SCALE = divide;      // tune: divide multiply | precision: divide each element, or multiply by one reciprocal | if PASSES != online
+constexpr int VL = 16;             // tune: 16 32 64 | vector: bytes of a vector | if FORM == vector
+constexpr int MR = 1;              // tune: 1 2 4 | tile: rows that go through the passes together | if FORM == vector
 constexpr int UNROLL = 1;          // tune: 1 2 4 8 | unroll: independent vectors in the inner loops
 constexpr int STORE = cached;      // tune: cached stream | memory: write y through the cache, or past it from a row buffer
-constexpr int PREFETCH = 0;        // tune: 0 8 16 32 | prefetch: vectors ahead in the first pass; 0 = none
+constexpr int PREFETCH = 0;        // tune: 0 8 16 32 | prefetch: vectors ahead in the first pass; 0 = none | if SHIFT == maximum
 
 #ifdef __AVX512F__
 constexpr bool HAS_512 = true;
 #else
 constexpr bool HAS_512 = false;
 #endif
-static_assert(VL <= 32 || HAS_512, "VL = 64 needs AVX-512");
-static_assert(FORM == vector || MR == 1, "MR is for FORM = vector");
+static_assert(FORM != vector || VL <= 32 || HAS_512, "VL = 64 needs AVX-512");
 
-constexpr int W = FORM == vector ? VL / 4 : 1;
+constexpr int W = FORM == vector ? VL / 4 : 1, TILE = FORM == vector ? MR : 1;
 typedef float vf __attribute__((vector_size(W * 4), may_alias, aligned(4)));
 typedef int vi __attribute__((vector_size(W * 4)));
 
@@ -208,7 +207,7 @@ template <int R> static void rows_of(const float *x, float *y, long ldx, long ld
 
 extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, const long *strides) {
   long i = 0, ldx = strides[0], ldy = strides[2];
-  for (; i + MR <= rows; i += MR) rows_of<MR>(x + i * ldx, y + i * ldy, ldx, ldy, cols);
+  for (; i + TILE <= rows; i += TILE) rows_of<TILE>(x + i * ldx, y + i * ldy, ldx, ldy, cols);
   for (; i < rows; ++i) rows_of<1>(x + i * ldx, y + i * ldy, ldx, ldy, cols);
 #ifdef __SSE__
   if (STORE == stream) asm volatile("sfence" ::: "memory");  // before anyone is told it is done

@@ -59,8 +59,8 @@ class Design(dspy.Signature):  # type: ignore[misc]
         desc="what is known about the hardware and the techniques, with how far to trust it"
     )
     base_code: str = dspy.InputField(
-        desc="the base kernel; `tune:` comments list values that a tuner searches. Of a long one what bears on the "
-        "work is shown, and of the rest what it is"
+        desc="the base kernel; `tune:` comments list values that a tuner searches, and after `| if` with which values "
+        "of others one counts. Of a long one what bears on the work is shown, and of the rest what it is"
     )
     base_analysis: str = dspy.InputField(desc="the one-step analysis of the base, and where the score can gain most")
     reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base")
@@ -127,7 +127,7 @@ class LlmDesigner:
         self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
-        base, about = selection.base, render.about(problem, selection.base.kernel)
+        base, about = selection.base, render.about(problem)
         predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Material, Note, Population, Problem, Status, base_of
+from ksflow.records import Material, Note, Population, Problem, Status, Trial, base_of, by_number
 from ksflow.search.effects import Effect, Family, dead_ends, effects, judged_families
 from ksflow.search.measured_notes import (
     ONCE,
@@ -24,6 +24,7 @@ from ksflow.search.measured_notes import (
     effects_note,
     experiment_note,
 )
+from ksflow.source.families import structure_of
 
 _NOISE = math.log1p(0.02)  # smaller effects are not effects
 _FAILURES = 2  # how many make a dead end
@@ -74,24 +75,30 @@ def _written(population: Population) -> list[Note]:
     return [experiment_note(*row) for row in ranked]
 
 
+def _structure(trial: Trial) -> str:
+    return structure_of(trial.kernel) if trial.kernel else ""
+
+
 def _refuted(old: Sequence[Note], now: Sequence[Note], known: Sequence[Effect]) -> list[Note]:
     """What it said and later trials contradict, once each; those found out last come last."""
     later: dict[tuple[str, ...], list[Effect]] = defaultdict(list)
+    structures: dict[str, str] = {}
     for effect in known:
-        later[effect.tunable.name, *effect.values].append(effect)
+        of = structures[effect.trials[0].id] = structures[effect.trials[1].id] = _structure(effect.trials[0])
+        later[of, effect.tunable.name, *effect.values].append(effect)
     refuted: dict[str, Note] = {}
     for note in (note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.REFUTED):
         claim = next(iter(claims(note)), None)
-        if claim is None or claim.sign(later[claim.change], _NOISE) < 1:
+        if claim is None or claim.sign(later[structures.get(claim.trials[0], ""), *claim.change], _NOISE) < 1:
             title = ONCE + note.title.removeprefix(OWN).removeprefix(ONCE)
             refuted[title] = replace(note, title=title)
     measured = [note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.MEASURED]
-    newest = max((trial_of(source) for note in measured for source in note.sources), default="")
+    newest = max((by_number(trial_of(source)) for note in measured for source in note.sources), default=by_number(""))
     for note in measured:
         for claim in claims(note):
-            pairs = later[claim.change]
+            pairs = later[structures.get(claim.trials[0], ""), *claim.change]
             own = [effect for effect in pairs if tuple(trial.id for trial in effect.trials) == claim.trials]
-            then = [effect for effect in pairs if max(trial.id for trial in effect.trials) <= newest]
+            then = [effect for effect in pairs if max(by_number(t.id) for t in effect.trials) <= newest]
             known_before = claim.sign(own, _NOISE) > 0 > claim.sign(then, _NOISE)
             if claim.sign(pairs, _NOISE) < 0 and not known_before:
                 fresh = contradicted(note, claim, pairs)

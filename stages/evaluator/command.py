@@ -2,7 +2,8 @@
 
 Covered: each command runs in a tool's box (no network, no keys, limits on time, memory and file sizes) on a copy of the
 repository in which nothing else is written; exit codes are the verdict. NOT covered: whether the time is true. The
-benchmark times itself, in the same process as the candidate, and so does the test that says it is right.
+benchmark times itself, in the same process as the candidate, and so does the test that says it is right. Nor is a lead
+compared a second time, as `evaluator=local` does: a claim says by which clock it was made.
 """
 
 import re
@@ -15,6 +16,7 @@ from ksflow.compilers.commands import CommandRunner
 from ksflow.errors import ConfigError
 from ksflow.protocols import Evaluator
 from ksflow.records import (
+    SELF_TIMED,
     Claim,
     Comparison,
     Evaluation,
@@ -142,7 +144,7 @@ def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Compariso
     ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
     low, high = _interval(ratios)
     speedup, low, high = map(significant, (statistics.median(ratios), low, high))
-    return Comparison(id=name, speedup=speedup, low=low, high=high)
+    return Comparison(id=name, speedup=speedup, low=low, high=high, clocks=(SELF_TIMED,))
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -162,6 +164,7 @@ def _claim(row: Comparison, mine: Sequence[float]) -> Claim:
         speedup=row.speedup,
         low=row.low,
         high=row.high,
+        clocks=row.clocks,
         faster=row.low > 1 and row.speedup > control.high,
         control=control,
         ranked=ranked,

@@ -23,7 +23,6 @@ _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": 
 """What is submitted, in this order."""
 _RUNS = {"test": ("test",), "benchmark": ("benchmark",), "leaderboard": ("test", "benchmark", "leaderboard")}
 """What each submission runs."""
-_ALONE = "the service times one kernel at a time: no ratio, kernels are ranked by their scores"
 
 
 class PopcornEvaluator(Evaluator):

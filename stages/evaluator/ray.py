@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
+from ksflow.judge.evaluator import require_isolation
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
 from ksflow.remote import job_store
 from ksflow.remote.ray_client import RayClient, Settings
+from ksflow.sandbox.levels import LEVELS, LOWEST_FLOOR
 
 
 class RayEvaluator(Evaluator):
@@ -20,11 +22,12 @@ class RayEvaluator(Evaluator):
     this machine. devices: kernels that may be out at the same time. patience_minutes: give up after so long without a
     machine for them; null waits on. lease_minutes: a worker that judges for longer is given up, and another asked;
     null is the longest that the problem's limits allow. environment: variables that workers see beside Ray's own.
+    isolation_floor: a worker whose sandboxes are weaker than this runs no kernels.
     """
 
     judge = fingerprint = ""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a user may set
         self,
         target: Target,
         address: str | None = None,
@@ -32,7 +35,9 @@ class RayEvaluator(Evaluator):
         patience_minutes: float | None = None,
         lease_minutes: float | None = None,
         environment: Mapping[str, str] | None = None,
+        isolation_floor: str = LOWEST_FLOOR,
     ) -> None:
+        require_isolation(isolation_floor, LEVELS[-1], "evaluator.")
         if devices < 1 or not all(limit is None or limit > 0 for limit in (patience_minutes, lease_minutes)):
             raise ConfigError("evaluator.devices must be at least 1, its limits in minutes positive or null")
         if address is not None and "://" in address:
@@ -40,7 +45,7 @@ class RayEvaluator(Evaluator):
         self.target, self.devices = target, devices
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
-        settings = Settings(address, devices, patience_minutes, lease_minutes, dict(environment or {}))
+        settings = Settings(address, devices, patience_minutes, lease_minutes, dict(environment or {}), isolation_floor)
         self.client = RayClient(target, settings)
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:

@@ -1,15 +1,18 @@
 """The fastest kernel that still has something to try. Plays by rule; random numbers are not involved.
 
-Kernels that declare the same tunables are a family. The best of a family is ranked by its time divided by what its
-untried values might still bring, so a slow seed with much to explore gets its turn before a fast one with little.
-The optimism fades with every experiment that did not improve the family: in the end the fastest family wins.
+Kernels that differ in the values of their tunables alone are a family. The best of a family is ranked by its time
+divided by what its untried values might still bring, so a slow seed with much to explore gets its turn before a fast
+one with little. Where an experiment made the structure, values that were accepted in another one with the same names
+promise nothing more: it was written with what was known of them. The optimism fades with every experiment that did not
+improve the family: in the end the fastest family wins.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.records import Population, Problem, Selection, Trial
+from ksflow.records import Kernel, Origin, Population, Problem, Selection, Trial, by_number
 from ksflow.source.families import Member, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
@@ -20,9 +23,14 @@ class Fastest:
     """Base: the best of the most promising family. Reference: the best kernel that is not like it."""
 
     def __call__(self, problem: Problem, population: Population) -> Selection:
-        all_families = [_Family(members, population) for members in families(population).values()]
-        unfinished = [family for family in all_families if family.ranked and family.has_something_left]
-        chosen = min(unfinished, key=lambda family: family.hoped_us, default=None)
+        met: dict[frozenset[str], set[tuple[str, str]]] = defaultdict(set)
+        for trial in population.ranked:
+            values = values_in(trial.kernel)
+            met[frozenset(values)].update(values.items())
+        listed = families(population).values()
+        all_families = [_Family(members, met[frozenset(members[0].values)], population) for members in listed]
+        hopes = sorted((family for family in all_families if family.ranked), key=lambda family: family.hoped_us)
+        chosen = next((family for family in hopes if family.has_something_left), None)
         base = chosen.ranked[0] if chosen else population.ranked[0]
         reference = _reference(base, population)
         rationale = "the fastest; nothing is left to tune"
@@ -38,9 +46,11 @@ class Fastest:
 
 @dataclass(frozen=True)
 class _Family:
-    """Trials whose kernels declare the same tunables."""
+    """Trials whose kernels differ in the values of their tunables alone."""
 
     members: tuple[Member, ...]
+    met: Set[tuple[str, str]]
+    """The values that accepted kernels with tunables of these names have, in whatever structure."""
     population: Population
 
     @cached_property
@@ -54,24 +64,28 @@ class _Family:
 
     @cached_property
     def untried(self) -> int:
-        """How many declared values no accepted kernel of the family has."""
-        options = {(t.name, option) for t in declared(_text(self.ranked[0])) for option in t.options}
+        """How many declared values no accepted kernel of the family has, or of those that it may have learnt from."""
+        options = {(t.name, option) for t in declared(_kernel(self.ranked[0]).main) for option in t.options}
+        if self.members[0].trial.origin is not Origin.SEED:
+            return len(options - self.met)
         return len(options.difference(*(values_in(trial.kernel).items() for trial in self.ranked)))
 
     @property
     def has_something_left(self) -> bool:
         """Whether a designer that starts from its best kernel has something left to try."""
-        return space(_text(self.ranked[0]), self.members).open
+        return space(_kernel(self.ranked[0]), self.members).open
 
     @property
     def hoped_us(self) -> float:
         """The time the family might reach; less hope with every experiment since it last improved."""
-        stalled = sum(member.trial.id > self.ranked[0].id for member in self.members)
+        best = by_number(self.ranked[0].id)
+        stalled = sum(by_number(member.trial.id) > best for member in self.members)
         return self.best_us / float(_OPTIMISM ** (self.untried / (1 + stalled / _PATIENCE)))
 
 
-def _text(trial: Trial) -> str:
-    return trial.kernel.main if trial.kernel else ""
+def _kernel(trial: Trial) -> Kernel:
+    assert trial.kernel is not None, "it was judged"
+    return trial.kernel
 
 
 def _reference(base: Trial, population: Population) -> Trial:

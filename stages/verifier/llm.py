@@ -104,7 +104,7 @@ class LlmVerifier(Verifier):
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a review."""
         base = selection.base.kernel
-        about, change = render.about(problem, base), unified(kernel.files, base.files) if base else ""
+        about, change = render.about(problem), unified(kernel.files, base.files) if base else ""
         work = f"{experiment.description}\n{experiment.rubric}\n{kernel.report}"
 
         def accept(answer: dict[str, Any]) -> Review:

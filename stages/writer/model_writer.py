@@ -29,8 +29,10 @@ CRAFT = """
 
     Where a number is a choice (a tile, an unroll factor), declare it on one line with the values worth trying, so
     that a tuner can search it: `constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows of the register tile` (with `#`
-    in Python). The lines by which device code says how it is launched are part of the kernel: keep them true. The
-    outcome must be complete: no placeholders, no elisions. Comments alone are no change.
+    in Python). One that the code reads only with certain values of others, declared above it, says so last:
+    `| if FORM == outer or FORM == dot` (`==` and `!=`, joined by `or` or by `and`). The lines by which device code says
+    how it is launched are part of the kernel: keep them true. The outcome must be complete: no placeholders, no
+    elisions. Comments alone are no change.
 """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
@@ -122,7 +124,7 @@ class ModelWriter(Writer):
 
         hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         trouble = failure(failed, problem)
-        about = render.about(problem, base)
+        about = render.about(problem)
         tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, selection)
         work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"

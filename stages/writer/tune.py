@@ -1,12 +1,13 @@
 """Rewrites the values of tunables. It writes nothing that the base kernel does not declare."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ksflow.errors import StageError
 from ksflow.protocols import Writer
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.source.answer import with_main
-from ksflow.source.tunables import assign, values
+from ksflow.source.tunables import DISPATCH, assign, counting, dispatches, tunables, values
 
 STAGE = "writer=tune"
 
@@ -35,13 +36,25 @@ class Tune(Writer):
         base = selection.base.kernel
         if base is None:
             raise StageError(STAGE, f"{selection.base.id} has no kernel to rewrite")
+        before = values(base.main)
+        idle = _idle(base.main, experiment.changes)
+        wanted = {name: value for name, value in experiment.changes.items() if name not in idle}
+        if not wanted:
+            raise StageError(STAGE, f"{selection.base.id} does not read {', '.join(idle)} with its other values")
         try:
-            text = assign(base.main, experiment.changes)
+            text = assign(base.main, wanted)
         except ValueError as error:
             raise StageError(STAGE, f"{selection.base.id}: {error}") from error
-        before = values(base.main)
-        changes = []
-        for name, value in experiment.changes.items():
+        changes = [f"{name}: not read here, left at {before[name]}" for name in idle]
+        for name, value in wanted.items():
             now = f"{name}: {before[name]} -> {value}" if name in before else f"{name}: {value}"
             changes.append(now if value else f"no {name}")
         return replace(base, files=with_main(base, text), report="; ".join(changes))
+
+
+def _idle(text: str, changes: Mapping[str, str]) -> list[str]:
+    """The changed tunables that do not count with the others' values, for no case."""
+    if dispatches(text) or any(name.startswith(DISPATCH) for name in changes):
+        return []
+    counts = counting(tunables(text), {**values(text), **changes})
+    return [name for name in changes if name in values(text) and name not in counts]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import structlog
 
-from ksflow.errors import KsflowError, boundary, expect_type
+from ksflow.errors import KsflowError, boundary
 from ksflow.protocols import (
     NO_CONTEXT,
     Composite,
@@ -16,7 +16,7 @@ from ksflow.protocols import (
     call_context,
     call_stage,
 )
-from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Review, Selection, Trial
+from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Review, Selection, Trial, schema
 
 
 class Verified(Composite, Writer):
@@ -40,18 +40,18 @@ class Verified(Composite, Writer):
         context: Context = NO_CONTEXT,
     ) -> Kernel:
         asked = (problem, selection, experiment, notes)
-        kernel = expect_type(Kernel, call_stage(self.llm, *asked, failed, context=context))
+        kernel = schema.received(Kernel, call_stage(self.llm, *asked, failed, context=context))
         if not self.repairs:
             return kernel
         try:
             with boundary("verifier"):
-                review = expect_type(Review, self.verifier(*asked, kernel, failed))
+                review = schema.received(Review, self.verifier(*asked, kernel, failed))
             context.reviewed(review)
             if not review.findings:
                 return kernel
             draft = Draft("draft", Origin.EXPERIMENT, kernel=kernel, review=review, repaired=failed)
             with boundary("writer"):
-                second = expect_type(Kernel, call_stage(self.llm, *asked, draft, context=context))
+                second = schema.received(Kernel, call_stage(self.llm, *asked, draft, context=context))
             context.reviewed(replace(review, mended=second.files != kernel.files))
             return second
         except KsflowError as error:

@@ -16,8 +16,9 @@ from ksflow.errors import ConfigError
 from ksflow.formats.command.importer import load
 from ksflow.hardware.target import detect
 from ksflow.lineage.store import Store
-from ksflow.records import Kernel, Origin, Problem, Trial, Verdict
+from ksflow.records import SELF_TIMED, Kernel, Origin, Population, Problem, Trial, Verdict
 from ksflow.report import briefing
+from ksflow.report.headline import Headline
 from ksflow.stages.evaluator.command import CommandEvaluator
 
 APP = """#include <cstdio>
@@ -73,6 +74,10 @@ def test_exit_codes_are_the_verdict_and_the_pattern_is_the_score(repo: Path) -> 
     assert found.score_us == 10.0
     assert (found.claim.faster, found.claim.ranked, found.claim.speedup) == (True, True, 4.0)
     assert found.evidence.more["time"] == "self-reported by the benchmark"
+    assert found.claim.clocks == found.evidence.against[0].clocks == (SELF_TIMED,)
+    winner = Trial("00002", Origin.EXPERIMENT, ("00001",), kernel=problem.seeds[0].kernel, evaluation=found)
+    claim = Headline(winner, Population((incumbent, winner)), incumbent).claim
+    assert claim.endswith("over sum.cpp, by the benchmark's own clock, in one comparison")
     wrong = judged(problem, FAST.replace("return s", "return 1"))
     assert (wrong.verdict, wrong.reason) == (Verdict.INCORRECT, "test: error: wrong sum")
     broken = judged(problem, "no C++")

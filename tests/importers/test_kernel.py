@@ -96,6 +96,11 @@ def test_one_tensor_is_as_good_as_several(tmp_path: Path) -> None:
     (tmp_path / "relu.cpp").write_text(MINE.replace("const float *s, ", ""))
     made = given(tmp_path, reference, kernel=str(tmp_path / "relu.cpp"))
     assert "custom_kernel(const float *x, float *out0, int64_t m, int64_t n," in made.signature
+    assert not any("one value" in line for line in made.origin["inferred"])
+    ones = given(
+        tmp_path, reference.replace("return x", "return 2 * torch.ones(m, n)"), kernel=str(tmp_path / "relu.cpp")
+    )
+    assert "each of x0 is filled with one value for every seed: a kernel need not read it" in ones.origin["inferred"]
 
 
 @pytest.mark.slow
@@ -145,6 +150,58 @@ def test_a_kernel_that_cannot_be_is_told_what_would_help(
     more = {"target": target} if target else {}
     with pytest.raises(ConfigError, match=said):
         given(tmp_path, REFERENCE.replace("return x, s", f"return {returned}"), kernel=str(tmp_path / name), **more)
+
+
+IN_NUMPY = '''"""Scale every row of x."""
+import numpy as np
+
+CASES = [{"m": 8, "n": 16}, {"m": 32, "n": 64, "seed": 3}]
+
+
+def generate_input(m, n, seed):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((m, n), np.float32)[::-1], generator.standard_normal(m, np.float32)
+
+
+def ref_kernel(data):
+    return data[0] * data[1][:, None]
+
+
+def check_implementation(data, output):
+    return np.allclose(output, ref_kernel(data), rtol=1e-5)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own_check", [True, False])
+def test_a_reference_in_numpy_is_as_good(tmp_path: Path, evaluator: LocalEvaluator, own_check: bool) -> None:
+    problem = given(tmp_path, IN_NUMPY if own_check else IN_NUMPY.partition("\n\n\ndef check")[0])
+    assert "const float *x0, const float *x1, float *out0, int64_t m" in problem.signature
+    assert [(seed.name, seed.baseline) for seed in problem.seeds] == [("00_numpy.py", True), ("mine.cpp", False)]
+    for seed in problem.seeds:
+        found = evaluator(problem, seed.kernel, ())
+        assert found.accepted, found.reason
+    off = Kernel("cpp", {"mine.cpp": MINE.replace("FACTOR", "1.001f *")})
+    assert evaluator(problem, off, ()).verdict is Verdict.INCORRECT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            REFERENCE.replace("data[0] *", "data[0] * torch.rand(1) *"),
+            r"k: .* ref_kernel draws at random: .*; seed",
+        ),
+        (f"import torch\n{IN_NUMPY}", "have its file import numpy and not torch"),
+        (REFERENCE.replace("    return data[0]", "    import sys; sys.exit(3)\n    return data[0]"), "SystemExit: 3"),
+    ],
+)
+def test_a_reference_that_cannot_be_one_is_told_why(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "k.cpp").write_text("\n")
+    with pytest.raises(ConfigError, match=said) as caught:
+        given(tmp_path, text, kernel=str(tmp_path / "k.cpp"))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """KernelBench's format: problems of our own, imported, answered and judged."""
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from ksflow.formats.kernelbench import importer
 from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.records import Problem, Verdict
+from ksflow.records import Kernel, Problem, Verdict
 from ksflow.sandbox.runners.foreign import bound
 from ksflow.sandbox.runners.protocol import WrongResult
 from ksflow.sandbox.runners.pytree import Flat
@@ -110,6 +111,25 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+NORM = f"""{_HEAD}class Model(nn.Module):
+    def __init__(self, wide):
+        super().__init__()
+        self.norm = nn.LayerNorm(wide)
+        self.gamma = nn.Parameter(1e-6 * torch.ones(wide))
+        self.dropout = nn.Dropout(0.5).eval()
+        self.batch = nn.BatchNorm1d(wide).eval()
+
+    def forward(self, x):
+        return x + self.gamma * self.dropout(self.batch(self.norm(x)))
+
+
+def get_inputs():
+    return [torch.rand(32, 48)]
+
+
+def get_init_inputs():
+    return [48]
+"""
 NEW = "\n\nModelNew = Model\n"
 
 
@@ -197,7 +217,7 @@ def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:
     assert not any("cut" in line for line in found.origin["inferred"])
 
 
-@pytest.mark.parametrize("text", [SCALE, LINEAR, CONV, LOSS, TINY])
+@pytest.mark.parametrize("text", [SCALE, LINEAR, CONV, LOSS, TINY, NORM])
 def test_the_model_itself_is_right_and_zeros_are_not(text: str) -> None:
     side = foreign(text)
     data = side.generate_input(7, cap=0)
@@ -209,6 +229,39 @@ def test_the_model_itself_is_right_and_zeros_are_not(text: str) -> None:
     assert judged.upstream(side)(data, out) == ""
     off = row["expected"] + 1
     assert "elements off" in judged.upstream(side)(data, off.to(out.dtype))
+
+
+NORMED = "nn.functional.layer_norm(x, (48,), self.norm.weight, self.norm.bias)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("self.norm(x)", NORMED.replace("self.norm.weight, self.norm.bias", "")),
+        ("self.norm(x)", NORMED.replace("self.norm.weight", "None")),
+        ("self.norm(x)", NORMED.replace("self.norm.bias", "None")),
+        ("self.gamma * ", "0 * "),
+        ("self.gamma * ", "1e-6 * "),
+        ("self.batch(self.norm(x))", "self.norm(x)"),
+    ],
+)
+def test_a_kernel_that_ignores_parameters_that_are_the_same_everywhere_is_wrong(old: str, new: str) -> None:
+    side = foreign(NORM)
+    data = side.generate_input(5, cap=0)
+    (row,) = side.oracle(data)
+    (right,) = answer(NORM.replace("self.norm(x)", NORMED) + NEW, data)
+    assert ((right.double() - row["expected"]).abs() <= room(row)).all()
+    (wrong,) = answer(NORM.replace(old, new) + NEW, data)
+    assert not ((wrong.double() - row["expected"]).abs() <= room(row)).all()
+
+
+def test_a_part_that_its_author_put_into_eval_stays_there() -> None:
+    side = foreign(NORM)
+    data = side.generate_input(5, cap=0)
+    first, again = (side.ref_kernel(data) for _ in range(2))
+    assert torch.equal(first, again)
+    (out,) = answer(NORM + NEW, data)
+    torch.testing.assert_close(out, first)
 
 
 def test_parameters_in_another_order_are_another_model() -> None:
@@ -345,6 +398,27 @@ def test_a_mistake_is_named(tmp_path: Path, given: dict[str, Any], message: str)
         importer.load(root=str(root), **{"level": 1, **given})
 
 
+def test_a_name_that_is_never_looked_up_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+
+    def connect(*_: object) -> None:
+        done.wait()
+        raise TimeoutError
+
+    monkeypatch.setattr(importer.socket, "create_connection", connect)
+    monkeypatch.setattr(importer, "_CONNECT_S", 0.01)
+    assert not importer._hub_answers()
+    done.set()
+
+
+@pytest.mark.slow
+def test_a_model_with_dropout_in_training_is_told_what_helps(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NORM.replace("nn.Dropout(0.5).eval()", "nn.Dropout(0.5)").replace("1e-6", "1.0"))
+    with pytest.raises(ConfigError, match=r"ref_kernel draws at random: .*; problem\.training=false"):
+        importer.load(path=str(tmp_path / "mine.py"))
+    assert importer.load(path=str(tmp_path / "mine.py"), training=False).benchmarks
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [CONV, LOSS])
 def test_the_judge_finds_the_problem_sound(tmp_path: Path, text: str, evaluator: LocalEvaluator) -> None:
@@ -352,6 +426,16 @@ def test_the_judge_finds_the_problem_sound(tmp_path: Path, text: str, evaluator:
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(importer.load(path=str(tmp_path / "mine.py")))}
     assert all(ok for ok, _ in rows.values()), rows
     assert "rejects zeros" in rows
+
+
+@pytest.mark.slow
+def test_the_judge_refuses_a_norm_without_its_weight(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    (tmp_path / "mine.py").write_text(NORM)
+    problem = replace(importer.load(path=str(tmp_path / "mine.py")), benchmarks=())
+    (eager,) = problem.seeds
+    assert evaluator.measure(problem, eager.kernel).verdict is Verdict.UNTIMED
+    lazy = eager.kernel.main.replace("self.norm(x)", "nn.functional.layer_norm(x, (48,))")
+    assert evaluator.measure(problem, Kernel("python", {"lazy.py": lazy})).verdict is Verdict.INCORRECT
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from importers.popcorn_server import CLI_ID, Fault, PopcornServer, board
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
 from ksflow.formats.popcorn import importer as popcorn
+from ksflow.loop.judging import verdict
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Problem, Trial, Verdict
 from ksflow.stages.evaluator.popcorn import PopcornEvaluator
 
@@ -54,13 +55,14 @@ def test_a_right_kernel_is_tested_then_timed(server: PopcornServer, problem: Pro
     assert "report of benchmark" in found.evidence.more["report"]
 
 
-def test_there_are_no_ratios_and_it_says_so(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
+def test_kernels_are_compared_by_the_service_s_scores(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
     idea = Experiment("faster", "it is", (1.0, 2.0), 5.0)
-    old = Trial("00001", Origin.EXPERIMENT, (), idea, kernel=kernel())
-    found = judge(server, tmp_path)(problem, kernel(), (old,))
-    assert found.accepted
-    assert not found.evidence.against
-    assert "scores" in found.evidence.skipped["00001"]
+    evaluate = judge(server, tmp_path)
+    first = verdict(problem, evaluate, kernel(), ())
+    old = Trial("00001", Origin.EXPERIMENT, (), idea, kernel=kernel(), evaluation=replace(first, score_us=8.0))
+    (row,) = verdict(problem, evaluate, kernel(), (old,)).evidence.against
+    assert (row.id, row.speedup, row.clocks) == ("00001", pytest.approx(2.0), ("score",))
+    assert row.low < 2.0 < row.high
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+import torch
+
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, accepts
 from ksflow.sandbox.runners.pytree import Tree
 
@@ -24,8 +27,8 @@ class GpuMode(Task):
     def objection(self, tree: Tree, outputs: Tree) -> str:
         """The check may answer with words, with whether it passed, or with both."""
         verdict: Any = self.module.check_implementation(tree, outputs)
-        if isinstance(verdict, bool):
-            verdict = (verdict,)
+        if isinstance(verdict, bool | torch.Tensor | np.bool_):
+            verdict = (bool(verdict),)
         if isinstance(verdict, tuple | list):
             return "" if verdict[0] else " ".join(map(str, verdict[1:])).strip() or "check_implementation says no"
         return str(verdict or "")

@@ -7,7 +7,8 @@ headers, sources or modules.
 
 The reference has `generate_input(**case, seed)` and `ref_kernel(data)`; it may have `check_implementation(data,
 output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed to start from; the baseline
-is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it.
+is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it. A reference that
+imports numpy and not torch takes and returns arrays, and is a baseline as NumPy runs it; kernels get tensors.
 """
 
 import ast
@@ -76,16 +77,30 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
 
 def _with_baselines(problem: Problem, module: ast.Module, body: str, compiled: bool) -> Problem:
     """With the reference as candidates in front of the kernel to start from: what speed-ups are claimed against."""
-    nodes = [*ast.walk(module)]
-    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    imported += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
-    if not any(name.partition(".")[0] == "torch" for name in imported):
+    if _in_numpy(module):
+        arrays = Path(__file__).with_name("arrays.py").read_text(encoding="utf-8")
+        text = f"{body.rstrip()}\n\n\n{arrays}"
+        value = "lambda data: as_tensors(ref_kernel(as_arrays(data)))"
+        return replace(problem, seeds=(_baseline("00_numpy.py", text, value), *problem.seeds))
+    if "torch" not in _imported(module):
         return replace(problem, seeds=(_baseline("00_reference.py", body, "ref_kernel"), *problem.seeds))
     seeds = [_baseline("00_torch.py", body, "ref_kernel")]
     if compiled:
         seeds.append(_baseline("01_compile.py", body, "__import__('torch').compile(ref_kernel)"))
     dropped = [*problem.origin["dropped"], *([] if compiled else [UNCOMPILED])]
     return replace(problem, seeds=(*seeds, *problem.seeds), origin={**problem.origin, "dropped": dropped})
+
+
+def _imported(module: ast.Module) -> set[str]:
+    """The packages that a file imports."""
+    nodes = [*ast.walk(module)]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def _in_numpy(module: ast.Module) -> bool:
+    return "numpy" in (packages := _imported(module)) and "torch" not in packages
 
 
 def _baseline(name: str, body: str, value: str) -> Seed:
@@ -132,7 +147,7 @@ def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> Seed
 def _parse(
     file: Path, beside: Path, module: ast.Module, body: str, timed: Sequence[SeededParams], bounds: Json
 ) -> ParsedProblem:
-    functions = _functions(module)
+    functions, numpy = _functions(module), _in_numpy(module)
     own = [name for name in _CHECKS if name in functions]
     inferred = [f"{own[0]} of {beside.name} decides" if own else "an element may be off by what its format allows"]
     if not own and (bounds["rtol"] is not None or bounds["atol"] is not None):
@@ -155,11 +170,17 @@ def _parse(
         statement=statement or f"What {beside.name} does.",
         format="kernel",
         files={beside.name: body},
-        spec={"reference": beside.name, **bounds, **({"check": own[0]} if own else {})},
+        spec={
+            "reference": beside.name,
+            **bounds,
+            **({"check": own[0]} if own else {}),
+            **({"numpy": True} if numpy else {}),
+        },
         tests=(),
         benchmarks=timed,
         listing=body,
-        called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
+        called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does"
+        + (", with torch tensors where the reference has arrays." if numpy else "."),
         origin={"format": "kernel", "path": str(file), "reference": str(beside), **provenance(file.parent),
                 "inferred": inferred, "dropped": []},
         seeds=(Seed(file.name, kernel),),

@@ -9,9 +9,11 @@ trials between CUDA events) is not repeated: the judge's own counts.
 """
 
 import ast
+import contextlib
 import os
 import re
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +39,9 @@ _PLAIN_CALLS = {"super", "int", "float", "bool", "tuple", "len"}
 _CALLED = (
     "`ModelNew`, a `torch.nn.Module` with the constructor and `forward` of `Model`. It is made with the same arguments "
     "after the same seed, so its parameters equal `Model`'s where they are created in the same order with the same "
-    "initialisation; then it is moved to the device and cast to {dtype}, and called without gradients."
+    "initialisation. Parameters and running statistics that are the same everywhere (weights of 1, biases of 0) are "
+    "then drawn anew on both sides, by shape and order: `forward` has to read them, and nothing may be computed from "
+    "them in `__init__`. Then it is moved to the device and cast to {dtype}, and called without gradients."
 )
 _COMPILED = """class ModelNew(Model):
     def __init__(self, *args):
@@ -67,7 +71,8 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     """The problem in a file, or of a number below a checkout. Raises ConfigError.
 
     precision: fp32, fp16 or bf16, of the model and of inputs that are floats. overrides: values of names that the file
-    assigns at its top level. training: the model's mode; upstream's is True. compile: have the model through
+    assigns at its top level. training: False has the model in eval(); True leaves it as its constructor does, which is
+    upstream's way. compile: have the model through
     `torch.compile` as a second baseline; None on a GPU only, as every process of it compiles anew, which takes a CPU
     some ten seconds. device: `cpu` has `cuda` mean the CPU. cap: see `assemble`.
     """
@@ -89,6 +94,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         "precision": precision,
         "tolerance": TOLERANCES[precision],
         "training": training,
+        "constants": "drawn",
         "sizes": sizes.edits(source, assigned),
         "cut": sizes.VERSION,
     }
@@ -99,12 +105,18 @@ def load(  # noqa: PLR0913 - what a user may say of a file
 
 
 def _hub_answers() -> bool:
-    """Whether Hugging Face can be reached, for the weights that level 4 loads."""
-    try:
-        socket.create_connection(("huggingface.co", 443), _CONNECT_S).close()
-    except OSError:
-        return False
-    return True
+    """Whether Hugging Face can be reached, for the weights that level 4 loads. Looking its name up has no time limit of
+    its own."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError), socket.create_connection(("huggingface.co", 443), _CONNECT_S):
+            answers.append(True)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_CONNECT_S)
+    return bool(answers)
 
 
 def _file(path: str | None, root: str | None, level: int | None, number: int | None) -> Path:

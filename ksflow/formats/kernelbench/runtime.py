@@ -2,7 +2,8 @@
 
 As upstream: seed 42 before the arguments of `__init__` and before the model, which makes both have the same parameters
 where they are created in the same order; model and inputs in one precision. Other than upstream, integers stay
-integers, and inputs are drawn on the device they are for.
+integers, inputs are drawn on the device they are for, and so are parameters and running statistics that upstream leaves
+at 1 or at 0: a kernel that ignores them is wrong.
 """
 
 import math
@@ -15,6 +16,7 @@ from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles,
 from ksflow.formats.sizes import resized
 from ksflow.judge.tolerance import rms, strips
 from ksflow.sandbox.runners.device_mapping import seeded
+from ksflow.sandbox.runners.foreign import draw_constants
 from ksflow.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
 
 SEED = 42
@@ -86,7 +88,9 @@ class KernelBench(Task):
         """
         arguments = self._init(params)
         seeded(SEED)
-        model = self._module(params).Model(*arguments).to("cuda").to(self._dtype).train(bool(self._spec["training"]))
+        model = draw_constants(self._module(params).Model(*arguments)).to("cuda").to(self._dtype)
+        if not self._spec["training"]:
+            model.eval()
         answers = []
         for seed in (1, 2):
             seeded(seed)

@@ -9,7 +9,18 @@ from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
 from ksflow.problem.texts import model_region
-from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain
+from ksflow.records import (
+    Evaluation,
+    Explanation,
+    Json,
+    Origin,
+    Population,
+    Problem,
+    Trial,
+    base_of,
+    by_number,
+    plain,
+)
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, called, headline, known_baselines
 from ksflow.report.page.details import trial_details
@@ -59,7 +70,7 @@ class RunFacts:
             "run": lineage.run,
             "repository": str(lineage.store.path),
             "session": _session(*lineage.began, everything, dates, settings),
-            "trials": _trials(everything, population, dates),
+            "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {baseline.id: called(baseline) for baseline in baselines},
             "profile": self._profile,
@@ -115,13 +126,27 @@ class RunFacts:
         return {name: details for name, (_, details) in entries.items()}
 
 
-def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
+def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
+    """Date of a result -> minutes of work until then, since the first session was opened.
+
+    What lies between the last result before a session and that session's opening is no work.
+    """
+    worked, before, found = 0, 0, dict[int, float]()
+    for date, opens in sorted([*((date, False) for date in set(dates)), *((date, True) for date in sessions)]):
+        worked += date - before if before and not opens else 0
+        before, found[date] = date, worked / 60
+    return found
+
+
+def _trials(
+    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
+) -> list[Json]:
     """A row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0
-    for trial in sorted(everything, key=lambda trial: trial.id):
+    for trial in sorted(everything, key=lambda trial: by_number(trial.id)):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         evaluation, base = trial.evaluation, base_of(trial, population.by_id)
@@ -143,6 +168,7 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
                 "gain": round(gain.gain_percent, 2) if gain else None,
                 "usd": usd,
                 "at": dates.get(trial.id),
+                "minutes": worked.get(dates.get(trial.id, 0)),
                 "by": trial.by,
             }
         )
@@ -208,8 +234,8 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
     loop = settings.get("loop") or {}
     options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
     judged = [trial for trial in trials if trial.evaluation or trial.failure]
-    after = after or max((trial.id for trial in judged if dates[trial.id] < began), default="")
-    mine = [trial for trial in judged if trial.origin is not Origin.SEED and trial.id > after]
+    after = after or max((trial.id for trial in judged if dates[trial.id] < began), key=by_number, default="")
+    mine = [trial for trial in judged if trial.origin is not Origin.SEED and by_number(trial.id) > by_number(after)]
     first = min((dates[trial.id] for trial in mine), default=began)
     seeds = (dates[trial.id] for trial in judged if trial.origin is Origin.SEED and began <= dates[trial.id] <= first)
     return {

@@ -3,7 +3,7 @@
 from ksflow.errors import counted
 from ksflow.records import Json
 
-_MOMENTS = "Each kernel's times are of its own moment; the ratio of the claim was timed in turns, and is what counts."
+_MOMENTS = "Times are as of the newest confirmation: they follow from ratios of kernels that were timed in turns."
 
 
 def as_markdown(run: Json) -> str:

@@ -93,8 +93,7 @@ function decades(low, high) {  // the same for a logarithmic scale
   return steps(low, high, 0);
 }
 function along(run) {
-  const first = least(dates(run));
-  return { usd: row => row.usd, minutes: row => row.at ? (row.at - first) / 60 : 0, trials: (row, index) => index + 1 }[axis];
+  return { usd: row => row.usd, minutes: row => row.minutes ?? 0, trials: (row, index) => index + 1 }[axis];
 }
 function markOf(row, way) {
   return counts(row) ? way.has(row.id) ? "turn" : row.origin === "seed" ? "seed" : "dot" : kindOf(row) === "rejected" ? "rejected" : "other";
@@ -139,7 +138,7 @@ function chart() {
     draw(svg, "text", { x: left - 6, y: y(us) + 4, "text-anchor": "end" }, figure(us));
   }
   for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
-  draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes", usd: "US dollars" }[axis]);
+  draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes of work", usd: "US dollars" }[axis]);
   draw(svg, "text", { x: 10, y: bottom + 35 }, "µs, less is better");
   let taken = [];
   for (const [id, name] of Object.entries(run.baselines)) {
@@ -257,14 +256,14 @@ function card(value, name, more) {
   return found;
 }
 function cards(run) {
-  const judged = run.trials.filter(row => row.origin !== "seed"), right = judged.filter(row => row.verdict === "accept").length, when = dates(run);
+  const judged = run.trials.filter(row => row.origin !== "seed"), right = judged.filter(row => row.verdict === "accept").length, worked = run.trials.map(row => row.minutes).filter(Boolean);
   const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.length - judged.length;
   return [
     ...(winner ? [card(`${figure(winner.us)} µs`, "the winner's score")] : []),
     ...run.over.map(one => card(times(one.speedup), `over ${one.name}`, `${times(one.low)} to ${times(one.high)}${one.ranked ? "" : ", not ranked"}`)),
     ...(run.trust.roofline ? [card(Math.round(100 * run.trust.roofline) + " %", "of the roofline")] : []),
     card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}`),
-    ...(when.length ? [card(figure(+((most(when) - least(when)) / 60).toFixed(1)) || "0", "minutes")] : []),
+    ...(worked.length ? [card(figure(+most(worked).toFixed(1)) || "0", "minutes of work")] : []),
     ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
   ];
 }

@@ -7,15 +7,21 @@
 here.
 """
 
+import math
+import zlib
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, cast
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
+
+_SPREAD, _TINY = 0.1, 0.02
+"""What is the same everywhere is drawn with a spread of a tenth of it, and of at least so much."""
 
 
 def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
@@ -67,11 +73,35 @@ def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., An
     init = unpack(binding["init"])
     seeded(binding["seed"])
     with cuda_means(binding["device"] or "cuda"):
-        instance = entry(*init).to(where)
+        instance = draw_constants(entry(*init)).to(where)
         if dtype := binding.get("dtype"):
             instance = instance.to(getattr(torch, dtype))
-    instance.train(bool(binding.get("training", True)))
+    if not binding.get("training", True):  # else as its author left it: a part may be in eval()
+        instance.eval()
     return cast(Callable[..., Any], instance)
+
+
+def draw_constants(model: Any) -> Any:
+    """The model, with parameters and running statistics that are the same everywhere drawn around their value.
+
+    A kernel has to read a weight of 1 or a bias of 0 then. What is drawn depends on the tensor's shape and on how many
+    such tensors come before it, so that two models with the same parameters in the same order stay alike.
+    """
+    statistics = [(name, one) for name, one in model.named_buffers() if name.endswith(("running_mean", "running_var"))]
+    seen: dict[tuple[int, ...], int] = {}
+    with torch.no_grad():
+        for _, tensor in (*model.named_parameters(), *statistics):
+            if is_lazy(tensor) or not (tensor.is_floating_point() and tensor.numel()):
+                continue
+            value = float(tensor.flatten()[0])
+            if not (math.isfinite(value) and bool((tensor == value).all())):
+                continue
+            shape = tuple(tensor.shape)
+            number = seen[shape] = seen.get(shape, 0) + 1
+            generator = torch.Generator().manual_seed(zlib.crc32(repr((shape, number)).encode()))
+            drawn = torch.randn(shape, generator=generator).mul_(max(abs(value) * _SPREAD, _TINY))
+            tensor.copy_(value + (math.copysign(1.0, value) * drawn.abs() if value else drawn))
+    return model
 
 
 def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:

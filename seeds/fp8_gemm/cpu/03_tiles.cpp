@@ -21,23 +21,23 @@ enum { shift, hardware };
 
 constexpr int FORM = naive;    // tune: naive ikj dot outer amx | form: definition, row updates, dot-product tile, packed outer-product tile, matrix unit
 constexpr int DECODE = table;  // tune: arith table bit half perm | decode: formula, 256 entries, fp32 shifts, fp16 conversion, byte permutes (AVX-512 VBMI)
-constexpr int PACK = scalar;   // tune: scalar vector | pack: decode and copy single elements or whole vectors
-constexpr int PANELS = 0;      // tune: 0 1 | pack: a as one wide matrix or in panels of MR rows
-constexpr int SCALE = block;   // tune: block operand | fuse: scale every 128-deep partial sum, or the operands while packing
-constexpr int DOT = fp32;      // tune: fp32 bf16 | precision: fp32 FMA or bf16 pair products (AVX-512 BF16)
-constexpr int ROUND = shift;   // tune: shift hardware | precision: bf16 results by integer arithmetic, or by instruction where there is AVX-512 BF16
-constexpr int VL = 16;         // tune: 16 32 64 | vector: bytes of a vector
-constexpr int MR = 1;          // tune: 1 2 4 6 8 12 14 | tile: rows of the register tile
-constexpr int NV = 1;          // tune: 1 2 3 4 | tile: vectors in a row of the register tile
-constexpr int MT = 1;          // tune: 1 2 3 | tile: matrix-unit tiles of 16 rows
-constexpr int NT = 1;          // tune: 1 2 3 4 | tile: matrix-unit tiles of 16 columns
-constexpr int KC = 128;        // tune: 128 256 512 1024 8192 | block: depth of a slab of b (multiple of 128)
-constexpr int MC = 0;          // tune: 0 256 128 64 32 | block: rows of a that pass over a slab of b; 0 = all
-constexpr int FUSEB = 0;       // tune: 0 1 | fuse: pack all of b first, or each slab right before its use
-constexpr int GROUP = 1;       // tune: 1 2 4 | pack: vectors decoded side by side before the next k rows (64 bytes are a cache line)
-constexpr int UNROLL = 1;      // tune: 1 2 4 8 | unroll: k steps in the inner loop's body
-constexpr int PREFETCH = 0;    // tune: 0 4 8 16 32 | prefetch: k steps ahead in a (matrix unit: tiles ahead); 0 = none
-constexpr int WORKSPACE = fresh;  // tune: fresh keep | memory: allocate in each call or keep between calls
+constexpr int PACK = scalar;   // tune: scalar vector | pack: decode and copy single elements or whole vectors | if FORM != naive
+constexpr int PANELS = 0;      // tune: 0 1 | pack: a as one wide matrix or in panels of MR rows | if FORM == outer
+constexpr int SCALE = block;   // tune: block operand | fuse: scale every 128-deep partial sum, or the operands while packing | if FORM != naive
+constexpr int DOT = fp32;      // tune: fp32 bf16 | precision: fp32 FMA or bf16 pair products (AVX-512 BF16) | if FORM == outer
+constexpr int ROUND = shift;   // tune: shift hardware | precision: bf16 results by integer arithmetic, or by instruction where there is AVX-512 BF16 | if FORM != naive
+constexpr int VL = 16;         // tune: 16 32 64 | vector: bytes of a vector | if FORM == ikj or FORM == dot or FORM == outer
+constexpr int MR = 1;          // tune: 1 2 4 6 8 12 14 | tile: rows of the register tile | if FORM == ikj or FORM == dot or FORM == outer
+constexpr int NV = 1;          // tune: 1 2 3 4 | tile: vectors in a row of the register tile | if FORM == dot or FORM == outer
+constexpr int MT = 1;          // tune: 1 2 3 | tile: matrix-unit tiles of 16 rows | if FORM == amx
+constexpr int NT = 1;          // tune: 1 2 3 4 | tile: matrix-unit tiles of 16 columns | if FORM == amx
+constexpr int KC = 128;        // tune: 128 256 512 1024 8192 | block: depth of a slab of b (multiple of 128) | if FORM == outer or FORM == amx
+constexpr int MC = 0;          // tune: 0 256 128 64 32 | block: rows of a that pass over a slab of b; 0 = all | if FORM == outer or FORM == amx
+constexpr int FUSEB = 0;       // tune: 0 1 | fuse: pack all of b first, or each slab right before its use | if FORM == outer or FORM == amx
+constexpr int GROUP = 1;       // tune: 1 2 4 | pack: vectors decoded side by side before the next k rows (64 bytes are a cache line) | if PACK == vector
+constexpr int UNROLL = 1;      // tune: 1 2 4 8 | unroll: k steps in the inner loop's body | if FORM == outer
+constexpr int PREFETCH = 0;    // tune: 0 4 8 16 32 | prefetch: k steps ahead in a (matrix unit: tiles ahead); 0 = none | if FORM == outer or FORM == amx
+constexpr int WORKSPACE = fresh;  // tune: fresh keep | memory: allocate in each call or keep between calls | if FORM != naive
 
 #ifdef __AVX512F__
 constexpr bool HAS_512 = true;

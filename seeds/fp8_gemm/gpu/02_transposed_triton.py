@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 
 TRANSPOSE = 0  # tune: 0 1 2 | form: operands as given, or k made contiguous first: byte by byte, or 4x4 bytes in registers
-TR = 64  # tune: 64 128 256 | block: rows of a transposed tile
-TK = 64  # tune: 64 128 256 | block: depth of a transposed tile
-TWARPS = 4  # tune: 2 4 8 | block: warps that transpose a tile
+TR = 64  # tune: 64 128 256 | block: rows of a transposed tile | if TRANSPOSE != 0
+TK = 64  # tune: 64 128 256 | block: depth of a transposed tile | if TRANSPOSE != 0
+TWARPS = 4  # tune: 2 4 8 | block: warps that transpose a tile | if TRANSPOSE != 0
 BM = 64  # tune: 64 128 256 | tile: rows of c
 BN = 128  # tune: 32 64 128 256 | tile: columns of c
 WARPS = 4  # tune: 4 8 | tile: warps of a tile
@@ -22,7 +22,7 @@ SPLIT = 1  # tune: 1 2 4 8 | form: shares of k that are summed by a second launc
 PERSISTENT = 0  # tune: 0 1 2 | form: one program for each tile, or so many for each of 132 processors
 # require: STAGES * (BM + BN) * 128 <= 232448
 # require: 2 * BM * BN <= WARPS * 32 * 256
-# require: TR * TK <= 32 * TWARPS * 256
+# require: TR * TK <= 32 * TWARPS * 256 or TRANSPOSE == 0
 
 # workspace: at uint8 m * k if TRANSPOSE else 16
 # workspace: bt uint8 n * k if TRANSPOSE else 16

@@ -5,9 +5,9 @@ import triton.language as tl
 
 FORM = 0  # tune: 0 1 2 | form: maximum, sum and result in three passes; maximum with sum in one; the row in registers
 ROWS = 1  # tune: 1 2 4 8 | tile: rows of a program, where a row has at most 1024 elements
-BLOCK = 256  # tune: 256 512 1024 2048 4096 | block: elements of a row at a time, where it is not kept
+BLOCK = 256  # tune: 256 512 1024 2048 4096 | block: elements of a row at a time, where it is not kept | if FORM != 2
 EACH = 8  # tune: 4 8 16 32 | tile: elements of a thread
-# require: ROWS * BLOCK <= 8192
+# require: ROWS * BLOCK <= 8192 or FORM == 2
 # launch: softmax [cdiv(rows, ROWS if cols <= 1024 else 1)] warps max(1, min(16, (ROWS if cols <= 1024 else 1) * (BLOCK if FORM < 2 else 256 if cols <= 256 else 1024 if cols <= 1024 else 8192 if cols <= 8192 else 65536) // (32 * EACH))) stages 2 (x, y, rows, cols, FORM=FORM, ROWS=ROWS if cols <= 1024 else 1, BLOCK=BLOCK if FORM < 2 else 256 if cols <= 256 else 1024 if cols <= 1024 else 8192 if cols <= 8192 else 65536)
 
 

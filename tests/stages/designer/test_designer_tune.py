@@ -1,6 +1,7 @@
 """`designer=tune` and `designer=random`: values by TPE and by chance."""
 
 import logging
+from contextlib import suppress
 from statistics import median
 
 import pytest
@@ -8,9 +9,14 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, so
 
 from ksflow.errors import StageError
 from ksflow.protocols import Designer
-from ksflow.records import Plan, Population
+from ksflow.records import Material, Plan, Population, Verdict
+from ksflow.search.space import space
+from ksflow.source.tunables import counting, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
+from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
+from ksflow.stages.digester.rules import Rules as Digester
+from ksflow.stages.selector.fastest import Fastest
 
 
 def plan(designer: Designer, population: Population, base: str = "") -> Plan:
@@ -67,3 +73,61 @@ def test_optuna_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         plan(Tpe(), seeds(gemm, GEMM))
     assert not caplog.records
+
+
+TWINS = ("int f(); // a\nint A = 1;  // tune: 1 2 4\n", "int g(); // b\nint A = 1;  // tune: 1 2 4\n")
+
+
+@pytest.mark.parametrize("designer", [Tpe(), RandomDesigner(), Rules()])
+def test_what_was_tried_in_one_structure_is_open_in_another_with_the_same_tunables(designer: Designer) -> None:
+    def judge(config: dict[str, str]) -> tuple[Verdict, float]:
+        return Verdict.ACCEPT, 900.0 / int(config["A"])
+
+    start = seeds(judge, *TWINS)
+    one = run(judge, start, designer, 2, lambda problem, known: known.choose("00000", "00000", ""))
+    (base,) = (trial for trial in one.trials if trial.id == "00001")
+    assert {experiment.changes["A"] for experiment in plan(designer, one, "00001").experiments} == {"2", "4"}
+    assert not space("", one, one.trials[0]).open
+    assert [point.id for point in space("", one, base).points] == ["00001"]
+    both = run(judge, one, designer, 2, Fastest())
+    assert {t.kernel.main.partition("(")[0] for t in both.trials[4:] if t.kernel} == {"int g"}
+
+
+def test_what_fails_in_one_structure_is_tried_in_another() -> None:
+    """The values that an inherited note says never worked did so in the structure that it names."""
+
+    def judge(config: dict[str, str]) -> tuple[Verdict, float]:
+        return (Verdict.ACCEPT, 9.0) if config["A"] == "1" else (Verdict.INCORRECT, 0)
+
+    text = "int {}(); int B = {};  // tune: 1 2 3\nint A = {};  // tune: 1 2\n"
+    there = seeds(judge, text.format("f", 1, 1), *(text.format("f", b, 2) for b in (1, 2, 3)))
+    notes = Digester()(PROBLEM, Material((), there))
+    same, other = (seeds(judge, text.format(name, 1, 1)) for name in "fg")
+    barred, open_ = (
+        space("", known, known.trials[0], notes).failures.bars({"A": "2", "B": "1"}) for known in (same, other)
+    )
+    assert (barred, open_) == (True, False)
+
+
+FORMS = """
+int FORM = plain;  // tune: plain matrix | form: of the loops
+int X = 1;         // tune: 1 2
+int MT = 1;        // tune: 1 2 3 4 | tile: tiles of the matrix unit | if FORM == matrix
+"""
+
+
+@pytest.mark.parametrize("designer", [Tpe(seed=3), RandomDesigner(seed=3), Rules()])
+def test_what_the_form_does_not_read_is_not_varied(designer: Designer) -> None:
+    def landscape(c: dict[str, str]) -> tuple[Verdict, float]:
+        return Verdict.ACCEPT, 1000.0 / int(c["X"]) - (100.0 * int(c["MT"]) if c["FORM"] == "matrix" else 0)
+
+    population = seeds(landscape, FORMS)
+    with suppress(StageError):  # until nothing is left, or promises
+        for _ in range(20):
+            population = run(landscape, population, designer, 1)
+    configs = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
+    counted = [tuple(counting(tunables(FORMS), config).items()) for config in configs]
+    assert len(set(counted)) == len(counted) <= 2 + 8
+    assert any(config["FORM"] == "matrix" for config in configs)
+    if not isinstance(designer, Rules):
+        assert len(counted) == 2 + 8

@@ -18,6 +18,7 @@ from ksflow.records import (
     Verdict,
     geomean,
 )
+from ksflow.source.families import structure_of
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.digester.rules import Rules
 
@@ -70,7 +71,8 @@ def test_a_gain_on_some_shapes_only_says_so() -> None:
 
 def test_a_value_that_never_worked_is_a_dead_end() -> None:
     note = notes()["Measured: MR=4 never worked"]
-    assert note.text == "All 2 kernels with MR=4 failed: 2 reject-incorrect. c[0] is off"
+    of = structure_of(TRIALS[3].kernel)  # type: ignore[arg-type]
+    assert note.text == f"All 2 kernels with MR=4 (structure {of}) failed: 2 reject-incorrect. c[0] is off"
     assert note.sources == note.closes == ("00003", "00004")
     assert not any(note.closes for title, note in notes().items() if "never" not in title)
     assert not [title for title in notes() if "FORM" in title and "never" in title]

@@ -36,14 +36,14 @@ def order(level: str, code: str, **more: Any) -> Job:
     return {"op": "make", "files": {"program.py": code}, "order": held, "wall_s": wall_s, "into": ""}
 
 
-def run(jobs: dict[str, Job], ordinary: bool, folder: Path) -> dict[str, Job]:
-    """Job -> its words, its log, whether it was cut off. `folder`: for temporary files."""
+def run(jobs: dict[str, Job], ordinary: bool, folder: Path, packages: Path = REPOSITORY) -> dict[str, Job]:
+    """Job -> its words, its log, whether it was cut off. `folder`: for temporary files; `packages`: where ksflow is."""
     command = [sys.executable, "-P", __file__]
     if os.getuid() == 0:
         owner = USER if ordinary else 0
         os.chown(folder, owner, owner)
         command = _reachable(command, owner)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder), "OPENAI_API_KEY": SECRET}
+    environment = {**os.environ, "PYTHONPATH": str(packages), "TMPDIR": str(folder), "OPENAI_API_KEY": SECRET}
     done = subprocess.run(
         command, input=json.dumps(jobs), capture_output=True, text=True, env=environment, check=False, cwd="/"
     )

@@ -14,9 +14,11 @@ from ksflow.compilers import client
 from ksflow.errors import ConfigError
 from ksflow.handover.loader import host_code
 from ksflow.hardware import target
+from ksflow.problem.loader import load
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.sandbox.levels import probe
-from ksflow.source.tunables import assign
+from ksflow.source.tunables import assign, counting, tunables, values
+from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
 from .conftest import Judge
@@ -32,6 +34,68 @@ def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.
     return client.compile_kernel(problem, kernel, target.detect(march=march))
 
 
+BARE = toy.cpp(
+    "out[0] = a[0] + UNIT * helper(b[0]);", "const int UNIT = 1; static float helper(float x) { return x * 2; }"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (("helper", "double_of"), True),
+        (("// kernel", "// another comment\n\n"), True),
+        (("UNIT = 1", "UNIT = 1, UNREAD = 7"), True),
+        (("x * 2", "x * 3"), False),
+        (("a[0] +", "a[1] +"), False),
+        (("UNIT = 1;", "UNIT = 1; extern const char more[]; const char more[] = {65};"), False),
+    ],
+)
+def test_code_has_a_name_that_changes_with_anything_the_sandbox_would_be_given(
+    evaluator: LocalEvaluator, problem: Problem, change: tuple[str, str], same: bool
+) -> None:
+    text = f"// kernel\n{BARE.main}"
+    other = text.replace(*change)
+    assert other != text
+    codes = {evaluator.code(problem, Kernel("cpp", {"kernel.cpp": one})) for one in (text, other)}
+    assert len(codes) == (1 if same else 2)
+    assert "" not in codes
+
+
+def test_code_that_cannot_be_compiled_or_is_a_source_has_no_name(evaluator: LocalEvaluator, problem: Problem) -> None:
+    assert evaluator.code(problem, toy.RIGHT_PYTHON) == evaluator.code(problem, toy.cpp("return 1")) == ""
+
+
+PACKED = (("naive", "scalar"), ("ikj", "scalar"), ("dot", "vector"), ("outer", "scalar"), ("amx", "vector"))
+FORMS = [
+    ("fp8_gemm", "03_tiles.cpp", {"FORM": form, "PACK": pack})
+    for form, pack in (
+        ("naive", "scalar"),
+        ("ikj", "scalar"),
+        ("dot", "vector"),
+        ("outer", "scalar"),
+        ("amx", "vector"),
+    )
+] + [
+    ("softmax", "02_rows.cpp", {"FORM": form, "METHOD": method, "PASSES": passes, "SHIFT": shift})
+    for form, method, passes, shift in (("scalar", "library", "online", "none"), ("vector", "poly", "fused", "maximum"))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "file", "form"), FORMS)
+def test_what_a_seed_says_does_not_count_changes_no_code(name: str, file: str, form: dict[str, str]) -> None:
+    problem = load(name, "cpu")
+    text = assign(next(seed.kernel.main for seed in problem.seeds if seed.name == file), form)
+    counts, usual = counting(tunables(text), values(text)), target.detect(march="sapphirerapids")
+
+    def code(text: str) -> bytes:
+        built = client.compile_kernel(problem, Kernel("cpp", {"kernel.cpp": text}), usual)
+        return Path(built.artefact).read_bytes() if built.artefact else pytest.fail(built.reason + built.log)
+
+    idle = [tunable for tunable in tunables(text) if tunable.name not in counts]
+    assert code(text) == code(assign(text, {tunable.name: tunable.options[-1] for tunable in idle}))
+
+
 def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> None:
     first, second = build(problem, toy.RIGHT_CPP), build(problem, toy.RIGHT_CPP)
     assert Path(first.artefact).is_file()
@@ -41,6 +105,51 @@ def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> Non
     other = build(replace(problem, defines={"N": 2}), toy.RIGHT_CPP)
     assert not other.cached
     assert list(own_cache.rglob("tmp-*")) == []
+
+
+def test_what_was_changed_in_the_cache_is_made_again(
+    problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name alone says nothing of what is in it: a kernel that runs as this user can write there."""
+    made = Path(build(problem, toy.RIGHT_CPP).artefact)
+    whole, wrong = made.read_bytes(), toy.cpp("nonsense")
+
+    def replaced() -> None:
+        made.write_bytes(b"other")
+
+    def linked() -> None:
+        made.rename(made.with_name("elsewhere"))
+        made.symlink_to("elsewhere")
+
+    for change in (replaced, linked, lambda: made.chmod(0o666)):
+        change()
+        assert not build(problem, toy.RIGHT_CPP).cached
+        assert made.read_bytes() == whole
+        assert build(problem, toy.RIGHT_CPP).cached
+    assert not build(problem, wrong).cached
+    assert build(problem, wrong).cached
+    next(own_cache.rglob("*.log")).write_text("kernel.cpp:1:1: error: another")
+    assert "nonsense" in build(problem, wrong).reason
+    monkeypatch.setattr(client, "_DIGESTS", {})
+    assert client._is_kept(made)
+    monkeypatch.setattr(client, "_DIGESTS", {})
+    monkeypatch.setattr(client, "_HELD", ())  # as where no level that holds kernels is reached
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert not client._is_kept(made)
+
+
+def test_an_artefact_that_changed_after_it_was_compiled_is_not_loaded(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = client.compile_kernel(problem, toy.slow(77), evaluator.target)
+    assert client.digest_of(built.artefact)
+    monkeypatch.setattr(evaluator, "_build", lambda *_: built)
+    Path(built.artefact).write_bytes(
+        Path(client.compile_kernel(problem, toy.RIGHT_CPP, evaluator.target).artefact).read_bytes()
+    )
+    found = evaluator.right(problem, toy.slow(77))
+    assert found.verdict is Verdict.HARNESS
+    assert "is not what was compiled" in found.reason
 
 
 def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path) -> None:

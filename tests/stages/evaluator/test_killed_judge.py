@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,12 @@ import pytest
 
 from evaluator import toy
 from evaluator.timed.test_containment import HANGS, processes
+from ksflow.compilers import sanitized
+from ksflow.errors import ConfigError
 from ksflow.hardware import target
+from ksflow.judge.buffers import Buffers, BufferSizes
+from ksflow.judge.failure import Failure
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.records import Problem, Verdict
 from ksflow.sandbox import linux
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -45,6 +51,18 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
 
 
+def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def where(*_: object) -> str:
+        raise ConfigError("the process that runs compilers does not answer")
+
+    monkeypatch.setattr(sanitized, "where", where)
+    found = evaluator(problem, toy.cpp("abort();"), ())
+    assert found.verdict is Verdict.CRASH
+    assert "SIGABRT" in found.reason
+
+
 @pytest.mark.slow
 def test_killed_zygotes_are_replaced(evaluator: LocalEvaluator, problem: Problem) -> None:
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
@@ -65,6 +83,39 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     assert result.verdict is Verdict.HARNESS
     assert "judge" in result.reason
     assert result.evidence.log == "sorry"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    return torch.add", "    raise SystemExit(3)\n    return torch.add", "SystemExit: 3 (reference.py, line "),
+        ('{"expected": a + b', '{"expected": a + b * torch.rand(())', "reference.py draws at random"),
+    ],
+)
+def test_a_reference_that_ends_or_draws_at_random_is_named(
+    tmp_path: Path, evaluator: LocalEvaluator, problem: Problem, old: str, new: str, said: str
+) -> None:
+    broken = toy.problem(tmp_path)
+    oracle = "    a, b = data[0].double()"
+    code = toy.REFERENCE.replace(oracle, f"    ref_kernel(data)\n{oracle}").replace(old, new)
+    (tmp_path / "reference.py").write_text(code)
+    result = evaluator(broken, toy.RIGHT_PYTHON, ())
+    assert result.verdict is Verdict.HARNESS
+    assert said in result.reason
+    assert evaluator(problem, toy.RIGHT_PYTHON, ()).accepted
+
+
+@pytest.mark.parametrize("artefact", [__file__, "/nowhere"])
+def test_a_sandbox_that_no_zygote_takes_leaves_nothing_open(artefact: str) -> None:
+    control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote.close()
+    buffers = Buffers(BufferSizes(4096, 4096))
+    buffers.clear()
+    before = len(os.listdir("/proc/self/fd"))
+    with control, pytest.raises(Failure, match="no sandbox can be started"):
+        Sandbox(SandboxSpec(control, "python", {"kernel.py": ""}, artefact), buffers)
+    assert len(os.listdir("/proc/self/fd")) == before - 1
 
 
 BROKEN = """

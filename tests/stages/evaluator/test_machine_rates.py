@@ -1,4 +1,4 @@
-"""What one core of this machine does: measured once in a box, the best ever seen kept, no honest kernel convicted."""
+"""What one core of this machine does: measured in a box and kept for a week, no honest kernel convicted."""
 
 import json
 import subprocess
@@ -33,14 +33,33 @@ def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Call
     assert all(rate > 1e8 for rate in found.values())
     assert all(found[key] <= peak for key, peak in target.peaks.items() if key in found)
     assert max(found[key] for key in found if key.startswith("bytes")) <= target.peaks["bytes.cache"]
-    kept = json.loads(cache().read_text())
-    assert kept == found
-    cache().write_text(json.dumps({**kept, "bytes": 9e15, "flops.fp32": 1.0}))
+    (kept,) = json.loads(cache().read_text())
+    assert kept["rates"] == found
+    cache().write_text(json.dumps([{**kept, "rates": {**found, "flops.fp32": 1.0}}]))
     assert measured(target).measured["flops.fp32"] == 1.0  # as it was kept
     again = measured(target, again=True).measured
-    assert again["bytes"] == 9e15
     assert again["flops.fp32"] > 1e8
     assert replace(target, measured=again).fingerprint == target.fingerprint
+
+
+def test_a_rate_that_was_seen_once_is_forgotten(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that jumped: from then on every floor would be too low."""
+    target, now, rate = detect(), 1.8e9, 9e15
+    monkeypatch.setattr("ksflow.judge.machine_rates._measure", lambda _: {"bytes": rate, "flops.fp32": rate})
+    monkeypatch.setattr("time.time", lambda: now)
+    first = measured(target).measured
+    assert all(first[key] <= peak for key, peak in target.peaks.items() if key in first)  # whatever a clock says
+    rate = 1e10
+    assert measured(target).measured == first
+    now += 8 * 86400
+    assert measured(target).measured["bytes"] == 1.25e10
+    rate = 2e9  # a busy machine makes them lower
+    for _ in range(5):
+        assert measured(target, again=True).measured["bytes"] >= 2e9
+        now += 1.0
+    assert measured(target).measured["bytes"] == 2e9
+    cache().write_text(json.dumps({"bytes": 9e15}))  # as it once was: the best alone
+    assert measured(target).measured["bytes"] == 2e9
 
 
 @pytest.mark.slow
@@ -71,7 +90,8 @@ def test_a_kernel_below_a_floor_that_a_busy_machine_set_is_measured_with_again(
     """The rates on file are far too low: by them, the honest kernel would be impossible."""
     bytes_needed = replace(problem, work={"bytes": "12 * n", "flops": "n"})
     measured(detect())
-    cache().write_text(json.dumps(dict.fromkeys(json.loads(cache().read_text()), 1e3)))
+    (kept,) = json.loads(cache().read_text())
+    cache().write_text(json.dumps([{**kept, "rates": dict.fromkeys(kept["rates"], 1e3)}]))
     evaluator = LocalEvaluator(detect())
     try:
         found: Evaluation = evaluator(bytes_needed, toy.cpp(toy.LOOP), ())

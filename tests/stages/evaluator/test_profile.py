@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.compilers import BuildResult
+from ksflow.home import cache
 from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
 from ksflow.profiling import ncu, rocprof, sanitizer
 from ksflow.profiling.inspector import AcceptedKernel, Findings, Inspector
@@ -463,17 +464,27 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
         time.sleep(0.01)
     taken = "import sys; from ksflow.processes.device_lock import lock_device\nwith lock_device(sys.argv[1], 0): pass"
     other = subprocess.run([sys.executable, "-c", taken, gpu], capture_output=True, text=True, check=False)
-    with pytest.raises(DeviceBusy, match="another process holds"), lock_device(gpu, 0):
+    with (
+        pytest.raises(DeviceBusy, match=rf"process \d+ \(.*, user \w+\) holds .*ksflow-device-{gpu}"),
+        lock_device(gpu, 0),
+    ):
         pass
     while looking.is_alive():
         for pid in processes(mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         looking.join(0.01)
-    assert "DeviceBusy: another process holds" in other.stderr
+    assert f"DeviceBusy: process {os.getpid()} (" in other.stderr
     assert len(found) == 1
     with lock_device(gpu, 0):
         pass
+
+
+def test_what_somebody_put_in_a_locks_place_keeps_nobody_from_the_device(gpu: str, tmp_path: Path) -> None:
+    Path(lock_file(gpu)).symlink_to(tmp_path / "nothing")
+    with lock_device(gpu, 0), pytest.raises(DeviceBusy, match=str(cache())), lock_device(gpu, 0):
+        pass
+    assert not (tmp_path / "nothing").exists()
 
 
 # -- rocprofv3 -----------------------------------------------------------------------------------

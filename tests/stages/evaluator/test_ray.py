@@ -21,10 +21,13 @@ from conftest import until
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.judge import VERSION
+from ksflow.judge.evaluator import LocalJudge
 from ksflow.loop import judging
 from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.remote import ray_task
 from ksflow.remote.ray_client import RayClient, Settings
+from ksflow.sandbox.levels import Probe
 from ksflow.stages.evaluator.ray import RayEvaluator
 
 from . import toy
@@ -112,11 +115,18 @@ def two_workers() -> Iterator[RayEvaluator]:
         ({"devices": 0}, "evaluator.devices must be at least 1"),
         ({"lease_minutes": 0}, "limits in minutes positive or null"),
         ({"address": "ray://head:10001"}, "give host:port or auto, on a machine of the cluster"),
+        ({"isolation_floor": "high"}, "isolation_floor=high; valid: none, rlimits, landlock, userns, full"),
     ],
 )
 def test_settings_that_cannot_be_are_said_in_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RayEvaluator(target.detect(), **settings)
+
+
+def test_a_worker_below_the_floor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_task, "probe", lambda: Probe("landlock", {}))
+    refused = ray_task._verdict("", LocalJudge, "", "userns")["refused"]
+    assert refused == "evaluator.isolation_floor=userns, but sandboxes reach only landlock here; lower it"
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_bad_line_is_named(line: str, why: str) -> None:
         ("launch: gemm [m] warps 6 stages 2 (a)", "power of two, not 6"),
         ("launch: gemm [m // (k - 256)] [256] (a)", "cannot be computed"),
         ("launch: gemm [2 ** m] [256] (a)", "exponent"),
-        ("launch: gemm [m] [256] (q)", "'q' is not known"),
+        ("launch: gemm [m] [256] (q)", "'q' is not known; known are a, b, c, .*BM, BN, STAGES, m, n, k"),
         ("workspace: c uint8 m", "name of something else"),
         ("tensormap: at a uint8 [m, k] box [16, 16]", "at is the name of something else already"),
         ("tensormap: used nothing uint8 [m, k] box [16, 16]", "nothing is neither a tensor nor a workspace"),

@@ -29,6 +29,7 @@ from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, parse, plain
 from ksflow.remote import job_locks, job_store, worker, worker_loop, worker_payload
 from ksflow.remote.job_store import JobStore
+from ksflow.sandbox import levels
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
 from . import gpu_toy, toy
@@ -67,8 +68,8 @@ class Started:
     def lines(self) -> str:
         return self.output.read_text()
 
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGINT)
+    def end(self, by: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(by)
         return self.process.wait(300)
 
 
@@ -473,6 +474,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         ([".", "profile=yes"], "profile=yes; valid: true, false"),
         ([".", "devices=a"], "cannot read devices=a"),
         ([".", "idle_minutes=soon"], "idle_minutes=soon is not a number"),
+        ([".", "isolation_floor=high"], "isolation_floor=high; valid: none, rlimits, landlock, userns, full"),
     ],
 )
 def test_a_mistyped_worker_is_answered_in_one_line(
@@ -481,6 +483,13 @@ def test_a_mistyped_worker_is_answered_in_one_line(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         worker.main(words)
+
+
+def test_a_worker_below_its_floor_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for level, words in (("landlock", ["isolation_floor=userns"]), ("none", [])):
+        monkeypatch.setattr("ksflow.remote.worker_loop.probe", lambda level=level: levels.Probe(level, {}))
+        with pytest.raises(ConfigError, match=rf"isolation_floor=\w+, but sandboxes reach only {level} here"):
+            worker.main([str(tmp_path), "once=true", *words])
 
 
 def test_a_url_is_no_folder_for_the_search_either() -> None:
@@ -581,14 +590,14 @@ def test_a_killed_workers_job_is_judged_by_the_next(asking: SpoolEvaluator, tmp_
 
 
 @pytest.mark.slow
-def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
+def test_a_signal_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
     folder = tmp_path / "slow"
     folder.mkdir()
     problem = toy.problem(folder, toy.HASTY)
     with working(asking.spool.root) as started:
         name = posted(asking, problem, HANGS)
         until(lambda: list(asking.spool.claims.iterdir()))
-        assert started.end() == 0
+        assert started.end(signal.SIGTERM) == 0
         assert asking.spool.result(name)
     longer = replace(problem, limits=replace(toy.HASTY, check_s=600))
     for twice in (signal.SIGINT, signal.SIGTERM):

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 
 from ksflow import compilers
 from ksflow.compilers import BuildResult, hip, resources
+from ksflow.compilers import container as containers
 from ksflow.compilers.emulator import DEVICE_HEADERS
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
@@ -87,6 +89,50 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     )
     assert older.reason == "launch: add: `pdl` needs sm_90 or later, not sm_89: leave it out"
     assert build(problem, gpu_toy.cuda(early), H200).reason.startswith("launch: add: the first launch of case n")
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_what_is_launched_is_told_apart_without_what_debuggers_read(problem: Problem) -> None:
+    def launched(text: str) -> bytes:
+        return containers.launched(Path(build(problem, gpu_toy.cuda(text), H200).artefact).read_bytes())
+
+    unread = "const int PAD = 1;\n"
+    first = launched(unread + CUDA)
+    assert launched(unread.replace("1", "7") + CUDA) == first
+    for old, new in (("b[i]", "b[i] * 2"), ("BLOCK = 256", "BLOCK = 128"), ("[BLOCK] (", "[BLOCK] shared 64 (")):
+        assert launched(unread + CUDA.replace(old, new)) != first
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_no_forged_header_hides_code(problem: Problem) -> None:
+    code = base64.b64decode(container(build(problem, gpu_toy.cuda(), H200))["codes"][0])
+
+    def launched(code: bytes) -> bytes:
+        return containers.launched(json.dumps({"codes": [base64.b64encode(code).decode()]}).encode())
+
+    table, row_size, rows, names = (
+        struct.unpack_from(form, code, at)[0] for form, at in (("<Q", 40), ("<H", 58), ("<H", 60), ("<H", 62))
+    )
+    headers = [struct.unpack_from("<IIQQQQ", code, table + row * row_size) for row in range(rows)]
+    named = {code[headers[names][4] + h[0] :].split(b"\0")[0]: (row, *h[4:]) for row, h in enumerate(headers)}
+    row, start, size = named[b".debug_line"]
+    _, text, length = named[b".text.add"]
+
+    def changed(code: bytes, at: int) -> bytes:
+        return code[:at] + bytes([code[at] ^ 1]) + code[at + 1 :]
+
+    assert launched(changed(code, start + size - 1)) == launched(code)
+    assert launched(changed(code, text + length - 1)) != launched(code)
+    forged = bytearray(code)
+    struct.pack_into("<QQ", forged, table + row * row_size + 24, text, length)  # "debug" where the code is
+    assert launched(changed(bytes(forged), text + length - 1)) != launched(bytes(forged))
+    struct.pack_into("<QQ", forged, table + row * row_size + 24, 2**64 - 1, 2**64 - 1)
+    assert launched(changed(bytes(forged), text)) != launched(bytes(forged))
+    for place in (32, 40, 54, 58, 60, 62):  # nonsense is told apart by all of its bytes
+        broken = code[:place] + b"\xff" * 8 + code[place + 8 :]
+        assert launched(changed(broken, text)) != launched(broken)
 
 
 @pytest.mark.slow

@@ -21,6 +21,13 @@ TOKENS_IN, TOKENS_OUT = 1000, 500
 """What every answer is said to have taken."""
 
 
+def counts(prompt: str) -> Json | None:
+    """What an answer to a long prompt has taken; None: the usual."""
+    tokens_in = len(prompt) // 4
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": TOKENS_OUT, "total_tokens": tokens_in + TOKENS_OUT}
+    return usage if tokens_in > 2 * TOKENS_IN else None
+
+
 @dataclass
 class Reply:
     """What the server says to one request."""
@@ -38,6 +45,10 @@ class Reply:
     """Says how many tokens it took."""
     zeros: bool = False
     """Says that it took none."""
+    usage: Json | None = None
+    """OpenAI's counts of tokens, instead of the usual ones."""
+    model: str = ""
+    """The name of the model that answers."""
     cached: int = 0
     """So many of the prompt's came out of a cache."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -56,7 +67,9 @@ class Provider:
     """
 
     def __init__(self) -> None:
-        self.reply: Callable[[str], Reply | tuple[int, str]] = lambda prompt: Reply(answer(prompt))
+        self.reply: Callable[[str], Reply | tuple[int, str]] = lambda prompt: Reply(
+            answer(prompt), usage=counts(prompt)
+        )
         self.greeting, self.greeted = Reply("yes"), 0
         self.requests: list[Json] = []
         self.paths: list[str] = []
@@ -208,12 +221,12 @@ class Dialect:
         if reply.refusal:
             message["refusal"] = reply.refusal
         choice = {"index": 0, "message": message, "finish_reason": cls.FINISH[reply.finish]}
-        made = {"id": "1", "object": "chat.completion", "created": 1, "model": "", "choices": [choice]}
+        made = {"id": "1", "object": "chat.completion", "created": 1, "model": reply.model, "choices": [choice]}
         return made | cls._usage(reply)
 
     @classmethod
     def _usage(cls, reply: Reply) -> Json:
-        usage = dict.fromkeys(cls.USAGE, 0) if reply.zeros else cls.USAGE
+        usage = dict.fromkeys(cls.USAGE, 0) if reply.zeros else reply.usage or cls.USAGE
         usage = usage | {"prompt_tokens_details": {"cached_tokens": reply.cached}} if reply.cached else usage
         return {"usage": usage} if reply.counted else {}
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ksflow.prompts.findings import findings, more_findings
-from ksflow.records import Experiment, Kernel, Note, Status
+from ksflow.records import Experiment, Kernel, Note, Population, Status
 from ksflow.stages.designer.llm import LlmDesigner
+from ksflow.stages.verifier.llm import LlmVerifier
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.scripted import dummy
 
@@ -97,7 +98,7 @@ def test_nothing_is_said_of_no_notes() -> None:
     assert findings([]) == "(there are no findings yet)"
 
 
-def test_designer_and_writer_see_what_bears_on_their_base_and_experiment(problem, selection, population, calls) -> None:
+def test_designer_and_writer_see_what_bears_on_their_task_and_experiment(problem, selection, population, calls) -> None:
     notes = (*many(200), replace(WGMMA, text="A tile of MR rows, custom_kernel, MR = 8: strides."))
     plan = LlmDesigner(dummy(), findings=600)(problem, population, selection, notes)
     assert "### Operands of wgmma" in calls[-1].messages[-1]["content"]
@@ -105,3 +106,23 @@ def test_designer_and_writer_see_what_bears_on_their_base_and_experiment(problem
     Rewrite(dummy(), findings=600)(problem, selection, about, notes)
     assert "### Note number 77\n" in calls[-1].messages[-1]["content"]
     assert plan.picked
+
+
+def test_prompts_from_different_bases_begin_alike_with_the_findings(problem, population, calls) -> None:
+    """What providers have cached of a prompt ends where it begins to differ."""
+    files = ({"one.cpp": "void custom_kernel(); // wgmma descriptor"}, {"two.cpp": "void custom_kernel(); // softmax"})
+    bases = [replace(population.trials[0], kernel=Kernel("cpp", each)) for each in files]
+    notes = (*many(200), WGMMA, SOFTMAX)
+    tried = Experiment("Unroll.", "Unrolled.", (0.0, 1.0), 1.0)
+    shown = []
+    for base in bases:
+        selection = Population((base, *population.trials[1:])).choose("00001", "00002", "")
+        LlmDesigner(dummy(), findings=600)(problem, population, selection, notes)
+        Rewrite(dummy(), findings=600)(problem, selection, tried, notes)
+        LlmVerifier(dummy(), findings=600)(problem, selection, tried, notes, Kernel("cpp", {"k.cpp": "int x;"}))
+        shown.append([call.messages[-1]["content"] for call in calls[-3:]])
+    for one, other in zip(*shown, strict=True):
+        alike = one[: next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])]
+        assert alike.index("[[ ## findings ## ]]") < alike.index("### Note number")
+        after = one[one.index("[[ ## findings ## ]]") :]
+        assert after[: after.index("\n\n[[ ## ")] in alike

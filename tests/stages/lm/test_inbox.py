@@ -179,7 +179,7 @@ def test_the_folder_is_a_key_of_the_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert build(compose(["llm=inbox"]).selector).program.model.engine.folder == tmp_path / "runs" / "inbox"
     cfg = compose(["llm=inbox", "model.folder=elsewhere", "model.name=me"])
-    model = build(cfg.writer.lm)
+    model = build(cfg.writer.llm.lm)
     assert (model.engine.folder, model.model, model.deadline_s) == (tmp_path / "elsewhere", "me", None)
 
 

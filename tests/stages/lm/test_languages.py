@@ -99,7 +99,7 @@ def test_a_writer_is_told_its_language_in_full_and_others_in_short(gpu, problem,
     selection = chosen(Kernel("cuda", {"copy.cu": CUDA}))
     Rewrite(written(TRITON.join(["# file: copy.py\n", ""])))(gpu, selection, TRY, ())
     prompt = calls[0].messages[1]["content"]
-    assert f"Language: cuda. File: copy.cu\n{contract(gpu, 'cuda')}" in prompt
+    assert f"Language: cuda. File: the main one, whose name stays\n{contract(gpu, 'cuda')}" in prompt
     assert "`# file: kernel.py`" in prompt
     assert "python (NAME.py): " in prompt
     assert "triton (NAME.py that imports triton): " in prompt

@@ -160,9 +160,10 @@ def test_a_missing_package_names_the_extra(monkeypatch, select):
 def test_the_models_name_is_one_field(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "sk-test")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    cfg = compose(["llm=gemini", "model.name=gemini-2.5-flash", "model@writer.lm=openai", "writer.lm.name=gpt-5-mini"])
+    writer = ["model@writer.llm.lm=openai", "writer.llm.lm.name=gpt-5-mini"]
+    cfg = compose(["llm=gemini", "model.name=gemini-2.5-flash", *writer])
     assert build(cfg.designer.lm).model == "gemini/gemini-2.5-flash"
-    assert build(cfg.writer.lm).model == "openai/gpt-5-mini"
+    assert build(cfg.writer.llm.lm).model == "openai/gpt-5-mini"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -62,3 +62,16 @@ def test_values_for_some_cases_are_lines_of_the_source() -> None:
     again = Tune()(PROBLEM, selection(written), experiment(**{"dispatch: if m <= 64": "", "MR": "6"}), ())
     assert again.main == launched.main.replace("MR = 8", "MR = 6")
     assert again.report == "no dispatch: if m <= 64; MR: 8 -> 6"
+
+
+def test_a_value_that_is_not_read_stays() -> None:
+    text = "int FORM = a;  // tune: a b\nint MT = 1;  // tune: 1 2 | if FORM == b\n"
+    base = selection(Kernel("cpp", {"kernel.cpp": text}))
+    written = Tune()(PROBLEM, base, experiment(FORM="b", MT="2"), ())
+    assert written.main == text.replace("= a;", "= b;").replace("MT = 1", "MT = 2")
+    base = selection(written)
+    back = Tune()(PROBLEM, base, experiment(FORM="a", MT="1"), ())
+    assert back.main == written.main.replace("= b;", "= a;")
+    assert back.report == "MT: not read here, left at 2; FORM: b -> a"
+    with pytest.raises(StageError, match="does not read MT with its other values"):
+        Tune()(PROBLEM, selection(back), experiment(MT="1"), ())

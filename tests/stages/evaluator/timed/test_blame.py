@@ -67,19 +67,27 @@ def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:
     return outcome
 
 
-def _judged(large: bool, *outcomes: Outcome, us: dict[str, float] | None = None) -> dict[str, Any]:
+def _judged(
+    large: bool, *outcomes: Outcome, us: dict[str, float] | None = None, itself: Outcome | None = None
+) -> dict[str, Any]:
     left = list(outcomes)
 
     class Played(Judgement):
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-            return left.pop(0)
+            return left.pop(0) if large else super()._compare(phase, kernels, effort)
+
+        def _beside_itself(self, kernel: dict[str, Any]) -> Outcome | None:
+            return itself
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
     host = SimpleNamespace(sandbox_core=None)
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001", "us": us or {}}]}
     backend = SimpleNamespace(evidence=dict, device_uuid="")
-    return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
+    with pytest.MonkeyPatch.context() as patch:
+        run = SimpleNamespace(run=lambda *_: left.pop(0))
+        patch.setattr("ksflow.judge.session.PairedComparison", lambda *_: run)
+        return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
 
 
 def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_and_unranked() -> None:
@@ -95,6 +103,31 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert not found["evidence"]["against"][0]["ranked"]
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
+
+
+def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None:
+    first, again = _outcome({"": 1.0, "00001": 2.0}), {"": 1.0, "00001": 2.0, "control kernel": 2.0}
+    assert _judged(False, first, _outcome(again))["evidence"]["claim"]["faster"]
+    for at in range(2):
+        outcomes = [_outcome({"": 1.0, "00001": 2.0}), _outcome(again)]
+        outcomes[at].locked = False
+        evidence = _judged(False, *outcomes)["evidence"]
+        assert not evidence["one_process"]
+        assert "one process" in evidence["unranked"]
+        claim = evidence.get("claim", {"faster": False, "ranked": False, "why": evidence["unranked"]})
+        assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
+
+
+def test_a_quota_that_stopped_the_judge_is_blamed_and_not_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((3, 46))
+    monkeypatch.setattr("ksflow.processes.quota.stops", lambda: next(counts))
+    monkeypatch.setattr("ksflow.processes.quota.cores", lambda: 1.5)
+    first = _outcome({"": 1.0, "00001": 1.0})
+    first.ratios["00001"] |= {"ranked": False, "why": "x1, x2 leave x0.5 to x2 (is the machine busy?)"}
+    evidence = _judged(False, first)["evidence"]
+    assert evidence["throttled"] == 43
+    why = "x1, x2 leave x0.5 to x2 (a quota of 1.5 cores' CPU time stopped it 43 times: raise cpu.max)"
+    assert evidence["claim"]["why"] == evidence["against"][0]["why"] == why
 
 
 def _steady(*outcomes: dict[str, float]) -> list[Outcome]:
@@ -148,15 +181,12 @@ def test_no_claim_without_a_lead_of_one_per_cent() -> None:
 @pytest.mark.parametrize(
     ("recorded", "itself", "faster"), [(100.0, 101.0, False), (100.0, 149.0, True), (145.0, 101.0, True)]
 )
-def test_an_incumbent_that_holds_back_makes_no_winner(
-    monkeypatch: pytest.MonkeyPatch, recorded: float, itself: float, faster: bool
-) -> None:
+def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, itself: float, faster: bool) -> None:
     """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster. But if it takes as long
     beside itself, it is the machine that has become slower."""
     (alone,) = _steady({"": itself, "control kernel": 150.0})
-    monkeypatch.setattr(Judgement, "_beside_itself", lambda *_: alone)
     outcomes = _steady({"": 100.0, "00001": 150.0}, {"": 100.0, "00001": 150.0, "control kernel": 150.0})
-    claim = _judged(False, *outcomes, us={"only": recorded})["evidence"]["claim"]
+    claim = _judged(False, *outcomes, us={"only": recorded}, itself=alone)["evidence"]["claim"]
     assert claim["faster"] is faster
     assert claim["ranked"] is faster
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import pytest
 from evaluator import boxes, toy
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
+from ksflow.home import PACKAGE
 from ksflow.processes import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.records import Kernel, Problem
@@ -251,6 +253,40 @@ def groups() -> list[Path]:
     return [path for path in found if not Path("/proc", path.name.rpartition("-")[2]).exists()]
 
 
+READS = """
+import errno, json, os, sys
+here = {packages!r}
+def found(path):
+    try:
+        return len(open(os.path.join(here, path), "rb").read(9))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+names = ("ksflow/problems/softmax/problem.yaml", "ksflow/judge/check.py", "ksflow/sandbox/root.py", "other/file.py")
+print(json.dumps([found(name) for name in names]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "ordinary"),
+    [case.values[0] for case in PARAMS if case.values[0][0] != "rlimits"],  # type: ignore[index]
+)
+def test_an_installed_ksflow_shows_its_problems_to_nobody(level: str, ordinary: bool) -> None:
+    """Held-out shapes are in a problem's folder, which is among the packages that a kernel may import."""
+    with tempfile.TemporaryDirectory(prefix="ksflow-test-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        packages, temporary = folder / "site-packages", folder / "tmp"
+        shutil.copytree(PACKAGE, packages / "ksflow", ignore=shutil.ignore_patterns("__pycache__"))
+        (packages / "other").mkdir()
+        (packages / "other" / "file.py").write_text("something")
+        temporary.mkdir()
+        job = boxes.order(level, READS.format(packages=str(packages)))
+        done = boxes.run({"reads": job}, ordinary, temporary, packages)["reads"]
+        *hidden, runner, other = json.loads(done["log"])
+        assert set(hidden) <= {"ENOENT", "EACCES"}, hidden
+        assert (runner, other) == (9, 9)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to see the environments of all boxes")
 @pytest.mark.parametrize("after_s", [0.0, 0.003, 0.01, 0.03, 0.1])
 def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
@@ -339,7 +375,7 @@ def capped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_level_can_be_capped_and_the_floor_holds(capped: None) -> None:
     assert levels.probe().level == "rlimits"
-    with pytest.raises(ConfigError, match=r"isolation_floor=landlock, but boxes reach only rlimits"):
+    with pytest.raises(ConfigError, match=r"isolation_floor=landlock, but sandboxes reach only rlimits"):
         LocalEvaluator(target.detect(), isolation_floor="landlock")
 
 
@@ -392,7 +428,8 @@ print(json.dumps({
     "duplicate": error_of("fcntl", made, 0, 0), "flags": error_of("fcntl", made, 2, 1),
     "event": error_of("eventfd2", 0, 0),
     "seals": error_of("fcntl", made, 1034, 0), "huge": error_of("madvise", 0, 0, 14),
-    "rename": error_of("prctl", 15, b"me"),
+    "rename": error_of("prctl", 15, b"me"), "room": error_of("fallocate", made, 0, 0, 8192),
+    "hole": error_of("fallocate", made, 3, 0, 4096), "remove": error_of("madvise", 0, 0, 9),
     "pair": error_of("socketpair", 1, 1, 0, room), "other pair": error_of("socketpair", 30, 1, 0, room),
 }))
 """
@@ -417,6 +454,8 @@ REFUSED = {
     "asynchronous": errno.ENOSYS,
     "device": errno.ENOTTY,
     "other pair": errno.EAFNOSUPPORT,
+    "hole": errno.EOPNOTSUPP,
+    "remove": errno.EINVAL,
 }
 """Calls by which boxes could tell each other something, or work while another is timed -> what they get."""
 

@@ -1,6 +1,7 @@
 """Right and wrong kernels get the verdict they deserve, with evidence a person can use."""
 
 import json
+import re
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_right_kernel_is_accepted_and_timed(evaluator: LocalEvaluator, problem: 
     assert result.evidence.upstream == "pass"
     assert result.evidence.checked[0].worst <= 1
     assert result.isolation in LEVELS[1:]
+    assert result.evidence.artefact == evaluator.code(problem, kernel)
+    assert bool(result.evidence.artefact) == (kernel.language == "cpp")
     for row in result.evidence.timed:
         low, high = row.interval_us
         assert low <= row.us <= high
@@ -121,6 +124,14 @@ def test_import_error_is_named(judge: Judge) -> None:
     assert result.reason.startswith("import: ")
     assert "no_such_module" in result.reason
     assert judge(Kernel("cpp", {"k.cpp": "int x = 1;\n"})).verdict is Verdict.COMPILE
+
+
+@pytest.mark.parametrize("line", ["return data[", "  return data[0]\n\treturn data[1]", "x = = 3"])
+def test_python_that_cannot_be_compiled_is_a_compile_error(judge: Judge, line: str) -> None:
+    result = judge(Kernel("python", {"k.py": f"def custom_kernel(data):\n    pass\n{line}\n"}))
+    assert result.verdict is Verdict.COMPILE
+    assert re.search(r"^(Syntax|Indentation|Tab)Error: .*k\.py, line 3", result.reason), result.reason
+    assert result.reason.partition(" (")[0] in result.evidence.log
 
 
 def test_unknown_language_is_malformed(judge: Judge) -> None:

@@ -1,0 +1,189 @@
+"""What a model's server takes: how long prompts and answers may be, as its refusals say, and whether it read the whole
+prompt and is the model that was asked, as its answers say.
+
+What one question taught holds for all stages of the process: a refusal that is certain is not asked for again.
+"""
+
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from dspy.lm15 import Request
+
+from ksflow.lm.settings import ModelSettings
+
+LEAST_ANSWER = 512
+"""Tokens: where no more are left for an answer, it is the prompt that is too long."""
+_SHORT = 1_000
+"""Tokens of a prompt that is too short for its estimate to be held against the server's count."""
+_CUT = 0.5
+"""The server's count as a share of the estimate below which the prompt was cut; estimates have a fifth too many."""
+_SHRINK = 0.75
+"""Of a prompt that was refused without a number, what is tried next."""
+_HOPELESS = 4_000
+_NUMBER = r"`?\D{0,3}(\d[\d,]*)"
+_ANSWER = re.compile(
+    rf"max\w*tokens\W*\d+ > {_NUMBER}|at most{_NUMBER} (?:completion|output) tokens|range of \S+ is \[1, {_NUMBER}\]"
+    rf"|max\w*tokens\W* must be (?:less than or equal to|at most|<=){_NUMBER}",
+    re.IGNORECASE,
+)
+"""The most that an answer may have."""
+_CONTEXT = re.compile(
+    rf"(?:context (?:size|window|length|limit)|maximum model length)(?: is| of)?(?: only| \(|: [\d +]+>)?{_NUMBER}"
+    rf"|max_model_len\W{{0,3}}(\d+)|maximum number of tokens allowed \({_NUMBER}|too long: [\d,]+ tokens >{_NUMBER}"
+    rf"|tokens\W*\+\W*max\w*tokens\W*must be <={_NUMBER}",
+    re.IGNORECASE,
+)
+"""The most that prompt and answer may have together."""
+_PROMPT = re.compile(
+    rf"(?:has|passed|contains|contains at least|resulted in|too long:|limit:|request \(|token count \(){_NUMBER}"
+    r"(?: input)?(?: tokens| \+|\))|\((\d[\d,]*)(?: tokens)? (?:in|of|from) the (?:messages|prompt|input)"
+    rf"|Given:{_NUMBER} `inputs`|\(length{_NUMBER}\)",
+    re.IGNORECASE,
+)
+"""What the prompt has by the server's count."""
+_SIZE = re.compile(r"mini|nano|lite|small|tiny|flash")
+"""What makes another model of a name."""
+_ABOUT_ANSWER = re.compile(r"max\w*tokens", re.IGNORECASE)
+
+
+@dataclass
+class Lengths:
+    """What a server takes, in tokens; None where nothing was refused yet."""
+
+    context: int | None = None
+    """Prompt and answer together."""
+    answer: int | None = None
+    since: float | None = None
+    """The moment from which on prompts are cut to the context."""
+    guessed: bool = False
+    """The server gave no number for the context."""
+    cut: str = ""
+    """What a person was told of prompts that are cut."""
+    other: str = ""
+    """What a person was told of another model that answers."""
+
+
+_known: dict[tuple[str, str], Lengths] = {}
+_opening = threading.Lock()
+
+
+def lengths(model: ModelSettings) -> Lengths:
+    """Return what is known of a model at its address, shared by all stages."""
+    with _opening:
+        return _known.setdefault((model.api_base or "", model.model), Lengths())
+
+
+def context_of(model: ModelSettings) -> int | None:
+    """Return what prompt and answer may have together: as configured, and as the server said."""
+    return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
+
+
+def fitting(model: ModelSettings, request: Request, tokens_in: int) -> Request:
+    """Return the request with an allowance for the answer that the server is known to take."""
+    known, most = lengths(model), limit_of(request)
+    if most is None:
+        return request
+    room = known.context - tokens_in if known.context and not known.guessed else most
+    return _limited(request, min(most, known.answer or most, max(room, LEAST_ANSWER)))
+
+
+def reduced(model: ModelSettings, request: Request, words: str, tokens_in: int) -> Request | None:
+    """Return the request with a smaller allowance for the answer, where a refusal with these words asks for one.
+
+    None where the prompt itself is too long, or the words concern no length.
+    """
+    known, most = lengths(model), limit_of(request)
+    answer, context = _read(_ANSWER, words), _read(_CONTEXT, words)
+    prompt = _read(_PROMPT, words) or tokens_in
+    if most is not None and answer and not context:
+        known.answer = answer
+    if context:
+        known.context, known.guessed = context, False
+    room = min(answer or context or 0, (context or 0) - prompt if context else answer or 0)
+    return _limited(request, room) if most is not None and LEAST_ANSWER <= room < most else None
+
+
+def refuses_allowance(words: str) -> bool:
+    """Whether a refusal is for the answer's allowance, not for the prompt."""
+    return bool(_ABOUT_ANSWER.search(words)) and not _CONTEXT.search(words)
+
+
+def shortened(model: ModelSettings, tokens_in: int, began: float) -> bool:
+    """Have later prompts cut to what the server takes, as a refusal said it, or as it is guessed. False where the
+    refused question, which began at that moment, was cut already: nothing shorter is left to ask.
+    """
+    known = lengths(model)
+    again = known.since is not None and began > known.since
+    if known.since is None or again:
+        known.since = time.monotonic()
+        if known.context is None or known.guessed:
+            known.context, known.guessed = int(_SHRINK * min(known.context or tokens_in, tokens_in)), True
+            return not again or known.context > _HOPELESS
+    return not again
+
+
+def concerns_length(words: str) -> bool:
+    """Whether a refusal names a length that prompt and answer may have together."""
+    return bool(_CONTEXT.search(words))
+
+
+def limit_of(request: Request) -> int | None:
+    """Return the most tokens that a request allows for its answer; None where it says nothing."""
+    extensions = request.config.extensions or {}
+    limit = request.config.max_tokens or extensions.get("max_tokens")
+    return int(limit) if limit else None
+
+
+def _limited(request: Request, most: int) -> Request:
+    config = request.config
+    if config.max_tokens is not None:
+        return replace(request, config=replace(config, max_tokens=most))
+    return replace(request, config=replace(config, extensions={**(config.extensions or {}), "max_tokens": most}))
+
+
+def _read(pattern: re.Pattern[str], words: str) -> int | None:
+    match = pattern.search(words)
+    digits = next(filter(None, match.groups()), "") if match else ""
+    return int(digits.replace(",", "")) if digits else None
+
+
+def complaint(model: ModelSettings, sent: int, counted: int) -> str:
+    """Return what is wrong where a server counted so many tokens of a prompt of about `sent`, or an empty text."""
+    if sent < _SHORT or not 0 < counted < _CUT * sent:
+        return ""
+    return (
+        f"{model.model} was sent a prompt of about {sent} tokens, and its server counted {counted}: it cuts prompts to "
+        "its context and says nothing; give it a longer one (num_ctx, OLLAMA_CONTEXT_LENGTH=65536, --ctx-size), or say "
+        "what it has with model.context_tokens=TOKENS"
+    )
+
+
+def answers_as(model: ModelSettings, name: str) -> str:
+    """Return what is wrong where a server says that the model of this name answered, or an empty text.
+
+    Dated versions, aliases and files of a name are the same model: gpt-5-2025-08-07, models/qwen.gguf.
+    """
+    asked, said = (_bare(each) for each in (model.name, name))
+    longer, shorter = (said, asked) if asked in said else (asked, said)
+    alike = shorter in longer and not _SIZE.search(longer.replace(shorter, "", 1))
+    if alike or asked in ("default", "local") or model.engine != "lm15" or model.provider == "azure":
+        return ""
+    return f"{model.model} was asked, and {name} answered by its server's word: see model.name and model.api_base"
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"latest|[^a-z0-9]", "", name.rpartition("/")[2].lower())
+
+
+def tell(model: ModelSettings, sent: int, counted: int, name: str) -> None:
+    """Tell a person, once for each model, what its answers show to be wrong."""
+    known, log = lengths(model), logging.getLogger("ksflow.models")
+    if not known.cut and (wrong := complaint(model, sent, counted)):
+        known.cut = wrong
+        log.warning(wrong)
+    if not known.other and (wrong := answers_as(model, name)):
+        known.other = wrong
+        log.warning(wrong)
