@@ -145,7 +145,7 @@ class Judgement:
                 rows.append(ask(case, self.pool.reference, [case.public()]))
             for row, case in zip(rows, self.pool.tests, strict=True):
                 self.at = case.name
-                again = ask(case, self.pool.reference, [next(case.feed())])
+                again = ask(case, self.pool.reference, case.again())
                 both = {"seeds": row["seeds"] + again["seeds"], "worst": max(row["worst"], again["worst"])}
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
