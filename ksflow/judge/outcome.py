@@ -23,6 +23,7 @@ _FEW, _CLOSE = 4, math.log(1.1)
 _WIDE = math.log(1.1)
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
 _BY_MEAN = "the mean over all calls, which is not what the usual call says"
+_BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
 _DISAGREE = 0.01
 """Readings are said to disagree where chance would set them so far apart less often than this."""
@@ -172,8 +173,8 @@ class Reading:
     def clear(self, claimed: bool, patient: bool) -> bool:
         """Whether more replicates would tell nothing that counts: one is faster for sure, or the first is surely not
         ahead by what is resolved; where no claim is decided, also where it does not seem to be. Where the usual calls
-        tell nothing, because they were preempted or because one is no longer patient, the mean over all calls may."""
-        if self.doubt and not (patient and self.usable) and self.mean.reach < _MARGIN:
+        tell nothing, which is waited for as long as one is patient, the mean over all calls may."""
+        if self.doubt and not patient and self.mean.reach < _MARGIN:
             return True
         if len(self.values) < _FEW and _MARGIN < abs(self.sure) < _CLOSE:
             return False  # a few readings agree by chance more often than their interval says
@@ -249,8 +250,9 @@ class Outcome:
 
         Rounds in which one of the two was preempted do not count, nor a replicate of which too few are left. Where the
         times of one come from its own process, the judge's clock is asked too, and the less certain of the two answers
-        counts. Where the mean over all calls says another thing than the usual calls, it counts. With a kernel and its
-        copy as `control` the interval has their part (`RandomEffects.beside`).
+        counts. Where most calls were preempted, the CPU time of all calls may say that the first is not ahead. Where
+        the mean over all calls says another thing than the usual calls, it counts. With a kernel and its copy as
+        `control` the interval has their part (`RandomEffects.beside`).
         """
         if (both := self._both(first, other)) is None:
             return None
@@ -268,9 +270,14 @@ class Outcome:
         effect, values = min(found, key=lambda each: each[0].low)
         mean, by_mean = min(means, key=lambda each: each[0].low)
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
+        enough = len(usable) > 1 or len(usable) == len(both)
+        if (
+            not enough and samples[0].cpu and mean.reach < _MARGIN
+        ):  # what waits and sleeps is not in it, so nobody wins by it
+            return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
             effect, values, by = mean, by_mean, [*by, _BY_MEAN]
-        return Reading(effect, mean, values, by, len(usable) > 1 or len(usable) == len(both))
+        return Reading(effect, mean, values, by, enough)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
         """The replicates in which both kernels began, case by case; None unless both finished each of them."""

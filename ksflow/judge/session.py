@@ -46,6 +46,8 @@ _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
+_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+"""What Python says of a file that it cannot compile."""
 
 
 @dataclass(frozen=True)
@@ -314,10 +316,6 @@ def _times(outcome: Outcome, name: str, recorded: Json) -> float:
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
     logs = [[math.log(each.low()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
     return math.exp(min(math.fsum(row) / len(row) for row in logs))
-
-
-_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
-"""What Python says of a file that it cannot compile."""
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:

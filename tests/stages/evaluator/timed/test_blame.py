@@ -67,15 +67,17 @@ def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:
     return outcome
 
 
-def _judged(large: bool, *outcomes: Outcome, us: dict[str, float] | None = None) -> dict[str, Any]:
+def _judged(
+    large: bool, *outcomes: Outcome, us: dict[str, float] | None = None, itself: Outcome | None = None
+) -> dict[str, Any]:
     left = list(outcomes)
 
     class Played(Judgement):
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
             return left.pop(0) if large else super()._compare(phase, kernels, effort)
 
-        def _fails_beside_itself(self, kernel: dict[str, Any]) -> bool:
-            return True
+        def _beside_itself(self, kernel: dict[str, Any]) -> Outcome | None:
+            return itself
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
@@ -179,15 +181,12 @@ def test_no_claim_without_a_lead_of_one_per_cent() -> None:
 @pytest.mark.parametrize(
     ("recorded", "itself", "faster"), [(100.0, 101.0, False), (100.0, 149.0, True), (145.0, 101.0, True)]
 )
-def test_an_incumbent_that_holds_back_makes_no_winner(
-    monkeypatch: pytest.MonkeyPatch, recorded: float, itself: float, faster: bool
-) -> None:
+def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, itself: float, faster: bool) -> None:
     """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster. But if it takes as long
     beside itself, it is the machine that has become slower."""
     (alone,) = _steady({"": itself, "control kernel": 150.0})
-    monkeypatch.setattr(Judgement, "_beside_itself", lambda *_: alone)
     outcomes = _steady({"": 100.0, "00001": 150.0}, {"": 100.0, "00001": 150.0, "control kernel": 150.0})
-    claim = _judged(False, *outcomes, us={"only": recorded})["evidence"]["claim"]
+    claim = _judged(False, *outcomes, us={"only": recorded}, itself=alone)["evidence"]["claim"]
     assert claim["faster"] is faster
     assert claim["ranked"] is faster
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]
