@@ -21,6 +21,8 @@ from ksflow.sandbox.runners.pytree import like
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 _TILE, _RANK = 16, 8
+_TELLING = 16
+"""Times what the reference is off itself that a mistake must make of some element."""
 _TF32, _BF16, _FP8 = 10, 7, 3
 """Digits after the point."""
 
@@ -141,7 +143,7 @@ def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
     shapes = [(place, one) for place, one in enumerate(right.data[:count]) if one.shape == right.outputs[0].shape]
     for place, one in shapes:
         if one.dtype == right.outputs[0].dtype:
-            yield Mistake("an input copied", "an input is copied", lambda now, at=place: now.but_for(0, now.data[at]))
+            yield Mistake("an input copied", "an input is copied", _copied(place))
     for name, (change, kept) in _LOWER.items():
         wide = [at for at, one in enumerate(right.data[:count]) if _changeable(one) and _own(one) > kept]
         if wide and kept < right.digits:
@@ -164,7 +166,7 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
             with foreign():  # the reference, on contents that its author did not mean it for
                 made = mistake.answer(right)
                 pairs = enumerate(zip(made, right.outputs, strict=True))
-                answers = [made] if any(differs(*pair, right, place) for place, pair in pairs) else []
+                answers = [made] if any(_tells(*pair, right, place) for place, pair in pairs) else []
             for answer in answers:
                 seen.add(key)
                 if accepts(right, answer):
@@ -177,6 +179,15 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
     words = f"kills {len(kinds) - len(left)} of {len(kinds)} kinds of planted mistakes"
     survivors = f"; it cannot tell: {', '.join(left.values())}" if left else ""
     return f"{words}{survivors}{'; there was no time for all' if late else ''}"
+
+
+def _tells(mine: torch.Tensor, theirs: torch.Tensor, right: Right, place: int) -> bool:
+    """Whether an output is another one, by far more than another order of summation makes it."""
+    if not differs(mine, theirs, right, place) or not theirs.is_floating_point():
+        return not torch.equal(mine, theirs) and not theirs.is_floating_point()
+    off = (mine.double() - theirs.double()).abs().nan_to_num(torch.inf)
+    least = torch.finfo(theirs.dtype).eps / 4 * rms(theirs)
+    return float(off.max()) > _TELLING * max(least, right.own_error(place))
 
 
 def _changeable(tensor: torch.Tensor) -> bool:
@@ -219,6 +230,10 @@ def _on_inputs(places: list[int], change: Change) -> Callable[[Right], Tensors]:
         return right.run(like(right.data, made))
 
     return answer
+
+
+def _copied(place: int) -> Callable[[Right], Tensors]:
+    return lambda right: right.but_for(0, right.data[place])
 
 
 def _stale(joined: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Right], Tensors]:
