@@ -21,8 +21,10 @@ from ksflow.sandbox.runners.pytree import like
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 _TILE, _RANK = 16, 8
-_TELLING = 16
+_TELLING = 64
 """Times what the reference is off itself that a mistake must make of some element."""
+_FEW = 16
+"""Elements of an output from which on the reference's own error is seen in it."""
 _TF32, _BF16, _FP8 = 10, 7, 3
 """Digits after the point."""
 
@@ -182,12 +184,12 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
 
 
 def _tells(mine: torch.Tensor, theirs: torch.Tensor, right: Right, place: int) -> bool:
-    """Whether an output is another one, by far more than another order of summation makes it."""
+    """Whether an output is another one, by far more than what the arithmetic that is allowed makes of it."""
     if not differs(mine, theirs, right, place) or not theirs.is_floating_point():
         return not torch.equal(mine, theirs) and not theirs.is_floating_point()
     off = (mine.double() - theirs.double()).abs().nan_to_num(torch.inf)
-    least = torch.finfo(theirs.dtype).eps / 4 * rms(theirs)
-    return float(off.max()) > _TELLING * max(least, right.own_error(place))
+    least = max(torch.finfo(theirs.dtype).eps, 2.0**-right.digits) / 4 if theirs.numel() >= _FEW else 1e-4
+    return float(off.max()) > _TELLING * max(least * rms(theirs), right.own_error(place))
 
 
 def _changeable(tensor: torch.Tensor) -> bool:
