@@ -219,7 +219,7 @@ class Reference:
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
         """Contents with one input, or all that can be, of that kind, what to call it, and what must come out; None
         where the reference does not hold on that."""
-        open_ = [(place,) for place in self._open(case)]
+        open_: list[tuple[int, ...]] = [(place,) for place in self._open(case)]
         open_ += [tuple(self._open(case))] if len(open_) > 1 else []
         open_ = [places for places in open_ if (case["name"], places, kind.name) not in self._refused]
         if not open_ or (hasattr(data, "binding") and kind.grows):

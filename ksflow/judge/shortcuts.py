@@ -8,6 +8,7 @@ input has no bearing on the outputs, leaving it out is right.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -106,7 +107,7 @@ def _rounded(tensor: torch.Tensor, place: int, name: str, kept: int) -> Iterator
     elif tensor.dtype in (torch.float32, torch.float64):
         for what, left in (("bf16", 7), ("TF32", 10)):
             if left < kept:
-                yield _changed(kind, f"rounds {name} to {what}", place, lambda whole, left=left: digits(whole, left))
+                yield _changed(kind, f"rounds {name} to {what}", place, partial(digits, kept=left))
 
 
 def _of_outputs(right: Right) -> Iterator[Shortcut]:
