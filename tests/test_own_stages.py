@@ -269,7 +269,8 @@ def test_no_answer_and_no_error_of_ones_own_stage_ends_a_run_or_a_later_start(li
     }
     assert len(told[stage]) == len(refused)
     fresh = again(lineage)
-    assert fresh.population().trials == outcome.population.trials
+    same = fresh.population().trials == outcome.population.trials
+    assert same  # lone surrogates in what pytest would show of them end pytest-xdist
     assert Run(fresh)(evaluations=2).reason == "evaluations=2 used up"
 
 
