@@ -140,6 +140,10 @@ class Reference:
 
     _steady = False
     """Whether the oracle is known to answer the same to the same inputs."""
+    _computes = False
+    """Whether a row of the oracle's has a bound: else outputs are picked, or have a property."""
+    _products = False
+    """Whether a row of the oracle's is that of sums of products."""
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
@@ -156,10 +160,6 @@ class Reference:
             ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
-        self._computes = False
-        """Whether a row of the oracle's has a bound: else outputs are picked, or have a property."""
-        self._products = False
-        """Whether a row of the oracle's is that of sums of products."""
         self._movable: dict[str, list[int]] = {}
         """By case: the inputs that may have a structure."""
         self._refused: set[tuple[str, tuple[int, ...], str]] = set()

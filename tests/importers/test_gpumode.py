@@ -654,7 +654,7 @@ def test_solutions_that_are_judged_wrong_fail_the_check() -> None:
     )
     rows = check_solutions(problem, lambda _: accepted(5.0), gpu=False)
     assert [ok for _, ok, _ in rows] == [True, False]
-    assert "accepted, in 5.0 us; sizes are cut to 32" in rows[1][2]
+    assert "accepted, in 5.0 µs; sizes are cut to 32" in rows[1][2]
     assert [ok for _, ok, _ in check_solutions(problem, lambda _: rejected(), gpu=False)] == [False, True]
     broken = Evaluation(Verdict.HARNESS, "the judge died")
     assert [ok for _, ok, _ in check_solutions(problem, lambda _: broken, gpu=False)] == [False, False]
