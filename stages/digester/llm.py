@@ -271,7 +271,7 @@ class LlmDigester:
                 Section("task", STABLE, render.summary(work.problem)),
                 Section("target", STABLE, self._machine()),
                 Section("current", STABLE, lambda room: written(current, room), self.findings, priority=1),
-                Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip() or "(none)"),
+                Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip()),
                 Section("outcomes", VOLATILE, lambda room: outcomes(room) + remark, self.outcomes, priority=1),
             ]
         )

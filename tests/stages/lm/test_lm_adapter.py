@@ -59,7 +59,7 @@ def test_a_truncated_answer_is_never_a_kernel():
         ("Sure! Here it is.", "last line must be"),
         (answer("x") + "Hope it helps!", "text after"),
         (answer("x").replace("code", "kernel"), "missing sections: code"),
-        ("[[ ## code ## ]]\nx\n[[ ## report ## ]]\ny\n[[ ## completed ## ]]", "missing sections"),
+        ("[[ ## code ## ]]\nx\n[[ ## completed ## ]]", "missing sections: report"),
         (answer("x").replace("[[ ## report ## ]]", "**[[ ## report ## ]]**"), "missing sections"),
         (answer("x", "a\n[[ ## report ## ]]\nb"), "twice"),
         (answer(" \n "), "code is empty"),

@@ -85,7 +85,7 @@ def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
 def test_the_designer_reads_its_record(problem, population, selection, calls):
     designer = LlmDesigner(dummy())
     assert sorted(designer(problem, population, selection, ()).picked) != []
-    assert "(none of yours was measured yet)" in calls[0].messages[1]["content"]
+    assert "[[ ## predictions ## ]]" not in calls[0].messages[1]["content"]
     many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
     mine = paired(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
     plan = designer(problem, mine, selection, ())
