@@ -96,8 +96,8 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
 
 def payload_of(signature: Signature) -> str:
     """Return the output field whose text is kept to the letter: the last one, but for a report on it."""
-    *before, last = signature.output_fields
-    return before[-1] if before and last == "report" else last
+    names: list[str] = list(signature.output_fields)
+    return names[-2] if len(names) > 1 and names[-1] == "report" else names[-1]
 
 
 def header(name: str) -> str:

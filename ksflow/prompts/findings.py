@@ -12,7 +12,7 @@ from functools import lru_cache
 from ksflow.notes.relevance import CHARACTERS, relevance, word_set
 from ksflow.records import Note, Status
 
-FINDINGS = 7_500
+FINDINGS = 7_000
 """Tokens of findings that a prompt has room for, unless a stage says otherwise."""
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {

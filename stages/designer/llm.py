@@ -21,7 +21,7 @@ from ksflow.source.tunables import assign
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
 _WON = 1_000  # tokens of the newest step that won
 _EFFECTS = 500  # tokens of measured effects of single tunables
-_FINDINGS = 4_000  # tokens of notes: who writes the kernel has more of them
+_FINDINGS = 3_300  # tokens of notes: who writes the kernel has more of them
 CODE = 7_500
 """Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
@@ -108,7 +108,7 @@ class LlmDesigner:
         prompt: str | None = None,
         avenues: int = 10,
         experiments: int = 5,
-        tokens: int = 5500,
+        tokens: int = 5300,
         findings: int = _FINDINGS,
         target: Target | None = None,
         seed: int = 0,

@@ -16,7 +16,7 @@ from ksflow.source.answer import as_files, as_text, divided, ended
 from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
-CODE = 10_000
+CODE = 9_000
 """Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
 _WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
 _SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")

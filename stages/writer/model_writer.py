@@ -40,10 +40,10 @@ CRAFT = """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
 _LONG = 3_000  # tokens of a base from which on it is told as what differs from a failed attempt
-_REFERENCE = 2_000  # tokens of the kernel to learn from, where it is told as what differs from the base
+_REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as what differs from the base
 _WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
-_MORE_FINDINGS = 3_000  # tokens
+_MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
 ONE_FILE = ("gpumode", "popcorn")
 """Formats whose service takes one file."""
