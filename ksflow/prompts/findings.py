@@ -65,7 +65,7 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
     missing = len(left_out) - named + len(refuted) - told
     more = f"({missing} more notes have no room here)" if missing else ""
     blocks = filter(None, [*full, titles, short, more])
-    return "\n\n".join(blocks) or "(there are no findings yet)", left_out
+    return "\n\n".join(blocks), left_out
 
 
 def _size(block: str) -> int:

@@ -39,7 +39,7 @@ class Design(dspy.Signature):  # type: ignore[misc]
 
     Times come from a machine with noise. Their intervals say what is a difference; the roofline says what the
     hardware's rates allow, so a time far above it has something to gain and one near it has not. All gains are gains of
-    speed: +100 % is twice as fast, -50 % half as fast.
+    speed, in notes, too: +100 % is twice as fast; -50 %, or a loss of 50 %, is half as fast.
 
     First the avenues: distinct directions in which the base could become faster. Say for each shape what bounds it
     (arithmetic, bandwidth, latency, set-up), and range widely: data layout and packing, tiling for every level of

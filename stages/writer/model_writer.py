@@ -21,7 +21,8 @@ CRAFT = """
     What the findings say was measured holds on this machine, and the code that you see works. Other instructions and
     intrinsics may be used as well: compiling verifies them. Where you cannot compile, the judge does, and a kernel that
     does not compile comes back with the compiler's output. So write names and operands exactly, and keep what is
-    uncertain in one place, where it can be replaced. All gains are gains of speed: +100 % is twice as fast.
+    uncertain in one place, where it can be replaced. All gains are gains of speed: +100 % is twice as fast;
+    -50 %, or a loss of 50 %, is half as fast.
 
     A judge compares every output of the kernel with a high-precision oracle, on secret inputs and fresh data at each
     timed call, within an error bound derived from the arithmetic. So accumulate as the task demands, handle every shape

@@ -95,7 +95,7 @@ def test_what_bears_on_the_round_is_chosen_and_stands_in_the_order_given() -> No
 
 
 def test_nothing_is_said_of_no_notes() -> None:
-    assert findings([]) == "(there are no findings yet)"
+    assert findings([]) == ""
 
 
 def test_designer_and_writer_see_what_bears_on_their_task_and_experiment(problem, selection, population, calls) -> None:
