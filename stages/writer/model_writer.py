@@ -66,7 +66,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
     )
     base_code: str = dspy.InputField(desc="the main file of the kernel to change; it works")
     other_files: str = dspy.InputField(desc="the kernel's other files, and how to change them")
-    base_analysis: str = dspy.InputField(desc="how the base came about, and its times per shape")
+    base_analysis: str = dspy.InputField(desc="how the base came about; its times, roofline and bound per shape")
     reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base; it works")
     reference_analysis: str = dspy.InputField(
         desc="why the reference was chosen, how it came about, and its times per shape"

@@ -18,6 +18,7 @@ from ksflow.records import (
     Plan,
     PlannedRound,
     Population,
+    RooflineCase,
     Status,
     Timing,
     Trial,
@@ -149,12 +150,17 @@ def test_the_designer_is_told_the_last_win_and_what_single_tunables_gained(probl
     assert "[[ ## effects ## ]]\nMR 8→16: +25.0 %\n" in prompt
 
 
-def test_the_writer_is_told_the_avenue_of_its_experiment_and_the_line_to_beat(problem, calls):
+def test_the_writer_is_told_the_avenue_the_bound_of_each_shape_and_the_line_to_beat(problem, calls):
     known = searched()
     trial = known.by_id["00005"]
-    Rewrite(dummy())(problem, known.chosen_for(trial), trial.experiment, ())
+    chosen = known.chosen_for(trial)
+    near = RooflineCase(case="small", bound="memory", bound_us=100.0, share=0.25)
+    judged = chosen.base.evaluation.with_evidence(roofline=(near,))
+    chosen = replace(chosen, base=replace(chosen.base, evaluation=judged))
+    Rewrite(dummy())(problem, chosen, trial.experiment, ())
     prompt = calls[0].messages[1]["content"]
     assert "\nThe avenue that it follows: Bound by latency: pack." in prompt
+    assert "| small | - | 400 |  | 100 | 25 % | memory |" in prompt
     assert "[[ ## standing ## ]]\nBest so far: 00002, 400 us.\nBaseline 00_numpy.py" in prompt  # as the round began
     far = replace(trial.experiment, avenue=3)
     assert known.plans[0].plan.avenue_of(far) == ""
