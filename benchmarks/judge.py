@@ -123,7 +123,7 @@ def main() -> int:
         return simulate(times, options.spread / 100)
     os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
     problem, target = load("softmax"), detect()
-    judge = LocalEvaluator(target) if options.neighbour else LocalEvaluator(target, control="always")
+    judge = LocalEvaluator(target) if options.neighbour or options.itself else LocalEvaluator(target, control="always")
 
     def against(own: int, rival: int, of: Problem = problem) -> Callable[[], Evaluation]:
         trial = Trial("00001", Origin.SEED, kernel=softmax(rival))

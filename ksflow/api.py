@@ -1,7 +1,7 @@
 """ksflow from Python: `ksflow.run(...)` and `ksflow.evaluate(...)`, with the words of the command line.
 
 outcome = ksflow.run("problem=softmax", "loop.evaluations=20")
-outcome.best.id, outcome.best.score_us, outcome.best.kernel.main
+outcome.best.id, outcome.score_us, outcome.best.kernel.main
 ksflow.evaluate("my_kernel.cpp", "problem=softmax").verdict
 """
 
@@ -30,7 +30,7 @@ def run(*overrides: str) -> Outcome:
 
     def job(cfg: Any) -> float | None:
         found.append(verbs.search(cfg, began))
-        return found[-1].best.score_us
+        return found[-1].score_us
 
     try:
         compose.launch(job, list(overrides))

@@ -62,8 +62,10 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
 
 @pytest.mark.parametrize("text", ["2026_11_28", "1e3", "1.50", "007", "+5", "true", "NaN", "3", "null"])
 def test_text_is_kept_as_it_was_typed(text: str, tmp_path: Path) -> None:
-    cfg = compose(["llm=dummy", f"run={text}", f"lineage.path={text}", f"model.name={text}", f"writer.lm.key={text}"])
-    assert [cfg.run, cfg.lineage.path, cfg.selector.lm.name, cfg.writer.lm.key] == [text] * 4
+    cfg = compose(
+        ["llm=dummy", f"run={text}", f"lineage.path={text}", f"model.name={text}", f"writer.llm.lm.key={text}"]
+    )
+    assert [cfg.run, cfg.lineage.path, cfg.selector.lm.name, cfg.writer.llm.lm.key] == [text] * 4
     none_or_text = None if text == "null" else text
     cfg = compose([f"inherit={text}", f"language={text}", f"problem.path={text}", f"seed_kernels=[{text},b.cpp]"])
     assert [cfg.inherit, cfg.language, cfg.seed_kernels[0]] == [none_or_text] * 3
@@ -96,7 +98,7 @@ def test_numbers_are_numbers_however_they_are_typed() -> None:
     cfg = compose(
         ["llm=dummy", "loop.usd=1e3", "loop.minutes=1_0", "model.options.top_p=1e-3", "model.temperature=1.50"]
     )
-    assert (cfg.loop.usd, cfg.loop.minutes, cfg.writer.lm.options.top_p, cfg.writer.lm.temperature) == (
+    assert (cfg.loop.usd, cfg.loop.minutes, cfg.writer.llm.lm.options.top_p, cfg.writer.llm.lm.temperature) == (
         1000,
         10,
         1e-3,

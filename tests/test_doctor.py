@@ -1,5 +1,6 @@
 """What `doctor` finds of devices and their tools."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from ksflow.cli import doctor
 from ksflow.hardware import executables, target
+from ksflow.processes import quota
 
 
 @pytest.fixture
@@ -94,3 +96,33 @@ def test_a_program_that_is_missing_or_broken_has_no_version(folder: Path) -> Non
     install(folder, "quiet", "exit 0")
     assert [executables.version(name) for name in ("missing", "broken", "quiet")] == [""] * 3
     assert target.gpu_names() == ()
+
+
+QUOTAS = {
+    "version 2": {
+        "cpu.max": "150000 100000",
+        "cpu.stat": "usage_usec 1\nnr_periods 9\nnr_throttled 4\nthrottled_usec 7",
+    },
+    "version 1": {
+        "cpu.cfs_quota_us": "150000",
+        "cpu.cfs_period_us": "100000",
+        "cpu.stat": "nr_periods 9\nnr_throttled 4\nthrottled_time 7",
+    },
+}
+
+
+@pytest.mark.parametrize("version", QUOTAS)
+def test_a_quota_is_named(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {**QUOTAS[version], "memory.high": str(3 << 30)}.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "cpu.max").write_text("max 100000\n")
+    groups = (tmp_path / "none", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert (quota.cores(groups), quota.stops(groups)) == (1.5, 4)
+    for word in ("1.5 cores' CPU time (cpu.max)", "2 of 64 cores", "3 GiB before it is slowed down (memory.high)"):
+        assert word in quota.limits(groups)
+    assert quota.cores(groups[:1]) is None
+    monkeypatch.setattr(quota, "folders", lambda: groups)
+    assert "1.5 cores' CPU time" in shown()

@@ -230,6 +230,13 @@ def test_roundings_at_random_bound_sums_products_and_functions(kind: torch.dtype
         assert not fits(function, torch.where(torch.arange(70) == 3, 0 * right, right))
 
 
+@pytest.mark.parametrize("value", [1.0, 0.0, 1e-6, -3.0])
+def test_a_parameter_that_is_the_same_everywhere_is_drawn_with_its_sign(value: float) -> None:
+    (drawn,) = contents.like([contents.about([torch.full((64,), value)])], [(64,)], seed=3)
+    assert drawn.std() > 0.005
+    assert value == 0 or bool((drawn * value > 0).all())
+
+
 def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
         contents.about([torch.tensor([1.0, float("-inf")])])

@@ -95,6 +95,7 @@ def test_a_module_that_does_more_than_return_is_refused(tmp_path: Path, part: st
     assert not (tmp_path / "regions").exists()
 
 
+@pytest.mark.usefixtures("untried")
 def test_a_module_that_writes_into_its_own_intermediates_is_a_problem(tmp_path: Path) -> None:
     classes = """class Part(nn.Module):
     def __init__(self):
@@ -183,11 +184,12 @@ class Part(nn.Module):
             "torch.randn(4, 8)",
             r"part is no problem: calls torch\.ops\.test_model_regions\.twice, which the judge does not have",
         ),
-        (
+        pytest.param(
             "Part()",
             "class Part(nn.Module):\n    def forward(self, x):\n        return x + (x.view(torch.int32) & 1)\n",
             "torch.randn(4, 8)",
             r"part is no problem: torch\.ops\.aten\.\w+ fails in the judge: RuntimeError",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -305,6 +307,14 @@ class Part(nn.Module):
     assert (write(tmp_path, "Part()", classes=classes, name="Linear") / "problem.yaml").is_file()
     with pytest.raises(ConfigError, match=r"part\.wrapped is called otherwise than its forward says"):
         write(tmp_path, "Part()", classes=classes, name="Wrapped")
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of scripts
+def test_a_scripted_part_is_no_region_and_the_others_are() -> None:
+    model = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(4, 4)), torch.nn.SiLU()).eval()
+    with torch.no_grad():
+        calls = profile.met(model, [((torch.randn(2, 4),), {})])
+    assert [(call.module, call.unfit) for call in calls] == [("1", "")]
 
 
 def test_named_inputs_are_any_mapping(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
 
     provider.reply = stall
     process = subprocess.Popen(
-        [sys.executable, "-m", "ksflow", *SERVER, "loop.evaluations=3"],
+        [sys.executable, "-m", "ksflow", *SERVER, "writer=llm", "loop.evaluations=3"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
@@ -146,9 +146,8 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
     assert "abandoned: write 00005 00006 00007; the next run takes it up" in said
     provider.reply = lambda prompt: Reply(answer(prompt))
     before = len(provider.requests)
-    again = ksflow(
-        tmp_path, *SERVER, "loop.evaluations=3", "loop.confirm=false", "loop.repeats=judge", LLM_URL=provider.url
-    )
+    words = ["writer=llm", "loop.evaluations=3", "loop.confirm=false", "loop.repeats=judge"]
+    again = ksflow(tmp_path, *SERVER, *words, LLM_URL=provider.url)
     assert again.returncode == 0, again.stderr
     assert len(provider.requests) - before == 3  # the three that were planned, and no other question
 
@@ -156,7 +155,7 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
 @pytest.mark.slow
 def test_a_person_can_be_the_model(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "loop.evaluations=3", "loop.confirm=false"],
+        [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "writer=llm", "loop.evaluations=3", "loop.confirm=false"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

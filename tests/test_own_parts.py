@@ -49,6 +49,14 @@ def test_a_stage_that_fails_names_its_line_and_the_log_has_the_rest(own: Path, m
     assert "a value that no log may hold" not in json.dumps(event)
 
 
+def test_a_stage_that_exits_has_failed() -> None:
+    with (
+        pytest.raises(StageError, match=r"^writer: SystemExit: 3 \(test_own_parts\.py, line \d+\)$"),
+        boundary("writer"),
+    ):
+        raise SystemExit(3)
+
+
 def test_a_place_is_nobodys_where_python_or_a_package_failed() -> None:
     with pytest.raises(ConfigError) as caught:
         shipped_part()

@@ -257,7 +257,7 @@ def test_no_answer_and_no_error_of_ones_own_stage_ends_a_run_or_a_later_start(li
     rounds = len(faulty.left)
     outcome = run(evaluations=None, rounds=rounds, digest_every=1 if stage == "digest" else 100)
     assert not faulty.left
-    assert outcome.reason == f"rounds={rounds} used up"
+    assert outcome.reason.encode("utf-8", "replace") == f"rounds={rounds} used up".encode()
     notices = [words for words, _ in run.events]
     told = {
         "select": [words for words in notices if words.startswith("no plan: selector: ")],
@@ -267,9 +267,11 @@ def test_no_answer_and_no_error_of_ones_own_stage_ends_a_run_or_a_later_start(li
         "evaluate": [trial for trial in outcome.population.trials if trial.verdict == "harness-error"],
         "digest": [words for words in notices if words.startswith("no notes: digester: ")],
     }
-    assert len(told[stage]) == len(refused)
+    count = len(told[stage])  # without the texts: lone surrogates in what pytest shows end pytest-xdist
+    assert count == len(refused)
     fresh = again(lineage)
-    assert fresh.population().trials == outcome.population.trials
+    same = fresh.population().trials == outcome.population.trials
+    assert same
     assert Run(fresh)(evaluations=2).reason == "evaluations=2 used up"
 
 

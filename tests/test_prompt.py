@@ -26,6 +26,8 @@ def _planned(folder: Path) -> Trial:
     lineage.select(lineage.known.choose(second.id, first.id, "there is room"), begun.name)
     idea = draft(second.id, first.id, idea="interleave four rows")
     assert idea.experiment is not None
+    idea = replace(idea, experiment=replace(idea.experiment, changes={"ROWS": "4"}))  # a mix would write it by rule
+    assert idea.experiment is not None
     (trial,) = lineage.dispatch([idea], Plan(("rows",), (idea.experiment,), (0,), "test"), begun.name)
     done = replace(lineage.write(replace(trial, kernel=kernel("int third;\n"))), evaluation=accepted(3.0))
     lineage.evaluate(done)

@@ -1014,6 +1014,27 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     assert "not ranked: the control read x1.4" in said
 
 
+def test_a_kernel_whose_rival_fails_is_judged_beside_the_next_one(lineage: Lineage) -> None:
+    """A best so far that fails beside a kernel, and beside itself, is out; times of two moments decide nothing."""
+    beside_whom: list[list[str]] = []
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        beside_whom.append([trial.id for trial in against])
+        if any(trial.id == "00003" for trial in against):
+            failed = {"00003": "aborts when it finds that it is a rival"}
+            return accepted(1.0).with_evidence(failed_rivals=failed)
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, evaluate=judge, design=one_idea)(evaluations=2)
+    at = beside_whom.index(["00003"])
+    assert beside_whom[at + 1] == ["00001"]
+    last = outcome.population.by_id["00004"]
+    assert last.evaluation
+    assert list(last.evaluation.evidence.failed_rivals) == ["00003"]
+    assert outcome.population.speedup(last, outcome.baselines[0])
+    assert outcome.best is last
+
+
 @pytest.mark.parametrize(("low", "high", "wins"), [(0.89, 1.76, False), (1.1, 1.42, True)])
 def test_a_lower_score_alone_wins_nothing(lineage: Lineage, low: float, high: float, wins: bool) -> None:
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:

@@ -20,6 +20,7 @@ from ksflow.hardware import target as targets
 from ksflow.hardware.cost_model import quantity
 from ksflow.home import shipped
 from ksflow.languages import LANGUAGES
+from ksflow.processes import quota
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Target
 
@@ -68,6 +69,8 @@ def show(console: Console) -> int:
         table.add_row(name, Text(text))
 
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
+    if held := quota.limits():
+        add("limits", held)
     add("one core", _rates(here) or "peak rates unknown: no floor for times")
     add("gpus", _gpus(targets.gpu_names()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():

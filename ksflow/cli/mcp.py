@@ -366,7 +366,7 @@ class _Tools:
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         assert best.evaluation
-        claim = claimed.claim if claimed else ""
+        claim = claimed.figures if claimed else ""
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
         written = write_best(place, self._run.problem, self._target, shown, commit, claim)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"

@@ -16,7 +16,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
-from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Selector, call_stage
+from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Composite, Selector, call_stage
 from ksflow.records import Material, Note, Population, Problem, Selection, Trial
 from ksflow.report.words import table
 
@@ -65,6 +65,8 @@ class Asker:
         if name not in self._cfg:
             raise ConfigError(f"nobody would ask the {name}: add writer=verified")
         stage, problem, notes = compose.build(self._cfg[name]), self._problem, self._notes
+        while name == "writer" and isinstance(stage, Composite):  # a mix would write a change of tunables by rule
+            stage = stage.parts[0]
         values: tuple[Any, ...]
         if name == "selector":
             values = (self._known,)

@@ -21,7 +21,7 @@ from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.handover import hand_over
+from ksflow.handover import HandedOver, hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
@@ -58,9 +58,7 @@ def _job(idle: list[str], began: float, cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     outcome = search(cfg, began)
     idle.append(outcome.idle)
-    score = outcome.population.us(outcome.best)
-    assert score is not None
-    return score
+    return outcome.score_us
 
 
 def search(cfg: DictConfig, began: float) -> Outcome:
@@ -163,10 +161,13 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> Ou
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, target, claimed = _best_folder(lineage), compose.build(cfg.target), of_outcome(outcome)
-    module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.claim)
+    module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
     console.print(f"written to {module}")
-    reference = next(iter(outcome.baselines), None)
-    handed_over = hand_over(folder / "handover", problem, target, best, run.stages.evaluate, reference, claimed.claim)
+    handed_over = HandedOver((), ())  # of a baseline nobody needs a module
+    if claimed.over is not best:
+        reference = next(iter(outcome.baselines), None)
+        place = folder / "handover"
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
     report.say(console, *map(str, handed_over.files), *handed_over.said)
     if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
         judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))

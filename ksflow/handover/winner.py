@@ -77,8 +77,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
         return HandedOver((), (refused,))
     words = {word: problem.origin.get(word) for word in ("leaderboard", "gpu")} if kind in WORDLESS else {}
     head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
-    score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
-    score += f", {claim}" if claim else ""
+    score = f", {claim} on {target.chip}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
     info, errors, most = _judged(problem, evaluate, file, text)

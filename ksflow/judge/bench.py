@@ -4,6 +4,7 @@ Covered: a CPU, the GPU that is here; for GPUs that are not, whether a program i
 NOT covered: times of a chip that is not here.
 """
 
+import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -60,6 +61,10 @@ class Bench:
         return replace(evaluation, reason=reason)
 
 
+_UNTOLD = re.compile(r"NotImplementedError[^\w\n]*((?:\w[^\"\n]*)?)")
+"""How Triton's interpreter says that it does not have what a kernel needs."""
+
+
 class Emulator:
     """Runs kernels for GPUs on this CPU: HIP by the wave emulator, Triton by its interpreter."""
 
@@ -86,7 +91,12 @@ class Emulator:
             raise ValueError(f"nothing here runs {lacking} without a GPU")
         if kinds[0].interpreter == "emulator":
             return self._judge.right(small, emulated(small, kernel, march), show=show)
-        return self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
+        found = self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
+        if found.verdict is Verdict.CRASH and (untold := _UNTOLD.search(found.reason)):
+            raise ValueError(
+                f"Triton's interpreter cannot tell: {untold[1] or 'the kernel needs what it does not have'}"
+            )
+        return found
 
     def close(self) -> None:
         """End the judge, if there is one. Not needed: it ends with this process."""

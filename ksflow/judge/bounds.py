@@ -268,8 +268,7 @@ def _partial_sums(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch
         part = left[..., start : start + step] @ right[..., start : start + step, :]
         prefix = prefix.add_(part) if start else part
         torch.maximum(largest, prefix.abs(), out=largest)
-    largest, squares = (one.double().mul_(rows).mul_(columns) for one in (largest, squares))
-    return largest, squares
+    return largest.double().mul_(rows).mul_(columns), squares.double().mul_(rows).mul_(columns)
 
 
 def _scaled(operand: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:

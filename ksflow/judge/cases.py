@@ -5,7 +5,7 @@ import math
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from ksflow.errors import foreign
-from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, unsteady, untrue
+from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, Kind, changed, movable
+from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, unsteady, untrue, worst
 from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
 
@@ -122,6 +123,8 @@ class Entry:
     """Whether nobody but the judge knows the seed."""
     poisons: tuple[int, ...] = ()
     """With what outputs may be filled before a call, once that is known (`check.poisons`)."""
+    structure: str = ""
+    """How its inputs differ from what the problem draws, in words: "x: sorted"."""
 
     @property
     def nbytes(self) -> int:
@@ -134,6 +137,9 @@ class Reference:
     `oracle` says what is right, element by element; a `property_check(data, outputs)` says why an answer is wrong (""
     when it is not), for problems with more than one right answer. A problem has one of them, or both.
     """
+
+    _steady = False
+    """Whether the oracle is known to answer the same to the same inputs."""
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
@@ -150,8 +156,13 @@ class Reference:
             ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
-        self._steady = False
-        """Whether the oracle is known to answer the same to the same inputs."""
+        self._computes = False
+        """Whether a row of the oracle's has a bound: else outputs are picked, or have a property."""
+        self._products = False
+        """Whether a row of the oracle's is that of sums of products."""
+        self._movable: dict[str, list[int]] = {}
+        """By case: the inputs that may have a structure."""
+        self._refused: set[tuple[str, tuple[int, ...], str]] = set()
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
 
@@ -172,20 +183,99 @@ class Reference:
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
         return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}))
 
-    def entry(self, case: dict[str, Any], seed: int | None = None, most: int = ALL) -> tuple[Layout, Entry]:
-        """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output."""
+    def entry(
+        self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[Kind] = ()
+    ) -> tuple[Layout, Entry]:
+        """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output.
+
+        kinds: change one of the inputs in one of these ways, where the reference holds its own check on that.
+        """
         seed = secrets.randbits(31) if seed is None else seed
         data = self.data(case, seed)
         layout = self.layout(data)
+        found = self._structured(case, data, seed, most, kinds) if kinds else None
+        data, structure, wanted = found or (data, "", self.expect(data, most))
         packed = torch.full((layout.input_bytes,), _BLANK, dtype=torch.uint8, device=self.where)
         for piece, tensor in zip(layout.pieces, data, strict=True):
             if not piece.out:
                 piece.view(packed).copy_(tensor)
-        return layout, Entry(seed, packed, self.expect(data, most))
+        return layout, Entry(seed, packed, wanted, structure=structure)
 
     def data(self, case: dict[str, Any], seed: int) -> Tensors:
         """A case's tensors, drawn where they are used if the problem can do that (`generate_input(..., device)`)."""
         return self.generate(**case["params"], **self._there, seed=seed)
+
+    def kinds(self) -> list[Kind]:
+        """The structures that contents of this problem may have. Growing ones need a bound that grows with them."""
+        check = self.problem["check"]
+        if check.get("contents", "") == "own":
+            return []
+        grows = check["accumulate"] in ("float32", "float64") and self.oracle is not None
+        kinds = [kind for kind in KINDS if (grows or not kind.grows) and (not kind.equal or not self._computes)]
+        return [kind for kind in kinds if self._products or kind.name != SIGNS]
+
+    def structured(
+        self, case: dict[str, Any], data: Tensors, seed: int, kind: Kind, most: int = ALL
+    ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
+        """Contents with one input, or all that can be, of that kind, what to call it, and what must come out; None
+        where the reference does not hold on that."""
+        open_: list[tuple[int, ...]] = [(place,) for place in self._open(case)]
+        open_ += [tuple(self._open(case))] if len(open_) > 1 else []
+        open_ = [places for places in open_ if (case["name"], places, kind.name) not in self._refused]
+        if not open_ or (hasattr(data, "binding") and kind.grows):
+            return None
+        places = open_[seed % len(open_)]
+        made = [changed(one, kind, seed) if at in places else one for at, one in enumerate(data)]
+        if any(one is None for one in made):
+            return None
+        other = like(data, [one for one in made if one is not None])
+        if (wanted := self._holds(other, kind, most)) is None:
+            self._refused.add((case["name"], places, kind.name))
+            return None
+        names = [arg["name"] for arg in self.problem["args"]]
+        words = " and ".join(names[at] if len(names) == len(data) else f"input {at}" for at in places)
+        return other, f"{words} {kind.name}", wanted
+
+    def _structured(
+        self, case: dict[str, Any], data: Tensors, seed: int, most: int, kinds: Sequence[Kind]
+    ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
+        """The first that there is, in an order that follows from the seed."""
+        order = [kinds[(seed + step) % len(kinds)] for step in range(len(kinds))]
+        made = (self.structured(case, data, seed // len(kinds), kind, most) for kind in order)
+        return next((found for found in made if found), None)
+
+    def _open(self, case: dict[str, Any]) -> list[int]:
+        """The inputs of a case that may have a structure."""
+        if (name := str(case["name"])) not in self._movable:
+            pair = [self.data(case, case["seed"] + step) for step in (0, 1)]
+            inputs = [data[: len(data) - self.outputs] for data in pair]
+            self._movable[name] = movable(*inputs)
+        return self._movable[name]
+
+    def _holds(self, data: Tensors, kind: Kind, most: int) -> tuple[Expected, ...] | None:
+        """What must come out, where the reference's answer is finite and keeps well within its bounds."""
+        with foreign():  # the reference, on contents that its author may not have meant it for
+            wanted = self.expect(data, most)
+            held = self._keeps(data, wanted, self.answer(data))
+            if held and kind.name == DENORMAL:  # kernels may flush such numbers to zero
+                flushed = self.answer(like(data, [_flushed(one) for one in data]))
+                held = self._keeps(data, wanted, tuple(map(_flushed, flushed)))
+            return wanted if held else None
+        return None
+
+    def _keeps(self, data: Tensors, wanted: tuple[Expected, ...], outputs: Tensors) -> bool:
+        if not all(bool(out.isfinite().all()) for out in outputs if out.dtype.itemsize > 1):
+            return False
+        for want, out in zip(wanted, outputs, strict=False):
+            room = 0.5 if out.dtype in (torch.float32, torch.float64) else 1.0  # else its own rounding is what is seen
+            if first_error(want, out) or worst(want, out) > room:
+                return False
+        return not self.objection(data, outputs)
+
+    def answer(self, data: Tensors) -> Tensors:
+        """The reference's outputs, in memory of their own."""
+        result = self.kernel(data)
+        return tuple(out.clone() for out in (result if isinstance(result, tuple | list) else (result,)))
 
     def objection(self, data: Tensors, outputs: Tensors) -> str:
         """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
@@ -212,12 +302,20 @@ class Reference:
         rows = self._rows(data)
         if not self._steady:
             if unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):
-                raise ValueError(f"the oracle in {self.problem['root']}/reference.py {AT_RANDOM}")
+                raise ValueError(f"the oracle in reference.py {AT_RANDOM}")
             self._steady = True
         outputs = data[len(data) - self.outputs :]
         check = self.problem["check"]
+        self._products |= any("spread" in row for row in rows)
+        self._computes = self._computes or any(bool(torch.as_tensor(row["magnitude"]).any()) for row in rows)
         moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))
+
+
+def _flushed(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype not in (torch.float32, torch.float64):
+        return tensor
+    return torch.where(tensor.abs() < torch.finfo(torch.float32).tiny, 0.0, tensor)
 
 
 def bare(outputs: Tensors) -> Any:

@@ -174,7 +174,8 @@ class Caller:
 
     def _wrong(self, why: str, entry: Entry | None = None, **more: Any) -> Rejected:
         failed = {"failed": {"case": self.case.name, "seed": entry.seed, **more}} if entry else {}
-        return Rejected("reject-incorrect", f"{self.case.name}: {why}", failed)
+        where = f"{self.case.name} with {entry.structure}" if entry and entry.structure else self.case.name
+        return Rejected("reject-incorrect", f"{where}: {why}", failed)
 
 
 def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, ...]:

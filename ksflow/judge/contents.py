@@ -1,7 +1,13 @@
-"""Contents like those that a model's modules were called with: for problems that `model profile` writes."""
+"""Contents beside a problem's own draw: structured ones, and those like what a model's modules were called with.
+
+What is random everywhere hides kernels that are right on random contents alone: a top-k that keeps too few candidates,
+a recurrence that is cut short, a softmax that never looks for the largest value. `KINDS` are changes of drawn inputs;
+`cases.Reference` gives a kernel those on which the reference holds its own check.
+"""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +18,125 @@ KEPT = "met.pt"
 _SPREAD, _TINY = 0.1, 0.02
 """What was the same everywhere varies by a tenth, and by at least so much, with its sign: a kernel is to read it."""
 
+_MANY = 16
+"""Different values from which on an input is no mask and no table of flags."""
+_LOOKED_AT = 4096
+_DOWN, _FAR, _OUTLIER, _SHIFT = 2.0**-12, 6, 32.0, 2.0
+"""What a tail is scaled by; the binary orders between rows' scales; an outlier as a multiple of the largest value; how
+far rows are shifted, as a multiple of their root mean square."""
 Shapes = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to change an input, in float32 or fp64 with at least one dimension."""
+
+    name: str
+    change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+    grows: bool = False
+    """Whether values may be larger than any that were drawn, or have another sign: not for tolerances that are
+    constants, nor for 16-bit arithmetic."""
+    equal: bool = False
+    """Whether many values are equal: what rounds a sum of them rounds all one way, which bounds need not foresee. Only
+    for outputs that are picked, not computed."""
+    timed: bool = False
+    """Whether it costs no kernel more time than drawn contents do."""
+
+
+def _uniform(x: torch.Tensor, generator: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.rand(shape or tuple(x.shape), generator=generator, device=x.device)
+
+
+def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A random number for each row; of a vector, for each element."""
+    return _uniform(x, generator, *(x.shape[:-1] if x.ndim > 1 else x.shape), *((1,) if x.ndim > 1 else ()))
+
+
+def _one_place(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A random place of each row."""
+    drawn = _uniform(x, generator)
+    return drawn == drawn.amax(-1, keepdim=True)
+
+
+def _tied(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    few = min(4, x.shape[-1])
+    return x[..., (_uniform(x, generator, x.shape[-1]) * few).long().clamp_max(few - 1)]
+
+
+def _faded(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    start = 1 + int(_uniform(x, generator, 1) * (x.shape[-1] // 2))
+    return torch.cat((x[..., :start], x[..., start:] * _DOWN), -1)
+
+
+def _peaked(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """One outlier in a quarter of the rows, in one at least."""
+    rows = _uniform(x, generator, *x.shape[:-1], 1)
+    chosen = _one_place(x, generator) & ((rows < 0.25) | (rows == rows.amin()))
+    return torch.where(chosen, _OUTLIER * x.abs().amax(), x)
+
+
+def _clustered(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return _tied(x, generator) + x * _DOWN
+
+
+def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    size = x.square().mean(-1, keepdim=True).sqrt() if x.ndim > 1 else x.square().mean().sqrt()
+    return x + (2 * _rows(x, generator) - 1) * _SHIFT * size
+
+
+def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A few denormal numbers in each row."""
+    return torch.where(_uniform(x, generator) < min(1 / 8, 8 / x.shape[-1]), x * 2.0**-136, x)
+
+
+KINDS = (
+    Kind("sorted", lambda x, generator: x.sort(-1).values),
+    Kind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values),
+    Kind("of four values in a row", _tied, equal=True),
+    Kind("repeated", lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)]),
+    Kind("clustered", _clustered),
+    Kind("half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN)),
+    Kind("nearly one hot", lambda x, generator: torch.where(_one_place(x, generator), x, x * _DOWN)),
+    Kind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5), equal=True),
+    Kind("rows of mixed scales", lambda x, generator: x * torch.exp2(-_FAR * _rows(x, generator)), timed=True),
+    Kind("large at the start", _faded),
+    Kind("with denormal numbers", _tiny),
+    Kind("with outliers", _peaked, grows=True, timed=True),
+    Kind("rows shifted", _shifted, grows=True),
+    Kind(
+        "of both signs", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, -x, x), grows=True, timed=True
+    ),
+)
+"""Sound for every kernel that is right: what comes of them is bounded as what comes of drawn contents."""
+DENORMAL, SIGNS = "with denormal numbers", "of both signs"
+
+
+def movable(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list[int]:
+    """Which of the inputs may be changed: numbers of many values, drawn from the seed. other: from another seed."""
+    return [
+        place
+        for place, (tensor, theirs) in enumerate(zip(data, other, strict=True))
+        if tensor.is_floating_point()
+        and tensor.shape == theirs.shape
+        and tensor.ndim
+        and tensor.shape[-1] > 1
+        and len(set(tensor.reshape(-1)[:_LOOKED_AT].tolist())) > min(_MANY, tensor.numel() - 1)
+        and not torch.equal(tensor.double(), theirs.double())
+    ]
+
+
+def changed(tensor: torch.Tensor, kind: Kind, seed: int) -> torch.Tensor | None:
+    """An input of that kind, which lies in memory as the drawn one does; None where that changes nothing."""
+    generator = torch.Generator(device=tensor.device).manual_seed(seed)
+    wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    limit = torch.finfo(tensor.dtype).max / 2
+    result = torch.empty_like(tensor)  # dense ones keep their strides
+    if result.stride() != tensor.stride():
+        return None
+    result.copy_(kind.change(wide, generator).clamp(-limit, limit))
+    if kind.name == SIGNS and bool((wide < 0).any()):
+        return None
+    return None if torch.equal(result.double(), tensor.double()) else result
 
 
 def like(

@@ -7,17 +7,19 @@ dear, so they are made while nobody waits. Once shown, their seeds are evidence:
 """
 
 import hashlib
+import itertools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Layout, Reference
+from ksflow.judge.contents import Kind
 
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
-_FULL_EVERY = 8
+_FULL_EVERY, _STRUCTURED_EVERY = 8, 16
 _SAMPLED = 1 << 14
 _SHARE = 3
 """Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
@@ -53,6 +55,8 @@ class CasePool:
         self.timed = memory > 0
         self.entries: list[Entry] = []
         self.wanted = _AHEAD if self.timed else 1
+        self.kinds: list[Kind] = []
+        """The structures that are played on this test: all of them on the largest one that does not fill memory."""
         self._count = 0
         self.shown = 0
         """How many contents were shown in the present judgement."""
@@ -85,8 +89,8 @@ class CasePool:
     @property
     def capacity(self) -> int:
         """How many contents to keep at hand."""
-        if self.large:
-            return 0
+        if self.large or not self.timed:
+            return 0 if self.large else len(self.kinds) + 1
         used = sum(entry.nbytes for entry in self.entries)
         fit = self.memory * len(self.entries) // used if used else 1
         return max(min(self.wanted, fit, _MOST), _FEWEST)
@@ -103,9 +107,23 @@ class CasePool:
     def _make(self) -> Entry:
         sampled = self.timed and self._count and secrets.randbelow(_FULL_EVERY) and not self.large
         options = {"most": _SAMPLED} if sampled else {}
-        self.layout, entry = self._reference.entry(self.case, **options)
+        self.layout, entry = self._reference.entry(self.case, **options, kinds=self._kinds())
         self._count += 1
         return entry
+
+    def _kinds(self) -> Sequence[Kind]:
+        """Ways to structure the next contents: of a test in turn, now and then of calls that are timed."""
+        if not self.timed:
+            return (
+                self.kinds[self._count % (len(self.kinds) + 1) - 1 :][:1] if self._count % (len(self.kinds) + 1) else ()
+            )
+        if not self._count or self.large or secrets.randbelow(_STRUCTURED_EVERY):
+            return ()
+        return [kind for kind in self._reference.kinds() if kind.timed]
+
+    def again(self) -> list[Entry]:
+        """Secret contents of a test: drawn once, and once of each structure that is played on this test."""
+        return list(itertools.islice(self.feed(), len(self.kinds) + 1))
 
     def step(self) -> bool:
         """Make one more ahead, where there is room for it; whether there was."""
@@ -139,6 +157,9 @@ class InputPool:
         self._make_buffers = make_buffers
         self.tests = [CasePool(self.reference, case, 0, limits) for case in problem["tests"]]
         self.benchmarks = [CasePool(self.reference, case, memory, limits) for case in problem["benchmarks"]]
+        small = [pool for pool in self.tests if not pool.large]
+        if small:
+            max(small, key=lambda pool: pool.layout.input_bytes).kinds = self.reference.kinds()
         if self.large:
             for pool in self.benchmarks:
                 pool.memory = memory // _SHARE

@@ -9,7 +9,7 @@ from ksflow.judge.cases import Tensors
 from ksflow.judge.tolerance import Expected, parts, plain, rms, same_bits, strips
 from ksflow.sandbox.runners.pytree import like
 
-_SCALE = 1.02
+_SCALE, _BF16 = 1.02, 7
 _BYTES = (0xFF, 0x3F, 0x02)
 """What outputs may hold that nobody wrote."""
 
@@ -26,8 +26,11 @@ class Right:
     """Other contents of the same case."""
     run: Callable[[Tensors], Tensors]
     """The reference."""
-    exact: bool
-    """Whether the problem asks for more than 16-bit arithmetic."""
+    digits: int = 23
+    """Of the arithmetic that the problem asks for, after the point."""
+
+    structured: bool = False
+    """Whether its contents are other ones than the problem draws."""
 
     def own_error(self, index: int) -> float:
         """The root mean square of what the reference's own output is off by; 0 where that is not known of all of it."""
@@ -139,24 +142,27 @@ def _unwritten(right: Right) -> list[Tensors]:
 
 
 def _rough(right: Right) -> list[Tensors]:
-    """The reference on inputs cut to bf16, and its outputs cut to bf16: each where that changes anything."""
-    if not right.exact:
+    """The reference on inputs in bf16, and its outputs in bf16, cut off or rounded, where that changes anything."""
+    if right.digits <= _BF16:
         return []
-    inputs = len(right.data) - len(right.outputs)
-    cut = [_cut(tensor) if index < inputs else tensor.clone() for index, tensor in enumerate(right.data)]
-    answers = [right.run(like(right.data, cut)), tuple(_cut(out) for out in right.outputs)]
+    inputs, answers = len(right.data) - len(right.outputs), []
+    for cut in (True, False):
+        made = [digits(tensor, _BF16, cut) if at < inputs else tensor.clone() for at, tensor in enumerate(right.data)]
+        answers += [right.run(like(right.data, made)), tuple(digits(out, _BF16, cut) for out in right.outputs)]
     return [answer for answer in answers if not all(map(_same, answer, right.outputs))]
 
 
-def _cut(tensor: torch.Tensor) -> torch.Tensor:
-    """Without the bits that bf16 has not, rounded towards zero as the cheapest conversion does."""
+def digits(tensor: torch.Tensor, kept: int, cut: bool = False) -> torch.Tensor:
+    """float32 or fp64 numbers with so many digits after the point (TF32 10, bf16 7): rounded to the nearest even one,
+    or cut off, as the cheapest conversion does. Numbers of other types as they are."""
     result = tensor.clone()
     if tensor.is_complex():
-        parts(result).copy_(_cut(parts(tensor)))
-        return result
-    if tensor.dtype is torch.float32:
-        return result.copy_((tensor.contiguous().view(torch.int32) & -65536).view(torch.float32))
-    return result.copy_(tensor.to(torch.bfloat16)) if tensor.dtype is torch.float64 else result
+        parts(result).copy_(digits(parts(tensor), kept, cut))
+    elif tensor.dtype in (torch.float32, torch.float64):
+        bits, gone = tensor.float().contiguous().view(torch.int32), 23 - kept
+        near = bits if cut else bits + ((1 << (gone - 1)) - 1) + ((bits >> gone) & 1)
+        result.copy_(torch.where(tensor.isfinite(), (near & -(1 << gone)).view(torch.float32), tensor))
+    return result
 
 
 def _same(first: torch.Tensor, other: torch.Tensor) -> bool:

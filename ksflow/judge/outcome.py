@@ -15,13 +15,15 @@ from ksflow.records.evidence import RESOLVED
 
 Json = dict[str, Any]
 
+BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
-_FEW, _CLOSE = 4, math.log(0.9)
-"""A kernel that is behind by less is not called slower after fewer replicates."""
+_FEW, _CLOSE = 4, math.log(1.1)
+"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates."""
 _WIDE = math.log(1.1)
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
 _BY_MEAN = "the mean over all calls, which is not what the usual call says"
+_BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
 _DISAGREE = 0.01
 """Readings are said to disagree where chance would set them so far apart less often than this."""
@@ -86,20 +88,16 @@ class CaseResults:
         samples = [result.samples[name] for result in self.results if name in result.samples]
         return [each for each in samples if not statistics.few(each.undisturbed)] or samples
 
-    def us(self, name: str) -> float:
-        """A kernel's time, as it was measured."""
-        return _mean([each.low() for each in self.samples(name)])
-
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
         replicates = self.samples(name)
-        us, floor = self.us(name), float(self.case.get("floor", (0.0, ""))[0])
+        us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
         preempted = (
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
         )
         doubts = [*(each.doubt for each in replicates), below, preempted]
-        return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
+        return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
         """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
@@ -178,7 +176,7 @@ class Reading:
         tell nothing, which is waited for as long as one is patient, the mean over all calls may."""
         if self.doubt and not patient and self.mean.reach < _MARGIN:
             return True
-        if len(self.values) < _FEW and _CLOSE < self.effect.high < -_MARGIN:
+        if len(self.values) < _FEW and _MARGIN < abs(self.sure) < _CLOSE:
             return False  # a few readings agree by chance more often than their interval says
         sure = abs(self.sure) > _MARGIN or self.effect.reach < _MARGIN
         return not self.doubt and (sure or (not claimed and self.effect.mean < _MARGIN))
@@ -203,7 +201,7 @@ class Reading:
             why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
         else:
             return ""
-        return f"{why} (is the machine busy?)"
+        return f"{why} {BUSY}"
 
 
 @dataclass
@@ -252,8 +250,9 @@ class Outcome:
 
         Rounds in which one of the two was preempted do not count, nor a replicate of which too few are left. Where the
         times of one come from its own process, the judge's clock is asked too, and the less certain of the two answers
-        counts. Where the mean over all calls says another thing than the usual calls, it counts. With a kernel and its
-        copy as `control` the interval has their part (`RandomEffects.beside`).
+        counts. Where most calls were preempted, the CPU time of all calls may say that the first is not ahead. Where
+        the mean over all calls says another thing than the usual calls, it counts. With a kernel and its copy as
+        `control` the interval has their part (`RandomEffects.beside`).
         """
         if (both := self._both(first, other)) is None:
             return None
@@ -271,9 +270,14 @@ class Outcome:
         effect, values = min(found, key=lambda each: each[0].low)
         mean, by_mean = min(means, key=lambda each: each[0].low)
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
+        enough = len(usable) > 1 or len(usable) == len(both)
+        if (
+            not enough and samples[0].cpu and mean.reach < _MARGIN
+        ):  # what waits and sleeps is not in it, so nobody wins by it
+            return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
             effect, values, by = mean, by_mean, [*by, _BY_MEAN]
-        return Reading(effect, mean, values, by, len(usable) > 1 or len(usable) == len(both))
+        return Reading(effect, mean, values, by, enough)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
         """The replicates in which both kernels began, case by case; None unless both finished each of them."""

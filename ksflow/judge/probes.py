@@ -6,16 +6,21 @@ one test case; tiny tests may be too small to tell. What leaves out a part of th
 would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
 """
 
+import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from ksflow.errors import foreign
 from ksflow.hardware.cost_model import extents
+from ksflow.judge.bounds import ALLOWED
 from ksflow.judge.cases import Reference, Tensors
+from ksflow.judge.mistakes import score
 from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
 from ksflow.judge.shortcuts import KINDS, UNREAD, Shortcut, shortcuts_on
 from ksflow.judge.tolerance import bits, first_error, is_constant, same_bits, worst
@@ -27,12 +32,14 @@ Row = tuple[str, bool, str]
 _STRIDES = re.compile(r"strides\s*(\(.*\))")
 _SHORTCUTS_S = 15.0
 """For shortcuts on all cases together, and as long again for a closer look at those that pass."""
+_SCORE_S = 120.0
+"""For the mutation score."""
 _CONTENTS, _FEWEST_CONTENTS = 8, 2
 """So many contents of a case must let a shortcut pass, fewer where each takes long. The judge has more: luck does not
 last that long."""
 _REMEDY = (
     "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
-    "shorter sums), or lower check.c1 or the oracle's magnitude"
+    "shorter sums), or lower check.c1 or the oracle's magnitude; check.allow permits lower precision by name"
 )
 _FOREIGN_REMEDY = (
     "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, a "
@@ -73,7 +80,7 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
     rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
     rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
     rows.append(inputs.row())
-    return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
+    return {"rows": [*rows, *([*_shortcuts(source), _score(source)] if shortcuts else ())]}
 
 
 class _Inputs:
@@ -172,6 +179,8 @@ class _Played:
                 self.tries[shortcut.kind] += 1
                 open_ += [shortcut] if accepted else []
         end = time.monotonic() + seconds
+        for structured in _structured(source, case) if open_ else ():
+            open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, structured) is not False]
         for step in range(1, _CONTENTS):
             if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
                 right = _right(source, {**case, "seed": case["seed"] + step})
@@ -283,15 +292,42 @@ def _right(source: Source, case: Case) -> Right:
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
     want = reference.expect(data)
-    exact = source.problem["check"]["accumulate"] not in ("bfloat16", "float16")
-    return Right(data, _run(reference, data), want, other, lambda changed: _run(reference, changed), exact)
+    return Right(data, reference.answer(data), want, other, reference.answer, _digits(source))
 
 
-def _run(reference: Reference, data: Tensors) -> Tensors:
-    """The reference's outputs, in memory of their own."""
-    result = reference.kernel(data)
-    outputs = result if isinstance(result, tuple | list) else (result,)
-    return tuple(out.clone() for out in outputs)
+def _digits(source: Source) -> int:
+    """After the point, of the arithmetic that a problem asks for."""
+    check = source.problem["check"]
+    eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
+    return min(round(-math.log2(eps)), 23)
+
+
+def _structured(source: Source, case: Case) -> Iterator[Right]:
+    """A case's contents of each structure that the judge gives kernels: of timed cases a few."""
+    reference = source.reference
+    kinds = [kind for kind in reference.kinds() if kind.timed or case not in source.problem["benchmarks"]]
+    for number, kind in enumerate(kinds):
+        data = reference.data(case, case["seed"] + 2 + number)
+        if found := reference.structured(case, data, number, kind):
+            changed, _, want = found
+            yield replace(
+                _right(source, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
+            )
+
+
+def _contents(source: Source) -> Iterator[Right]:
+    """The tests' and the timed cases' contents: drawn, then structured."""
+    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
+    yield from (_right(source, case) for case in cases)
+    for case in cases:
+        yield from _structured(source, case)
+
+
+def _score(source: Source) -> Row:
+    """The mutation score. A survivor is only named: no kernel need win by it."""
+    names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
+    accepts = partial(_accepts, source.reference)
+    return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:

@@ -26,7 +26,7 @@ class Units(TorchDispatchMode):
         self.finest, self._coarsest = min(units), max(units)
         self.names: list[str] = []
         self._units: list[float] = []
-        self._made = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]
+        self._made = WeakTensorKeyDictionary()
         self.known = True
         """Whether the function does the same in fp64; else each operation has the unit of the coarsest input."""
 
@@ -36,7 +36,8 @@ class Units(TorchDispatchMode):
         if not isinstance(first, torch.Tensor):
             return result
         unit = torch.finfo(first.dtype).eps / 2 if first.is_floating_point() else 0.0
-        place = self._made.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        known = args and isinstance(args[0], torch.Tensor) and args[0] in self._made
+        place = self._made[args[0]] if known else None
         if not _no_step(func):
             place = len(self.names)
             self.names.append(_name(func))

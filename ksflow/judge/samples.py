@@ -14,6 +14,7 @@ and it is in doubt. `most_us` is what remains then: a disturbed machine makes ba
 this may say that a time is impossible.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class Samples:
     """What counts."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    stopped: list[bool] = field(default_factory=list)
+    """In which calls a quota stopped the machine's processes; empty where nobody looked."""
     window: tuple[float, float] = statistics.LOW
     """Which part of the sorted samples is ranked."""
     notes: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +84,10 @@ class Samples:
         """Which were not preempted; all, where no CPU time is taken."""
         if not self.cpu:
             return [True] * len(self.us)
-        return list(map(statistics.undisturbed, self.wall, self.cpu))
+        stopped = self.stopped or [False] * len(self.cpu)
+        return [
+            statistics.undisturbed(*us) and not held for *us, held in zip(self.wall, self.cpu, stopped, strict=True)
+        ]
 
     @property
     def charged(self) -> list[float]:
@@ -96,9 +102,10 @@ class Samples:
         return statistics.low(statistics.pick(self.us, self.undisturbed), self.window)
 
 
-def samples_of(batches: list[tuple[float, float]], null: NullTimings) -> Samples:
-    """From a kernel's batches in the seconds of both clocks, and the null batches of the same benchmark."""
-    samples = Samples(notes={"null": null.evidence()})
+def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: Sequence[bool] = ()) -> Samples:
+    """From a kernel's batches in the seconds of both clocks, and the null batches of the same benchmark. `stopped`: as
+    in `Samples`."""
+    samples = Samples(notes={"null": null.evidence()}, stopped=list(stopped))
     for wall_s, cpu_s in batches:
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)
     samples.settle(null.stopping_s * 1e6)

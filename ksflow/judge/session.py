@@ -18,9 +18,10 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import Outcome
+from ksflow.judge.outcome import BUSY, Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
+from ksflow.processes import quota
 from ksflow.records.evidence import RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
@@ -45,6 +46,8 @@ _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
+_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+"""What Python says of a file that it cannot compile."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class Judgement:
         self.show = bool(request.get("show"))
         self.limits: Json = pool.problem["limits"]
         self.at = ""
+        self.stops = quota.stops()
         self.evidence: Json = {
             "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
             "load": round(os.getloadavg()[0], 2),
@@ -118,8 +122,17 @@ class Judgement:
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
+        if stops := quota.stops() - self.stops:
+            self._blame_quota(stops)
         answer = {"verdict": verdict, "reason": reason, "timings": timings}
         return {**answer, "evidence": self.evidence, "device_uuid": self.backend.device_uuid}
+
+    def _blame_quota(self, stops: int) -> None:
+        """Say that the quota of this process' control group held calls up, and not others on the machine."""
+        self.evidence["throttled"] = stops
+        words = f"(a quota of {quota.cores() or 0:.3g} cores' CPU time stopped it {stops} times: raise cpu.max)"
+        for row in (self.evidence, self.evidence.get("claim", {}), *self.evidence.get("against", ())):
+            row |= {key: row[key].replace(BUSY, words) for key in ("unranked", "why") if key in row}
 
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
@@ -132,7 +145,7 @@ class Judgement:
                 rows.append(ask(case, self.pool.reference, [case.public()]))
             for row, case in zip(rows, self.pool.tests, strict=True):
                 self.at = case.name
-                again = ask(case, self.pool.reference, [next(case.feed())])
+                again = ask(case, self.pool.reference, case.again())
                 both = {"seeds": row["seeds"] + again["seeds"], "worst": max(row["worst"], again["worst"])}
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
@@ -181,7 +194,7 @@ class Judgement:
         itself, decided = again.ratio(*control), again.ratio(_OWN, incumbent, control)
         if itself is None or decided is None or incumbent not in again.ratios:
             failed = incumbent if itself else single or "the kernel's control"
-            claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
+            self._note(incumbent, {"ranked": False, "why": f"{failed} failed when it was timed again"})
             return first
         sure = decided["ranked"] and decided["low"] > RESOLVED
         if not sure and (itself["why"] or abs(itself["speedup"] - 1) > _OFF):
@@ -190,26 +203,30 @@ class Judgement:
         both = first.pooled(again, _OWN)
         decided["why"] = decided["why"] or (self._held_back(incumbent, both) if sure else "")
         decided["ranked"] = not decided["why"]
+        self._note(incumbent, decided if ahead else {})
         claim |= {**decided, "first": seen, "again": again.ratios[incumbent], "control": itself}
         claim["faster"] = bool(ahead and sure and decided["ranked"])
-        for row in self.evidence["against"]:
-            row |= decided if row["id"] == incumbent else {}
         return both
 
+    def _note(self, incumbent: str, seen: Json) -> None:
+        """Say it in the claim and in the row beside the incumbent."""
+        for row in (self.evidence["claim"], *self.evidence["against"]):
+            row |= seen if row["id"] == incumbent else {}
+
     def _held_back(self, incumbent: str, outcome: Outcome) -> str:
-        """Why a lead may be no more than the incumbent's holding back: it takes longer than when it was judged, and
-        this kernel takes as long as that. Empty where it is not so, or where that time is not known."""
+        """Why a lead may be no more than the incumbent's holding back; empty where it is not so.
+
+        It takes longer than when it was judged (where that time is known), and this kernel takes as long as that; and
+        beside itself, where this kernel is not, it is as fast as it was: so the machine has not become slower.
+        """
         recorded: Json = self.against[incumbent].get("us", {})
         if recorded.keys() != {results.case["name"] for results in outcome.cases}:
             return ""
-        now, own = (
-            math.exp(
-                math.fsum(math.log(results.us(name) / recorded[results.case["name"]]) for results in outcome.cases)
-                / len(recorded)
-            )
-            for name in (incumbent, _OWN)
-        )
+        now, own = (_times(outcome, name, recorded) for name in (incumbent, _OWN))
         if now < _HELD_BACK or own * RESOLVED < 1:
+            return ""
+        itself = self._beside_itself(self.against[incumbent])
+        if itself and min(_times(itself, name, recorded) for name in (_OWN, _CONTROL_KERNEL)) * _HELD_BACK > now:
             return ""
         return f"{incumbent} takes x{now:.2f} of what it took when it was judged, and this kernel x{own:.2f} of that"
 
@@ -233,7 +250,7 @@ class Judgement:
                 continue
             message = (reason.splitlines() or [""])[0][:300]
             self.evidence.setdefault("skipped", {})[name] = message
-            if self._fails_beside_itself(kernels[name]):
+            if self._beside_itself(kernels[name]) is None:
                 self.evidence.setdefault("failed_rivals", {})[name] = message
             else:
                 self.evidence["unranked"] = f"{name} failed beside this kernel, and not beside itself: {message}"
@@ -242,9 +259,9 @@ class Judgement:
             self.evidence["unranked"] = _HELPED
         return outcome
 
-    def _fails_beside_itself(self, kernel: Json) -> bool:
-        """Whether it fails in a comparison without the candidate, in its own place or in a rival's: one that fails when
-        it finds that it is a rival does so here as well."""
+    def _beside_itself(self, kernel: Json) -> Outcome | None:
+        """A comparison without the candidate, of a rival in its own place and in a rival's; None where it fails, as one
+        does that fails when it finds that it is a rival."""
 
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
@@ -255,9 +272,10 @@ class Judgement:
         kernels = {_OWN: kernel, _CONTROL_KERNEL: kernel}
         comparison = PairedComparison(self.pool, self.backend, kernels, lambda _: None, _SUSPECTED)
         try:
-            return bool(comparison.run(opened, self._open).skipped)
+            outcome = comparison.run(opened, self._open)
         except (Failure, Rejected):
-            return True
+            return None
+        return None if outcome.skipped else outcome
 
     def _open(self, kernel: Json, buffers: Buffers) -> Sandbox:
         return self.backend.sandbox(self.host.start(kernel, self.limits), buffers)
@@ -291,8 +309,13 @@ class Judgement:
                     self.evidence.setdefault("log", text)
 
 
-_UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
-"""What Python says of a file that it cannot compile."""
+def _times(outcome: Outcome, name: str, recorded: Json) -> float:
+    """How many times as long as recorded a kernel takes in the replicate in which it is fastest, by the geometric mean
+    over the cases."""
+    replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
+    before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
+    logs = [[math.log(each.low()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
+    return math.exp(min(math.fsum(row) / len(row) for row in logs))
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:

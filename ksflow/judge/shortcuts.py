@@ -8,11 +8,12 @@ input has no bearing on the outputs, leaving it out is right.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right, answered, unread
+from ksflow.judge.mutants import Right, answered, digits, unread
 from ksflow.judge.tolerance import parts, rms
 
 _INPUTS, _DIMENSIONS = 4, 3
@@ -43,7 +44,7 @@ class Shortcut:
         """For each output that differs by it from the right one: that output, the others right."""
         answer = self.answer(right)
         for index, (mine, theirs) in enumerate(zip(answer, right.outputs, strict=True)):
-            if mine.shape == theirs.shape and _differs(mine, theirs, right, index):
+            if mine.shape == theirs.shape and differs(mine, theirs, right, index):
                 yield right.but_for(index, mine)
 
 
@@ -78,7 +79,7 @@ def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
         name = names[index] if len(names) == len(inputs) else f"input {index}"
         yield from _of_input(inputs[index], index, name)
         if len(largest) > 1:  # else it is no operand of anything, and nothing is won by that
-            yield from _rounded(inputs[index], index, name, right.exact)
+            yield from _rounded(inputs[index], index, name, right.digits)
 
 
 def _of_input(tensor: torch.Tensor, place: int, name: str) -> Iterator[Shortcut]:
@@ -99,12 +100,14 @@ def _of_input(tensor: torch.Tensor, place: int, name: str) -> Iterator[Shortcut]
                 yield _changed("a sample of an input", every, place, _taken(dim, torch.arange(n) // step * step))
 
 
-def _rounded(tensor: torch.Tensor, place: int, name: str, exact: bool) -> Iterator[Shortcut]:
+def _rounded(tensor: torch.Tensor, place: int, name: str, kept: int) -> Iterator[Shortcut]:
     kind = "one operand in lower precision"
     if tensor.dtype in _ENOUGH_BITS:
         yield _changed(kind, f"rounds {name} to the digits of fp8", place, _to_fp8)
-    elif exact and tensor.dtype in (torch.float32, torch.float64):
-        yield _changed(kind, f"rounds {name} to bf16", place, lambda whole: whole.to(torch.bfloat16).to(whole.dtype))
+    elif tensor.dtype in (torch.float32, torch.float64):
+        for what, left in (("bf16", 7), ("TF32", 10)):
+            if left < kept:
+                yield _changed(kind, f"rounds {name} to {what}", place, partial(digits, kept=left))
 
 
 def _of_outputs(right: Right) -> Iterator[Shortcut]:
@@ -118,7 +121,7 @@ def _of_outputs(right: Right) -> Iterator[Shortcut]:
         if out.is_floating_point() and out.ndim > 1 and min(out.shape[-2:]) >= _FEWEST:
             for rank in (1, min(min(out.shape[-2:]) // _TAIL, _MOST_RANK)):
                 what = f"computes a matrix of rank {rank} in place of the output{number}"
-                yield _of_output("a matrix of low rank", what, place, _of_rank(rank))
+                yield _of_output("a matrix of low rank", what, place, of_rank(rank))
 
 
 def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
@@ -168,8 +171,8 @@ def _to_fp8(whole: torch.Tensor) -> torch.Tensor:
     return (near & -(1 << bits)).view(whole.dtype)
 
 
-def _of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The nearest matrix (each, in a batch) of that rank, as good as a few iterations find it."""
+def of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Gives the nearest matrix (each, in a batch) of that rank, as good as a few iterations find it."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
         wide = whole.float()
@@ -181,7 +184,7 @@ def _of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return change
 
 
-def _differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
+def differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
     """Whether an output is another one, by more than rounding and by more than the reference is off itself."""
     mine, theirs = parts(mine), parts(theirs)
     if not theirs.is_floating_point():

@@ -41,6 +41,7 @@ from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.overhead import NullTimings, Overhead
 from ksflow.judge.samples import Samples, is_mostly_overhead, samples_of
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.processes import quota
 
 Json = dict[str, Any]
 
@@ -100,6 +101,8 @@ class TimedKernel:
     def run_batch(self, entries: list[Entry]) -> float:
         """One batch; its wall seconds. Raises Failure, Rejected."""
         slots = self.caller.fill(entries)
+        limited = self._null is not None and quota.cores() is not None
+        stops = quota.stops() if limited else 0
         with self.budget.waiting() as left_s:
             wall_s = self.sandbox.go(slots, left_s)
             if self._null is not None:
@@ -108,6 +111,7 @@ class TimedKernel:
                 self._gross.append((wall_s, clock_s - self._clock_s))
                 self._clock_s = clock_s
                 self.samples.add(wall_s - self._null.wall_s, self._gross[-1][1] - self._null.cpu_s)
+                self.samples.stopped.append(limited and quota.stops() > stops)
         self.caller.take(slots, entries)
         return wall_s
 
@@ -118,7 +122,7 @@ class TimedKernel:
     def end(self) -> None:
         """Make samples of all batches, and look at what is still held. Raises Rejected."""
         if self._null is not None:
-            self.samples = samples_of(self._gross, self._null)
+            self.samples = samples_of(self._gross, self._null, self.samples.stopped)
         self.caller.share_of_bound()
         self.caller.close()
 

@@ -50,7 +50,7 @@ def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tupl
 def _beside(evaluation: Evaluation, against: tuple[Trial, ...]) -> Evaluation:
     """A verdict of an evaluator that times each kernel alone, with how its scores compare: within `_ALONE`."""
     record, score = evaluation.evidence, evaluation.score_us
-    if score is None or record.against or record.claim or record.unranked or record.skipped:
+    if score is None or record.against or record.claim or record.unranked or record.skipped or record.failed_rivals:
         return evaluation
     ratios = {trial.id: trial.score_us / score for trial in against if trial.score_us}
     rows = (

@@ -170,14 +170,19 @@ def ask_judge(
 ) -> Evaluation:
     """The judge's word on a kernel beside the best so far, when it is its turn at the device.
 
+    Where that one fails as a rival, and beside itself, the kernel is judged once more beside the best of the others.
     known: what was said of such code, where it need not be judged again.
     """
     evaluate = evaluate or run.stages.evaluate
     with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
-    return run.device.verdict(
-        run.problem, evaluate, kernel, lambda: (best,) if (best := run.lineage.known.leader) else (), known
-    )
+    verdict = partial(run.device.verdict, run.problem, evaluate, kernel)
+    said = verdict(lambda: (best,) if (best := run.lineage.known.leader) else (), known)
+    failed = said.evidence.failed_rivals
+    if not (failed and said.accepted):
+        return said
+    again = verdict(lambda: (best,) if (best := run.lineage.known.without(failed).leader) else ())
+    return again.with_evidence(failed_rivals={**failed, **again.evidence.failed_rivals})
 
 
 def writer_question(known: Population, trial: Trial) -> tuple[Selection, Trial | None]:

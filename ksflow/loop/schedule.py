@@ -70,6 +70,11 @@ class Outcome:
     cost: Cost
 
     @property
+    def score_us(self) -> float:
+        """The winner's score on the run's scale (`Population.us`)."""
+        return self.population.us(self.best) or 0.0
+
+    @property
     def search_s(self) -> float:
         """Seconds of the rounds alone."""
         return self.took["search"]

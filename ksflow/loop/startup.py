@@ -15,6 +15,7 @@ from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
+from ksflow.processes import quota
 from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.source.flags import with_flags
 from ksflow.source.tunables import tunables
@@ -57,6 +58,11 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
     is so because of an interruption.
     """
     lineage = run.lineage
+    if (allowed := quota.cores()) is not None:
+        held = (
+            f"this process has a quota of {allowed:.3g} cores' CPU time (cpu.max), which stops kernels that are timed"
+        )
+        run.tell(Notice(f"{held}: raise it, or expect times that rank nothing"))
     lineage.expect(run.key)
     lineage.population()
     _revalidate(run, seeds)

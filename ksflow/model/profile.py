@@ -252,7 +252,7 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
         return hook
 
     handles = []
-    for name, module in model.named_modules():
+    for name, module in hookable(model):
         if name:
             handles.append(module.register_forward_pre_hook(begins(name), with_kwargs=True))
             handles.append(module.register_forward_hook(ends(name)))
@@ -312,7 +312,7 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
         return lambda *_: open_[name].pop().__exit__(None, None, None)
 
     handles = []
-    for name, module in user.model.named_modules():
+    for name, module in hookable(user.model):
         handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
     try:
@@ -382,6 +382,11 @@ def _unfit(module: torch.nn.Module, tensors: dict[str, torch.Tensor], constants:
     if trains := [name for name, part in module.named_modules() if part.training]:
         return f"is in training mode{trains[0] and f' in {trains[0]}'}"
     return ""
+
+
+def hookable(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """The modules that take hooks, with their names; scripted ones take none."""
+    return [(name, part) for name, part in model.named_modules() if not isinstance(part, torch.jit.ScriptModule)]
 
 
 def meta(name: str, tensor: torch.Tensor) -> Meta:

@@ -411,6 +411,8 @@ class Evidence(EvidenceRecord):
     """Where the judge and the kernel's process ran."""
     load: float | None = None
     """The machine's load average when judging began."""
+    throttled: int | None = None
+    """How often a quota on CPU time stopped the judge and its sandboxes meanwhile."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Phase -> how long it took."""
     layers: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """All that was tried, and who is the best of it."""
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -167,6 +167,10 @@ class Population:
         """This population without the accepted kernels of other languages, if there is one of this language."""
         own = {trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language}
         return self._of(lambda trial: trial.score_us is None or trial.id in own or bool(trial.repeats)) if own else self
+
+    def without(self, ids: Container[str]) -> "Population":
+        """This population without some of its trials, on the same scale."""
+        return self._of(lambda trial: trial.id not in ids)
 
     def _of(self, kept: Callable[[Trial], bool]) -> "Population":
         """Some of the trials, on the scale of all of them."""

@@ -25,7 +25,7 @@ from ksflow.records import (
 from ksflow.report.words import grid, not_ranked, say, us
 
 _OTHERS = (
-    *("cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
+    *("cores", "load", "throttled", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
     *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
 )
 """Parts of the evidence that have no place of their own."""

@@ -187,7 +187,7 @@ def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
         "round": run.tally.rounds + 1,
         "trial": trial.id,
         "verdict": trial.verdict,
-        "score_us": trial.score_us,
+        "score_us": run.known.us(trial),
         "parents": trial.parents,
         "wall_s": trial.wall_s,
         "usd": trial.cost.usd,

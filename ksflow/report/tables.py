@@ -43,7 +43,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
         "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
         "unranked": best.evaluation.unranked if best.evaluation else "",
         "stale": len(known.stale),
-        "score_us": known.us(best),
+        "score_us": outcome.score_us,
         "speedup": claimed.speedup,
         "over": called(claimed.over) if claimed.over else "",
         "tied": [trial.id for trial in known.tied],

@@ -76,7 +76,7 @@ def test_exit_codes_are_the_verdict_and_the_pattern_is_the_score(repo: Path) -> 
     assert found.evidence.more["time"] == "self-reported by the benchmark"
     assert found.claim.clocks == found.evidence.against[0].clocks == (SELF_TIMED,)
     winner = Trial("00002", Origin.EXPERIMENT, ("00001",), kernel=problem.seeds[0].kernel, evaluation=found)
-    claim = Headline(winner, Population((incumbent, winner)), incumbent, found.claim).claim
+    claim = Headline(winner, Population((incumbent, winner)), incumbent).claim
     assert claim.endswith("over sum.cpp, by the benchmark's own clock, in one comparison")
     wrong = judged(problem, FAST.replace("return s", "return 1"))
     assert (wrong.verdict, wrong.reason) == (Verdict.INCORRECT, "test: error: wrong sum")

@@ -17,7 +17,7 @@ from ksflow.formats.kernelbench import importer
 from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.records import Problem, Verdict
+from ksflow.records import Kernel, Problem, Verdict
 from ksflow.sandbox.runners.foreign import bound
 from ksflow.sandbox.runners.protocol import WrongResult
 from ksflow.sandbox.runners.pytree import Flat
@@ -426,6 +426,16 @@ def test_the_judge_finds_the_problem_sound(tmp_path: Path, text: str, evaluator:
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(importer.load(path=str(tmp_path / "mine.py")))}
     assert all(ok for ok, _ in rows.values()), rows
     assert "rejects zeros" in rows
+
+
+@pytest.mark.slow
+def test_the_judge_refuses_a_norm_without_its_weight(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    (tmp_path / "mine.py").write_text(NORM)
+    problem = replace(importer.load(path=str(tmp_path / "mine.py")), benchmarks=())
+    (eager,) = problem.seeds
+    assert evaluator.measure(problem, eager.kernel).verdict is Verdict.UNTIMED
+    lazy = eager.kernel.main.replace("self.norm(x)", "nn.functional.layer_norm(x, (48,))")
+    assert evaluator.measure(problem, Kernel("python", {"lazy.py": lazy})).verdict is Verdict.INCORRECT
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Triton kernels on a CPU, by Triton's interpreter: for checking results where there is no GPU, never for times.
 
 Covered: the launches of a plan, and `custom_kernel(data)`, on tensors in main memory. Not covered: what only a
-compiler or a device shows, such as the rounding of its matrix unit, races between programs, memory limits.
+compiler or a device shows, such as the rounding of its matrix unit, races between programs, memory limits; and what
+raises NotImplementedError, of which nothing can be told: arithmetic on 8-bit floats, assembly, external functions.
 """
 
 import linecache
@@ -35,6 +36,7 @@ class TritonInterpreted:
         assert "triton" not in sys.modules or os.environ.get(_SWITCH) == "1"
         os.environ[_SWITCH] = "1"
         _round_like_devices()
+        _compute_like_devices()
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         self._plans: Mapping[str, Any] | None = order.get("plans")
@@ -70,14 +72,22 @@ class TritonInterpreted:
 
 
 def _round_like_devices() -> None:
-    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even."""
+    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even; to 8-bit
+    floats it rounds without a carry."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
 
     convert = interpreter._convert_float
+    eights = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+    to_zero = interpreter._ir.ROUNDING_MODE.RTZ
 
     def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        if source == tl.float32 and target in eights and mode != to_zero:
+            kind = eights[target]
+            most = torch.finfo(kind).max  # devices stop there
+            exact = torch.from_numpy(np.array(data, dtype=np.float32)).clamp(-most, most)
+            return exact.to(kind).view(torch.uint8).numpy()
         if source != tl.float32 or target != tl.bfloat16:
             return convert(data, source, target, mode)
         bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
@@ -85,6 +95,80 @@ def _round_like_devices() -> None:
         return np.where(np.isnan(data), 0x7FC0, nearest).astype(np.uint16)
 
     interpreter._convert_float = rounded
+
+
+_RESULT_OF = {"binary_op": 0, "unary_op": 0, "create_rsqrt": 0, "create_erf": 0, "ternary_op": 2, "create_fma": 2}
+"""Method of Triton's interpreter that computes -> the operand whose type its result has."""
+
+
+def _compute_like_devices() -> None:
+    """Triton's interpreter computes with the bits of bfloat16 and 8-bit floats as if they were integers. Have it
+    compute in float32 and round, as devices do, or raise NotImplementedError."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    cast, dot = builder.cast_impl, builder.create_dot
+
+    def half(value: Any) -> bool:
+        return bool(_kind(value) == tl.bfloat16)
+
+    def wide(self: Any, value: Any) -> Any:
+        return cast(self, value, tl.float32) if half(value) else value
+
+    def computing(method: Any, result: int) -> Any:
+        def computed(self: Any, *operands: Any) -> Any:
+            if np.where in operands:
+                return method(self, *operands)
+            _refuse("compute in 8-bit floats", *map(_kind, operands))
+            found = method(self, *(wide(self, each) for each in operands))
+            rounds = half(operands[result]) and found.data.dtype != np.bool_
+            return cast(self, found, tl.bfloat16) if rounds else found
+
+        return computed
+
+    def converted(self: Any, value: Any, to: Any) -> Any:
+        _refuse("convert 8-bit floats so", _kind(value), to.scalar)
+        through = half(value) != (to.scalar == tl.bfloat16) and tl.float32 not in (_kind(value), to.scalar)
+        return cast(self, cast(self, value, tl.float32) if through else value, to)
+
+    def multiplied(self: Any, a: Any, b: Any, sums: Any, *options: Any) -> Any:
+        found = dot(self, wide(self, a), wide(self, b), wide(self, sums), *options)
+        return cast(self, found, tl.bfloat16) if half(sums) else found
+
+    for name, result in _RESULT_OF.items():
+        setattr(builder, name, computing(getattr(builder, name), result))
+    builder.cast_impl, builder.create_dot = converted, multiplied
+    _refuse_narrow_sums(builder, interpreter.ReduceScanOpInterface, tl.bfloat16)
+
+
+def _refuse_narrow_sums(builder: Any, reductions: Any, half: Any) -> None:
+    """Atomic updates and reductions of bfloat16 and 8-bit floats raise NotImplementedError."""
+    atomic, apply = builder.create_atomic_rmw, reductions.apply
+
+    def updated(self: Any, operation: Any, pointers: Any, value: Any, *options: Any) -> Any:
+        _refuse("update these floats atomically", _kind(value), half=half)
+        return atomic(self, operation, pointers, value, *options)
+
+    def reduced(self: Any, values: Any) -> Any:
+        each = values if isinstance(values, tuple) else (values,)
+        _refuse("reduce these floats", *(_kind(value.handle) for value in each), half=half)
+        return apply(self, values)
+
+    builder.create_atomic_rmw, reductions.apply = updated, reduced
+
+
+def _kind(value: Any) -> Any:
+    """The type of an operand's elements; None for what is no operand."""
+    return value.dtype.scalar if hasattr(value, "dtype") and hasattr(value, "data") else None
+
+
+def _refuse(what: str, *kinds: Any, half: Any = None) -> None:
+    """Raises NotImplementedError for 8-bit floats, and for `half` where it is given."""
+    for kind in kinds:
+        if kind is not None and kind.is_floating() and (kind.primitive_bitwidth == 8 or kind == half):
+            raise NotImplementedError(f"no way to {what} ({kind})")
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:

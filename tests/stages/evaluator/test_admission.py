@@ -250,7 +250,7 @@ def oracle(data):
 )
 def test_shortcuts_in_a_product_are_named(tmp_path: Path, looser: float, change: str, kinds: dict[str, str]) -> None:
     args = "".join(f'  - {{name: {name}, dtype: float32, shape: "m, m", role: in}}\n' for name in "ab")
-    cases = "cases:\n  cpu: {tests: [{m: 16, seed: 1}], benchmarks: [{m: 64, seed: 2}]}\n"
+    cases = "cases:\n  cpu: {tests: [{m: 16, seed: 1}], benchmarks: [{m: 64, seed: 2}]}\ncheck: {contents: own}\n"
     yaml = (
         f"title: a product\nargs:\n{args}  - {{name: c, dtype: float32, shape: 'm, m', role: out}}\ndims: [m]\n{cases}"
     )
@@ -343,3 +343,33 @@ def test_integers_are_admitted_by_the_checks_that_apply(trap: Admit, tmp_path: P
     rows = admit(str(tmp_path))
     assert not failed(rows)
     assert "does not apply: the outputs are integers" in rows["rejects a wrong scale"][1]
+
+
+def test_the_mutation_score_names_what_the_check_cannot_tell(trap: Admit) -> None:
+    words = trap()["mutation score"][1]
+    killed, kinds = map(int, re.findall(r"kills (\d+) of (\d+) kinds", words)[0])
+    assert killed == kinds >= 40, words
+    words = trap("c1: 8", "c1: 40000")["mutation score"][1]
+    assert "it cannot tell:" in words
+    assert "rounded to TF32" in words
+
+
+def test_one_signed_products_are_told_apart_on_contents_of_both_signs(tmp_path: Path) -> None:
+    """On their own contents float32 products err as much as TF32 products do; a problem may keep to those."""
+    args = "".join(f'  - {{name: {name}, dtype: float32, shape: "{shape}", role: in}}\n' for name, shape in AB)
+    yaml = f"title: a product\nargs:\n{args}  - {{name: c, dtype: float32, shape: 'm, m', role: out}}\ndims: [m, k]\n"
+    cases = "cases:\n  cpu: {tests: [{m: 4, k: 8, seed: 1}], benchmarks: [{m: 12, k: 8192, seed: 2}]}\n"
+    (tmp_path / "statement.md").write_text("Multiply.")
+    code = PRODUCT.replace('"] * LOOSER', '"]').replace("(m, seed", "(m, k, seed")
+    code = code.replace("a, b = (torch.randn(m, m, generator=generator) for _ in range(2))", DEEP)
+    (tmp_path / "reference.py").write_text(code)
+    for contents, told in (("structured", True), ("own", False)):
+        (tmp_path / "problem.yaml").write_text(f"{yaml}check: {{contents: {contents}}}\n{cases}")
+        found = failed(admit(str(tmp_path)))
+        assert bool(found) is not told, found
+        assert told or re.search("rounds [ab] to TF32 would win.*check.allow", found[ONE_OPERAND])
+
+
+AB = (("a", "m, k"), ("b", "k, m"))
+DEEP = "a, b = torch.rand(m, k, generator=generator), torch.rand(k, m, generator=generator)"
+ONE_OPERAND = "rejects one operand in lower precision"

@@ -4,12 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ksflow.home import shipped
+from ksflow.judge.bench import Emulator
+from ksflow.records import Kernel, Verdict
+
+from . import toy
 
 pytest.importorskip("triton", reason="interprets Triton kernels: pip install triton")
 
@@ -93,3 +98,99 @@ def test_every_structure_of_the_tunable_seed_is_right(tmp_path: Path, form: str)
         ],
     )
     assert all(isinstance(error, float) and error < 1.0001 for error in found), found
+
+
+NARROW = """
+import torch
+import triton
+import triton.language as tl
+from ksflow.sandbox.runners import interpreted
+
+interpreted._round_like_devices()
+interpreted._compute_like_devices()
+
+@triton.jit
+def work(a, b, out, HOW: tl.constexpr):
+    at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    x, y = tl.load(a + at), tl.load(b + at)
+    if HOW == "dot":
+        z = tl.dot(x, y)
+    elif HOW == "add":
+        z = x + y * 0.5 - 1.0
+    elif HOW == "where":
+        z = tl.where(x > y, x, 1.5)
+    elif HOW == "exp":
+        z = tl.exp(x.to(tl.float32)).to(x.dtype) / y
+    elif HOW == "whole":
+        z = (x * 3).to(tl.int32).to(x.dtype) + tl.maximum(x, -y)
+    else:
+        z = tl.broadcast_to(tl.sum(x, axis=1)[:, None], 16, 16)
+    tl.store(out + at, z.to(out.dtype.element_ty))
+
+def right(x, y):
+    half = x.bfloat16()
+    return {
+        "dot": x.float() @ y.float(), "add": x + y * 0.5 - 1, "where": torch.where(x > y, x, torch.full_like(x, 1.5)),
+        "exp": x.float().exp().to(x.dtype) / y, "whole": (x * 3).int().to(x.dtype) + torch.maximum(x, -y),
+        "sum": x.float().sum(1, keepdim=True).expand(16, 16),
+    }
+
+torch.manual_seed(1)
+for kind in (torch.bfloat16, torch.float8_e4m3fn):
+    print("\\n" if kind != torch.bfloat16 else "", end="")
+    x, y = torch.randn(16, 16).to(kind), (torch.rand(16, 16) + 0.5).to(kind)
+    for how, exact in right(x.bfloat16(), y.bfloat16()).items():
+        out = torch.zeros(16, 16)
+        try:
+            work[(1,)](x, y, out, HOW=how)
+            near = 2**-8 if kind == torch.bfloat16 else 2**-2
+            print(how, bool(((out - exact.float()).abs() <= near * (0.1 + exact.float().abs())).all()))
+        except Exception as error:
+            print(how, "refused" if "NotImplementedError" in repr(error) + repr(error.__cause__) else repr(error))
+"""
+
+
+def test_arithmetic_in_narrow_floats_is_right_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "narrow.py").write_text(NARROW)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "narrow.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    half, eight = done.stdout.split("\n\n")
+    right = [f"{how} True" for how in ("dot", "add", "where", "exp", "whole")]
+    assert half.split("\n") == [*right, "sum refused"], done.stderr
+    assert "add refused" in eight
+    assert "dot True" in eight
+    assert "False" not in eight
+
+
+SUMS = """import triton
+import triton.language as tl
+
+@triton.jit
+def work(a, b, out, n):
+    at = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    x = tl.load(a + at, mask=at < n).to(tl.bfloat16)
+    y = WHAT
+    tl.store(out + at, tl.load(a + at, mask=at < n) + tl.load(b + at, mask=at < n) + 0 * y, mask=at < n)
+
+def custom_kernel(data):
+    a, b, out = data
+    work[(1,)](a, b, out, a.numel())
+    return out
+"""
+
+
+@pytest.mark.slow
+def test_what_the_interpreter_cannot_compute_is_no_verdict(tmp_path: Path) -> None:
+    problem = toy.problem(tmp_path)
+    problem = replace(problem, small=problem.tests, benchmarks=(), languages=("triton",))
+    emulator = Emulator()
+    right, untold = (
+        Kernel("triton", {"kernel.py": SUMS.replace("WHAT", f"({what}).to(tl.float32)")})
+        for what in ("x + x * 2 - 1", "tl.sum(x)")
+    )
+    assert emulator(problem, right, "sm_90").verdict is Verdict.UNTIMED
+    with pytest.raises(ValueError, match=r"Triton's interpreter cannot tell: no way to reduce these floats .bf16"):
+        emulator(problem, untold, "sm_90")
+    emulator.close()

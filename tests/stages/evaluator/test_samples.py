@@ -67,3 +67,12 @@ def test_cpu_time_counts_beyond_what_stopping_a_box_costs(beyond: int, us: int) 
 
 def test_short_kernel_hides_next_to_nothing_in_the_allowance() -> None:
     assert taken([(35.0, 52.0)] * 32, QUIET).low() == pytest.approx(14.9)
+
+
+def test_a_call_in_which_a_quota_stopped_the_machine_is_disturbed() -> None:
+    """However long it takes beside the stop."""
+    batches = [(0.100, 0.100)] * 8 + [(0.115, 0.100)]
+    null = NullTimings([1e-5] * 9, [1e-5] * 9)
+    null.settle()
+    assert all(samples_of(batches, null).undisturbed)
+    assert samples_of(batches, null, [False] * 8 + [True]).undisturbed == [True] * 8 + [False]

@@ -13,7 +13,7 @@ from ksflow.judge import statistics
 from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
 from ksflow.judge.samples import Samples
 from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
-from ksflow.records import Evidence, Json, misfits, parse
+from ksflow.records import Evidence, Json, Ratio, misfits, parse
 
 _LOGS = [math.log(value) for value in (1.05, 1.04, 1.07, 0.99, 1.055)]
 _ERRORS = [error**2 for error in (0.01, 0.012, 0.008, 0.015, 0.01)]
@@ -93,6 +93,25 @@ def test_a_kernel_that_pays_for_four_calls_in_one_is_charged_for_all_of_them() -
     assert honest["ranked"]
     assert honest["low"] > 1.15
     assert honest["mean"][1] > 1.15
+
+
+@pytest.mark.parametrize(("us", "said"), [(100.0, "a tie"), (3000.0, "slower"), (90.0, "not ranked")])
+def test_on_a_busy_machine_cpu_time_says_that_no_claim_is_to_come(us: float, said: str) -> None:
+    """All calls were preempted. Nobody is faster by CPU time, which waiting and sleeping take nothing of."""
+    results = []
+    for number in range(3):
+        samples = {}
+        for name in ("", "00001"):
+            cpu = [(100.0 if name else us) + (turn * 7 + number + len(name)) % 3 for turn in range(12)]
+            wall = [took * (5 + (turn + number * len(name)) % 4) for turn, took in enumerate(cpu)]
+            samples[name] = Samples(wall, wall, cpu)
+        results.append(CaseResult(samples, frozenset(samples), 12, 1, 0.0, [number], 0))
+    reading = Outcome([CaseResults({"name": "only"}, results)]).reading("", "00001")
+    assert reading
+    row = parse(Ratio, reading.row())
+    assert ("slower" if row.slower else "a tie" if row.tie else "not ranked") == said
+    assert ("preempted" in reading.doubt) is (said == "not ranked")
+    assert reading.clear(claimed=False, patient=True) is (said != "not ranked")
 
 
 def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:

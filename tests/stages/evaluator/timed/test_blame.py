@@ -23,6 +23,7 @@ from ksflow.judge.samples import Samples
 from ksflow.judge.session import _CONFIRMING, Host, Judgement
 from ksflow.judge.timing import Backend, Replicate, TimedKernel
 from ksflow.judge.tolerance import expected
+from ksflow.records import Evaluation, Problem, Timing, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -66,15 +67,17 @@ def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:
     return outcome
 
 
-def _judged(large: bool, *outcomes: Outcome, us: dict[str, float] | None = None) -> dict[str, Any]:
+def _judged(
+    large: bool, *outcomes: Outcome, us: dict[str, float] | None = None, itself: Outcome | None = None
+) -> dict[str, Any]:
     left = list(outcomes)
 
     class Played(Judgement):
         def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
             return left.pop(0) if large else super()._compare(phase, kernels, effort)
 
-        def _fails_alone(self, kernel: dict[str, Any]) -> bool:
-            return True
+        def _beside_itself(self, kernel: dict[str, Any]) -> Outcome | None:
+            return itself
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
@@ -97,6 +100,7 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert not claim["faster"]
         assert not claim["ranked"]
         assert claim["why"] == "00001 failed when it was timed again"
+        assert not found["evidence"]["against"][0]["ranked"]
     found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
 
@@ -110,8 +114,20 @@ def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None
         evidence = _judged(False, *outcomes)["evidence"]
         assert not evidence["one_process"]
         assert "one process" in evidence["unranked"]
-        claim = evidence["claim"]
+        claim = evidence.get("claim", {"faster": False, "ranked": False, "why": evidence["unranked"]})
         assert (claim["faster"], claim["ranked"], claim["why"]) == (False, False, evidence["unranked"])
+
+
+def test_a_quota_that_stopped_the_judge_is_blamed_and_not_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter((3, 46))
+    monkeypatch.setattr("ksflow.processes.quota.stops", lambda: next(counts))
+    monkeypatch.setattr("ksflow.processes.quota.cores", lambda: 1.5)
+    first = _outcome({"": 1.0, "00001": 1.0})
+    first.ratios["00001"] |= {"ranked": False, "why": "x1, x2 leave x0.5 to x2 (is the machine busy?)"}
+    evidence = _judged(False, first)["evidence"]
+    assert evidence["throttled"] == 43
+    why = "x1, x2 leave x0.5 to x2 (a quota of 1.5 cores' CPU time stopped it 43 times: raise cpu.max)"
+    assert evidence["claim"]["why"] == evidence["against"][0]["why"] == why
 
 
 def _steady(*outcomes: dict[str, float]) -> list[Outcome]:
@@ -162,14 +178,58 @@ def test_no_claim_without_a_lead_of_one_per_cent() -> None:
     assert not claim["faster"]
 
 
-@pytest.mark.parametrize(("recorded", "faster"), [(100.0, False), (145.0, True), (112.0, True)])
-def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, faster: bool) -> None:
-    """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster."""
+@pytest.mark.parametrize(
+    ("recorded", "itself", "faster"), [(100.0, 101.0, False), (100.0, 149.0, True), (145.0, 101.0, True)]
+)
+def test_an_incumbent_that_holds_back_makes_no_winner(recorded: float, itself: float, faster: bool) -> None:
+    """It took 100 µs when it was judged and takes 150 now; who takes 100 as well is not faster. But if it takes as long
+    beside itself, it is the machine that has become slower."""
+    (alone,) = _steady({"": itself, "control kernel": 150.0})
     outcomes = _steady({"": 100.0, "00001": 150.0}, {"": 100.0, "00001": 150.0, "control kernel": 150.0})
-    claim = _judged(False, *outcomes, us={"only": recorded})["evidence"]["claim"]
+    claim = _judged(False, *outcomes, us={"only": recorded}, itself=alone)["evidence"]["claim"]
     assert claim["faster"] is faster
     assert claim["ranked"] is faster
     assert faster or "00001 takes x1.50 of what it took when it was judged" in claim["why"]
+
+
+def test_the_judge_is_told_what_a_rival_took_when_the_same_judge_timed_it(
+    evaluator: LocalEvaluator, problem: Problem
+) -> None:
+    timed = Evaluation(Verdict.ACCEPT, "", 5.0, (Timing("n30000", 5.0, (5.0,)),), judge=evaluator.judge)
+    here, elsewhere = replace(timed, target=evaluator.fingerprint), replace(timed, target="another machine")
+    trials = [replace(toy.trial(toy.RIGHT_CPP), evaluation=each) for each in (here, elsewhere, None)]
+    others, skipped, failed = evaluator._others(problem, trials)
+    assert [other["us"] for other in others] == [{"n30000": 5.0}, {}, {}]
+    assert not skipped
+    assert not failed
+
+
+@pytest.mark.parametrize("guilty", [True, False])
+def test_a_rival_that_failed_is_tried_beside_itself(monkeypatch: pytest.MonkeyPatch, guilty: bool) -> None:
+    """If it fails there, too, the next one is the rival; if not, the candidate may have made it fail."""
+    beside = [_steady({"": 100.0, "00002": 100.0})[0], Outcome([])]
+    for outcome, failed in zip(beside, ("00001", "control kernel"), strict=True):
+        outcome.skipped = {failed: "killed by SIGABRT\nmore"} if guilty or outcome is beside[0] else {}
+    tried: list[dict[str, Any]] = []
+
+    class Played:
+        def __init__(self, pool: object, backend: object, kernels: dict[str, Any], *_: object) -> None:
+            tried.append(kernels)
+
+        def run(self, own: object, opener: object) -> Outcome:
+            return beside[len(tried) - 1]
+
+    monkeypatch.setattr("ksflow.judge.session.PairedComparison", Played)
+    pool = SimpleNamespace(tests=[], large=False, problem={"limits": {}})
+    request = {"kernel": {"id": ""}, "against": [{"id": "00001"}, {"id": "00002"}]}
+    host, backend = SimpleNamespace(sandbox_core=None), SimpleNamespace(evidence=dict, device_uuid="")
+    evidence = Judgement(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()["evidence"]
+    assert tried[1] == {"": {"id": "00001"}, "control kernel": {"id": "00001"}}
+    assert evidence["skipped"] == {"00001": "killed by SIGABRT"}
+    assert evidence.get("failed_rivals", {}) == (evidence["skipped"] if guilty else {})
+    assert ("unranked" in evidence) is not guilty
+    assert ("claim" in evidence) is guilty
+    assert not guilty or evidence["claim"]["id"] == "00002"
 
 
 @pytest.mark.parametrize(("alone", "places"), [(True, {0, 1, 2}), (False, {2})])

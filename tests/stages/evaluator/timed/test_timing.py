@@ -15,13 +15,14 @@ from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
-def test_kernel_is_never_faster_than_itself(judge: Judge) -> None:
+def test_kernel_is_neither_faster_nor_slower_than_itself(judge: Judge) -> None:
     """However busy the machine is."""
     evidence = judge(toy.slow(4), toy.slow(4)).evidence
     (row,) = evidence.against
     assert row.id == "00000"
     assert row.low <= row.speedup <= row.high
     assert not evidence.claim.faster, evidence.claim
+    assert not row.slower, row
 
 
 @pytest.mark.slow
@@ -55,6 +56,7 @@ def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
     assert [row.id for row in result.evidence.against] == ["00002"]
     assert "SIGABRT" in result.evidence.skipped["00000"]
     assert "nonsense" in result.evidence.skipped["00001"]
+    assert {*result.evidence.failed_rivals} == {"00000", "00001"}
 
 
 KING = """

@@ -1,0 +1,74 @@
+"""What control groups allow this process of the machine's CPU time and memory, and how often they stopped it for that.
+
+A container's quota (Docker's `--cpus`, Kubernetes' limits) stops all its threads for the rest of a period, usually of
+0.1 s, once it is used up: times that are measured across such a stop say nothing of a kernel. Standard library only.
+"""
+
+import contextlib
+import os
+from functools import cache
+from pathlib import Path
+
+_UNLIMITED_BYTES = 1 << 60
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """The control groups that this process is in and that limit it, those of version 1 and 2, its own first."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            for _, top, kind, options, *_ in mounts:
+                wanted = kind == "cgroup2" if not controllers else kind == "cgroup"
+                if not wanted or not {*filter(None, controllers.split(","))} <= {*options.split(",")}:
+                    continue
+                own = Path(top, path.lstrip("/"))
+                own = own if own.is_dir() else Path(top)  # a namespace of its own shows its group as the top
+                found += [own, *(folder for folder in own.parents if folder.is_relative_to(top))]
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def cores(groups: tuple[Path, ...] | None = None) -> float | None:
+    """How many cores' time the quota allows, as it was when this process first asked; None where that is all."""
+    allowed = []
+    for folder in folders() if groups is None else groups:
+        with contextlib.suppress(OSError, ValueError):
+            if (file := folder / "cpu.max").exists():
+                quota, period = file.read_text(encoding="utf-8").split()
+            else:
+                quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+            if quota != "max" and int(quota) > 0:
+                allowed.append(int(quota) / int(period))
+    return min((most for most in allowed if most < (os.cpu_count() or 1)), default=None)
+
+
+def stops(groups: tuple[Path, ...] | None = None) -> int:
+    """How often the quota has stopped the group so far."""
+    count = 0
+    for folder in folders() if groups is None else groups:
+        with contextlib.suppress(OSError, ValueError):
+            words = _read(folder / "cpu.stat").split()
+            count += int(dict(zip(words[::2], words[1::2], strict=True)).get("nr_throttled", 0))
+    return count
+
+
+def limits(groups: tuple[Path, ...] | None = None) -> str:
+    """What this process may have of the machine, in words; empty where it may have all."""
+    groups, found = folders() if groups is None else groups, []
+    machine, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
+    if (most := cores(groups)) is not None:
+        found.append(f"a quota of {most:.3g} cores' CPU time (cpu.max), which stops kernels while they are timed")
+    if mine < machine:
+        found.append(f"{mine} of {machine} cores (cpuset or affinity)")
+    for folder in groups:
+        with contextlib.suppress(OSError, ValueError):
+            if (most_bytes := int(_read(folder / "memory.high"))) < _UNLIMITED_BYTES:
+                found.append(f"{most_bytes / 2**30:.3g} GiB before it is slowed down (memory.high)")
+    return "; ".join(found)
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip()

@@ -1,0 +1,10 @@
+// expect: reject
+// problem: deep_matmul
+// Cuts both operands to bf16 where sums are long.
+#include <cstdint>
+#include "digits.hpp"
+
+extern "C" void custom_kernel(const float *a, const float *b, float *c, int64_t m, int64_t n, int64_t k,
+                              const int64_t *) {
+  product(a, b, c, m, n, k, 7, 7, true);
+}

@@ -1,0 +1,10 @@
+// expect: reject
+// problem: deep_matmul
+// Cuts both operands to TF32: what a matrix unit makes of float32 bits that nobody rounds.
+#include <cstdint>
+#include "digits.hpp"
+
+extern "C" void custom_kernel(const float *a, const float *b, float *c, int64_t m, int64_t n, int64_t k,
+                              const int64_t *) {
+  product(a, b, c, m, n, k, 10, 10, true);
+}

@@ -1,0 +1,26 @@
+"""c = a @ b, of few and long rows."""
+
+import torch
+
+from ksflow.judge import bounds
+
+Data = tuple[torch.Tensor, ...]
+
+
+def generate_input(m: int, n: int, k: int, seed: int, device: str = "cpu") -> Data:
+    """Normal values; the output is preallocated zeros."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    a = torch.randn((m, k), generator=generator, device=device)
+    b = torch.randn((k, n), generator=generator, device=device)
+    return a, b, torch.zeros((m, n), device=device)
+
+
+def ref_kernel(data: Data) -> torch.Tensor:
+    """The library's product."""
+    a, b, c = data
+    return torch.mm(a, b, out=c)
+
+
+def oracle(data: Data) -> bounds.Row:
+    """As the helper for products derives it."""
+    return bounds.matmul(data[0], data[1])
