@@ -55,6 +55,8 @@ class Context:
     """The judge, for a writer; None where it may not be asked."""
     reviewed: Callable[[Review], None] = _forget
     """Takes what was said of a kernel before it is compiled, for the record."""
+    left: Mapping[str, float] = field(default_factory=dict)
+    """Budget (`evaluations`, `rounds`, `minutes`, `usd` ...) -> how much of it is left, for selectors and designers."""
 
     def seed(self, seed: int, population: Population) -> str:
         """What a stage that draws starts from: the same for the same knowledge, but for the rounds that share it."""

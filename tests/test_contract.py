@@ -62,6 +62,14 @@ def test_every_contract_is_short_and_about_this_problem(name: str, target: Targe
             assert EXAMPLES[spoken] in text
 
 
+def test_on_a_cpu_it_is_told_how_calls_are_timed(sums: Problem) -> None:
+    for spoken in ("cpp", "python"):
+        text = contract(replace(sums, languages=("python", "cpp")), spoken)
+        assert "Each call is timed alone, on one core" in text
+        assert "Caches are not flushed" in text
+        assert "the cache is flushed" in contract(sums, "cuda")
+
+
 def test_host_code_for_a_gpu_gets_a_stream(sums: Problem) -> None:
     line = 'extern "C" void custom_kernel(const float *x, float *y, int64_t m, int64_t n, const int64_t *strides, '
     assert f"{line}void *stream)" in contract(sums, "cuda")

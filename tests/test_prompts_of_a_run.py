@@ -51,10 +51,10 @@ def test_the_designer_sees_all_that_was_tried_and_what_was_left(late):
     tried = asked["tried"]
     shown = set(re.findall(r"^- (\d{5}): ", tried, re.MULTILINE))
     experiments = {trial.id for trial in late.known.trials if trial.experiment and trial.id not in late.known.pruned}
-    assert len(shown) >= 0.9 * len(experiments)
+    assert len(shown) >= 0.8 * len(experiments)
     assert max(experiments) in shown
-    assert "- 00058: ... two copying threads. (Two copying threads, eight neighbours.) -> 46.94 us" in tried
-    assert "[6144x7168x256 +29.2 %, 1024x7168x256 +13.3 %" in tried
+    assert "- 00058: ... two copying threads. (Two copying threads, eight neighbours.) -> 49.4 us, +0.6 %" in tried
+    assert "[6144x7168x256 +28.8 %, 1024x7168x256 +13.0 %" in tried
     assert "Designed earlier and not run:\n- for 00044, predicted -2 to 0.05 %: Multicast of b's panels" in tried
     assert f"Why these two were chosen: {late.last.rationale}" in asked["reference_analysis"]
     assert asked["reference_code"].startswith("(what differs from the base: ")
@@ -66,8 +66,8 @@ def test_prompts_have_the_size_that_they_may_have(late):
     tokens = counter("openai/gpt-5")
     designer, writer = LlmDesigner(late.model), LlmWriter(late.model).edits
     asked = {
-        30_000: (designer, designer.question(late.problem, late.known, late.selection, late.notes)),
-        35_000: (writer, writer.question(late.problem, late.selection, late.experiment, late.notes)),
+        25_000: (designer, designer.question(late.problem, late.known, late.selection, late.notes)),
+        28_000: (writer, writer.question(late.problem, late.selection, late.experiment, late.notes)),
     }
     for most, (stage, question) in asked.items():
         size = sum(tokens(str(message["content"])) for message in stage.program.messages(question.inputs))

@@ -756,6 +756,29 @@ def test_what_compiles_to_the_same_code_is_judged_once(lineage: Lineage, evaluat
     assert anew.repeats > 0
     read = search(Run(other, write=written("1"), evaluate=judge).made(evaluations=3, confirm=False), seeds)
     assert len(judged) == 1 + read.judged == 4
+    more = kernel(COMPILED.replace("// tune: 0 1\n", "// tune: 0 1 2\n"))  # nothing but another value to try
+    tuned = search(Run(other, write=lambda *asked: more, evaluate=judge).made(rounds=1, confirm=False), seeds)
+    assert tuned.judged == 1
+    assert more in [trial.kernel for trial in tuned.population.ranked]
+
+
+def test_selector_and_designer_are_told_what_is_left_of_the_budget(lineage: Lineage) -> None:
+    told: list[tuple[str, dict[str, float]]] = []
+
+    def selector(problem: Problem, population: Population, context: Context) -> Selection:
+        told.append(("selector", dict(context.left)))
+        return select(problem, population)
+
+    def designer(
+        problem: Problem, population: Population, selection: Selection, notes: Notes, context: Context
+    ) -> Plan:
+        told.append(("designer", dict(context.left)))
+        return design(problem, population, selection, notes)
+
+    Run(lineage, select=selector, design=designer)(evaluations=6, rounds=2, confirm=False, repairs=0)
+    left = [(name, each["evaluations"], each["rounds"]) for name, each in told]
+    assert left[:2] == [("selector", 6, 1), ("designer", 6, 1)]
+    assert left[2:] == [("selector", 3, 0), ("designer", 3, 0)]
 
 
 def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:

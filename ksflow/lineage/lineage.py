@@ -234,7 +234,9 @@ class Lineage:
 
     @_locked
     def said_of_code(self, trial: Trial, code: str) -> Evaluation | None:
-        """What was said of another trial that compiled to this code. One that is being judged is waited for."""
+        """What was said of another trial with the same tunables that compiled to this code. One that is being judged is
+        waited for.
+        """
         if not code:
             return None
         asked = self._codes.setdefault(code, [])
@@ -243,7 +245,7 @@ class Lineage:
         asked.append(trial.id)
         for name, other in sorted(self._index.trials.items()):
             verdict = None if other.stale else other.evaluation
-            if verdict and verdict.lasting and verdict.evidence.artefact == code:
+            if verdict and verdict.lasting and verdict.evidence.artefact == code and _tune_alike(trial, other):
                 origin = verdict.evidence.repeat
                 return _taken_over(verdict, Repeat(of=origin.of if origin else name, compiled=True))
         return None
@@ -748,6 +750,12 @@ class Lineage:
     def _turn(self, step: str) -> AbstractContextManager[None]:
         """What is written within waits in a replay until it is its turn."""
         return self._turns.turn(step, self._changed) if self._turns else nullcontext()
+
+
+def _tune_alike(trial: Trial, other: Trial) -> bool:
+    """Whether two kernels declare the same tunables: with others the same machine code is another kernel to tune."""
+    ours, theirs = (fingerprint.declarations(each.kernel) if each.kernel else [] for each in (trial, other))
+    return ours == theirs
 
 
 def _taken_over(verdict: Evaluation, origin: Repeat) -> Evaluation:

@@ -1,8 +1,8 @@
 """The prompt's layout, and parsers that refuse instead of repairing.
 
 Questions are sections under header lines. Answers are a row of sections, closed by a marker. Text is taken as it is;
-other types are one strict JSON value each. The last section is the payload: if it is text, every character of it is
-kept, whatever it looks like.
+other types are one strict JSON value each. The last section, but for a report on it, is the payload: if it is text,
+every character of it is kept, whatever it looks like.
 
 Nothing here guesses: DSPy's own adapters cut code at inner fences, lose form feeds, repair JSON into something else,
 and accept half a kernel when an answer was truncated.
@@ -61,7 +61,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         """The output fields. Malformed names what is wrong."""
         fields = signature.output_fields
         try:
-            texts = split(completion, list(fields))
+            texts = split(completion, list(fields), payload_of(signature))
             return {name: _value(name, text, fields[name].annotation) for name, text in texts.items()}
         except ValueError as error:
             raise Malformed(signature, completion, str(error)[:_LONGEST]) from error
@@ -75,7 +75,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         inputs = [f"- {name}: {doc(field)}" for name, field in signature.input_fields.items()]
         parts = [
             signature.instructions,
-            "You are given these sections:\n" + "\n".join(inputs),
+            "You are given these sections, of which empty ones are left out:\n" + "\n".join(inputs),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
                 f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {doc(field)})"
@@ -89,9 +89,15 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n\n".join(parts)
 
     def _question(self, signature: Signature, inputs: Mapping[str, Any]) -> str:
-        sections = [f"{header(name)}{_shown(inputs[name])}" for name in signature.input_fields if name in inputs]
+        sections = [f"{header(name)}{_shown(inputs[name])}" for name in signature.input_fields if inputs.get(name)]
         wanted = ", ".join(f"[[ ## {name} ## ]]" for name in signature.output_fields)
         return "\n\n".join([*sections, f"Answer with the sections {wanted}, then {COMPLETED}"])
+
+
+def payload_of(signature: Signature) -> str:
+    """Return the output field whose text is kept to the letter: the last one, but for a report on it."""
+    names: list[str] = list(signature.output_fields)
+    return names[-2] if len(names) > 1 and names[-1] == "report" else names[-1]
 
 
 def header(name: str) -> str:

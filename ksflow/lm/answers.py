@@ -107,7 +107,7 @@ def _changed(question: Sections, code: str) -> tuple[str, str]:
         code = assign(code, changes)
     except ValueError:
         changes = {}
-    if changes and question["failed"].startswith("(none"):
+    if changes and "failed" not in question:
         return code, ", ".join(f"{name} is now {value}" for name, value in changes.items())
     python = "Language: python" in question["interface"]
     number = f"{draw(question):08x}"
@@ -140,9 +140,9 @@ def _unified(old: list[str], new: list[str]) -> str:
 
 
 def _digest(question: Sections) -> Made:
-    passages = _PASSAGE.findall(question["documents"])[:_NOTES]
+    passages = _PASSAGE.findall(question.get("documents", ""))[:_NOTES]
     notes = [_note(f"Dummy finding on {name}", name, " ".join(text.split()[:_QUOTED])[:200]) for name, text in passages]
-    if tried := re.findall(r"^- (\d+) from ", question["outcomes"], re.MULTILINE):
+    if tried := re.findall(r"^- (\d+) from ", question.get("outcomes", ""), re.MULTILINE):
         notes.append(_note("Dummy finding on the last trial", tried[-1], ""))
     return {"notes": notes}
 
@@ -199,8 +199,8 @@ def _verify(question: Sections) -> Made:
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("rationale", "base_id", "reference_id"): _select,
     ("avenues", "experiments"): _design,
-    ("report", "code"): _write,
-    ("report", "edits"): _edit,
+    ("code", "report"): _write,
+    ("edits", "report"): _edit,
     ("notes",): _digest,
     ("places",): lambda parts: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", parts["outline"])[:_NOTES]]},
     ("question", "code"): _ask,

@@ -41,6 +41,8 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         """With what the part of a question begins that no other question shares; empty where nobody knows."""
         self.refused = ""
         """Why the answer before was not accepted: the question ends with it."""
+        self.shown = ""
+        """What an earlier answer asked to see: it comes after the question."""
         self.last: ModelCall | None = None
         """The newest call; ask a copy of your own for it."""
         self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
@@ -61,7 +63,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             system: Messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
-            sent = self._with_refusal(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
+            sent = self._continued(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
         self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine, listener(self.model))
         with calling(stage=self.label):
             if isinstance(self.owner.engine, Replay):
@@ -90,13 +92,13 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         """The same from asynchronous code: in a thread of DSPy's, so metered, bounded and recorded, too."""
         return await dspy.asyncify(self.__call__)(prompt, messages=messages, **settings)
 
-    def _with_refusal(self, sent: Messages) -> Messages:
-        """The messages, the question with why the answer before was refused."""
-        if not self.refused:
+    def _continued(self, sent: Messages) -> Messages:
+        """The messages, the question with what the model asked to see and why the answer before was refused."""
+        if not (self.shown or self.refused):
             return sent
-        again = (
-            f"\n\nYour previous answer was refused: {self.refused}\nAnswer again, complete and in the format asked for."
-        )
+        shown = f"\n\nYour previous answer asked to see more. Here are {self.shown}" if self.shown else ""
+        refused = f"\n\nYour previous answer was refused: {self.refused}" if self.refused else ""
+        again = f"{shown}{refused}\nAnswer {'again' if refused else 'now'}, complete and in the format asked for."
         return [*sent[:-1], {**sent[-1], "content": sent[-1]["content"] + again}]
 
     @property

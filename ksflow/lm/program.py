@@ -26,6 +26,9 @@ from ksflow.protocols import call_context
 from ksflow.records import digest
 from ksflow.redaction import redact
 
+_MOST_SHOWN = 3
+"""How often a model may ask to see more before it answers."""
+
 
 class Inquiry(NamedTuple):
     """What a stage asks, and how it reads the answer."""
@@ -36,6 +39,10 @@ class Inquiry(NamedTuple):
     """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
     answer_tokens: int = 0
     """What a whole answer takes, thinking not counted, where that may be more than the model's `max_tokens`."""
+
+
+class MoreWanted(Exception):
+    """Raised by `Inquiry.accept` for an answer that asks to see more first. Its text is what the model is shown."""
 
 
 class Unusable(StageError):
@@ -162,21 +169,28 @@ class Program(dspy.Module):  # type: ignore[misc]
         self._check(inquiry.inputs)
         if _previewing.get():
             raise _Previewed(self._prompt(inquiry.inputs))
-        refused, cut = "", False
+        refused, cut, shown, attempt = "", False, list[str](), 0
         asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs), "history": self.lm.history}
         if most := answer_limit(self.model, inquiry.answer_tokens):
             asked["max_tokens"] = most
-        for attempt in range(self.attempts):
+        while attempt < self.attempts:
             before(refused)
-            lm = self.lm.copy(rollout_id=self._rollout(key, attempt), refused=refused, **asked)
+            lm = self.lm.copy(rollout_id=self._rollout(key, attempt), refused=refused, shown="\n".join(shown), **asked)
+            attempt += 1
             try:
                 with dspy.context(lm=lm, adapter=self.adapter, trace=None):
                     answer = self.predict(**inquiry.inputs, lm=lm)
                 return inquiry.accept({name: answer[name] for name in self.declared.output_fields})
             except Filtered:
-                if attempt + 1 == self.attempts:
+                if attempt == self.attempts:
                     raise
                 continue
+            except MoreWanted as wanted:
+                if len(shown) < _MOST_SHOWN:
+                    shown.append(str(wanted))
+                    refused, attempt = "", attempt - 1
+                    continue
+                refused = f"you have been shown more {_MOST_SHOWN} times; answer with what you have"
             except AdapterParseError as error:
                 refused = why(error)
             except ValueError as error:
@@ -188,7 +202,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             if cut and before_cut:
                 break
         reason = redact(refused)[:1000]
-        raise Unusable(self.label, f"malformed answer after {attempt + 1} attempts: {reason}")
+        raise Unusable(self.label, f"malformed answer after {attempt} attempts: {reason}")
 
     def brief(self, sections: Iterable[Section]) -> Brief:
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""
@@ -217,7 +231,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         """
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         own = Kind.VOLATILE if Kind.VOLATILE in kinds.values() else Kind.SLOW
-        names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own]
+        names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own and inputs[name]]
         return header(names[0]) if names else ""
 
     def _prompt(self, inputs: Mapping[str, str]) -> Prompt:

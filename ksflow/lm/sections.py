@@ -1,8 +1,8 @@
 """Answers as sections under header lines, closed by a marker: split, never repaired.
 
-Lines end at `\\n` alone, so every other character of the payload (the last section) is kept: carriage returns, form
+Lines end at `\\n` alone, so every other character of the payload (a kernel's code) is kept: carriage returns, form
 feeds, Unicode's own line separators, lines that look like headers or fences. Of the payload's end only one thing is
-not its own: the line break before the closing marker.
+not its own: the line break before the header or the marker that follows.
 
 A section of JSON is what it should be or is refused, by Python's parser. Beyond the standard: no key twice in an
 object, no NaN or Infinity, no lone surrogate, no NUL character.
@@ -22,8 +22,11 @@ _TAGGED = re.compile(r"\s*(?:<pre[^>]*>\s*)?<code[^>]*>(.*)</code>\s*(?:</pre>\s
 _NEAR = 30  # characters shown on each side of a mistake
 
 
-def split(answer: str, names: list[str]) -> dict[str, str]:
-    """Section -> text. Headers inside the last one belong to it. ValueError says what is wrong."""
+def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
+    """Section -> text. The payload (else the last section) is kept to the letter, and headers inside it belong to it.
+    Of a section that follows it the last header counts; it may stand in front, too. ValueError says what is wrong.
+    """
+    payload = payload or names[-1]
     try:
         check_text(answer)
     except ValueError as error:
@@ -38,15 +41,20 @@ def split(answer: str, names: list[str]) -> dict[str, str]:
     starts: dict[str, int] = {}
     for index, line in enumerate(lines[:end]):
         match = HEADER.fullmatch(line.strip()) if line.lstrip().startswith("[[") else None
-        if match and match[1] in names and names[-1] not in starts:
+        if match and match[1] in names and payload not in starts:
             if match[1] in starts:
                 raise ValueError(f"the section {match[1]} appears twice")
             starts[match[1]] = index
+    for name in names[names.index(payload) + 1 :]:
+        below = [
+            index for index in range(starts.get(payload, end), end) if lines[index].strip() == f"[[ ## {name} ## ]]"
+        ]
+        starts |= {name: below[-1]} if below and name not in starts else {}
     if missing := [name for name in names if name not in starts]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
     ends = sorted([*starts.values(), end])
     texts = {name: "\n".join(lines[starts[name] + 1 : ends[ends.index(starts[name]) + 1]]) for name in names}
-    return {name: _section(name, text, name == names[-1]) for name, text in texts.items()}
+    return {name: _section(name, text, name == payload) for name, text in texts.items()}
 
 
 def _section(name: str, text: str, payload: bool) -> str:

@@ -91,7 +91,8 @@ def select(run: Run, known: Population, begun: Round) -> Selection:
     run.tell(Began(Step.SELECT))
     entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
     with boundary("selector"):
-        answer = call_stage(run.stages.select, run.problem, entrants, context=Context(begun.sample))
+        context = Context(begun.sample, left=run.left())
+        answer = call_stage(run.stages.select, run.problem, entrants, context=context)
         selection = _selected(entrants, answer)
     run.lineage.select(selection, begun.name)
     return selection
@@ -101,7 +102,8 @@ def design(run: Run, known: Population, selection: Selection, notes: Notes, begu
     """Make experiments of a selection."""
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
-        answer = call_stage(run.stages.design, run.problem, known, selection, notes, context=Context(begun.sample))
+        context = Context(begun.sample, left=run.left())
+        answer = call_stage(run.stages.design, run.problem, known, selection, notes, context=context)
         return schema.received(Plan, answer)
 
 

@@ -155,6 +155,10 @@ class Run:
         """Budget -> the share of it that is used."""
         return {budget.name: budget.used(self.tally) for budget in self.budgets}
 
+    def left(self) -> dict[str, float]:
+        """Budget -> how much of it is left; nothing where recorded steps are repeated, for which no budget counts."""
+        return {} if self.exact else {budget.name: budget.left(self.tally) for budget in self.budgets}
+
     def left_s(self) -> float | None:
         """Seconds until the end at the pace so far, the winner's confirmation included. None where nobody can tell."""
         if self.search_started is None:

@@ -69,6 +69,10 @@ class Budget(Stop):
         """The share of it that is used."""
         return self.spent(tally) / self.most if self.most else 1.0
 
+    def left(self, tally: Tally) -> float:
+        """How much of it is left."""
+        return max(self.most - self.spent(tally), 0.0)
+
     def reason(self, tally: Tally) -> str:
         """Names the budget and its amount."""
         return f"{self.name}={self.most:g} used up" if self.used(tally) >= 1 else ""
@@ -79,6 +83,10 @@ class Evaluations(Budget):
 
     def __init__(self, most: float) -> None:
         super().__init__("evaluations", most, lambda tally: tally.judged + tally.checks)
+
+    def left(self, tally: Tally) -> float:
+        """What is in flight is not left."""
+        return max(self.most - tally.dispatched, 0.0)
 
     def reason(self, tally: Tally) -> str:
         """Also says how many were checks."""

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ class Source:
     """The configuration key of the part whose prompt it is: `writer.llm` where the writer is a mix."""
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
-        """What the stage was asked in a round."""
+        """What the stage was asked in a round, but for what was left of the budget, which is not on record."""
         ask, notes, selection = self.stage.question, self.initial_notes + snapshot.notes, snapshot.selection
         problem = history.problem
         if self.name == "digester":
@@ -64,7 +64,9 @@ class Source:
                 if (
                     trial.experiment and not trial.experiment.changes and trial.origin is Origin.EXPERIMENT
                 ):  # by a model
-                    yield partial(ask, problem, selection, trial.experiment, notes), lambda history, shown: grader
+                    avenue = snapshot.plan.avenue_of(trial.experiment) if snapshot.plan else ""
+                    chosen = replace(selection, avenue=avenue)
+                    yield partial(ask, problem, chosen, trial.experiment, notes), lambda history, shown: grader
 
     def _attempt(self, history: RunHistory) -> metrics.Attempt:
         if self.judge and self.write:

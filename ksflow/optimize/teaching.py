@@ -18,7 +18,7 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError
 
-from ksflow.errors import BudgetError, ConfigError, StageError, boundary
+from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, boundary
 from ksflow.lm.adapter import why
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
@@ -32,7 +32,7 @@ from ksflow.redaction import redact
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
 
 
-class Halt(BaseException):
+class Halt(LeaveStage):
     """An optimisation must end: no optimiser may take it for a bad answer. `cause` says why."""
 
     def __init__(self, cause: Exception) -> None:

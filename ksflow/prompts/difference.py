@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from ksflow.prompts.brief import count
 from ksflow.prompts.excerpt import beginning
-from ksflow.prompts.render import listing
-from ksflow.records import Kernel, Selection
+from ksflow.prompts.render import listing, percent
+from ksflow.records import Kernel, Population, Selection, base_of
 
 _CONTEXT = 3  # lines around a change
 _GONE = 2  # lines that go at one place, of which the reader has the rest
@@ -32,6 +32,21 @@ def reference_code(selection: Selection, tokens: int) -> str:
     if selection.reference.id == selection.base.id:
         return "(the base itself)"
     return beginning(difference(selection.reference.kernel, selection.base.kernel, "the base"), tokens)
+
+
+def winning_step(population: Population, tokens: int) -> str:
+    """Return what the newest experiment that became the best so far changed in the code, as a diff of so many tokens,
+    and what it gained. Changes of tunables alone count only where no other experiment did. Empty where none did.
+    """
+    led = dict.fromkeys(trial.id for trial in population.best_so_far[::-1] if trial)
+    steps = [trial for name in led if (trial := population.by_id[name]).experiment]
+    last = next((trial for trial in steps if trial.experiment and not trial.experiment.changes), [*steps, None][0])
+    base = base_of(last, population.by_id) if last else None
+    if not (last and last.kernel and base and base.kernel):
+        return ""
+    speed = population.speedup(last, base)
+    head = f"{last.id} from {base.id}{f', {percent(speed.ratio)}' if speed else ''}:"
+    return beginning(f"{head}\n{unified(last.kernel.files, base.kernel.files)}", tokens)
 
 
 def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:

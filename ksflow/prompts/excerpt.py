@@ -79,7 +79,7 @@ def more(text: str, tokens: int, about: str) -> str:
 
 def lines(text: str, asked: str, tokens: int) -> str:
     """The lines that were asked for (`120-180, 300-340`) under their numbers, as many as have room."""
-    all_lines, shown = text.split("\n"), ["these are the lines that it asked for; now write the edits:"]
+    all_lines, shown = text.split("\n"), ["the lines that you asked for:"]
     for first, last in re.findall(r"(\d+) ?- ?(\d+)", asked):
         block = "\n".join(all_lines[max(int(first) - 1, 0) : int(last)])
         room = tokens - sum(map(count, shown))

@@ -25,9 +25,9 @@ _EXPECTED = re.compile(r", expected \S+ within \S+")
 
 
 def failure(failed: Trial | None, problem: Problem | None = None) -> str:
-    """An attempt to repair, with the judge's evidence; says so when there is none."""
+    """An attempt to repair, with the judge's evidence; empty for a first attempt."""
     if failed is None:
-        return "(none: this is a first attempt)"
+        return ""
     if isinstance(failed, Draft):
         return _reviewed(failed, problem)
     evaluation = failed.evaluation

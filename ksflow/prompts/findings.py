@@ -12,7 +12,7 @@ from functools import lru_cache
 from ksflow.notes.relevance import CHARACTERS, relevance, word_set
 from ksflow.records import Note, Status
 
-FINDINGS = 15_000
+FINDINGS = 7_000
 """Tokens of findings that a prompt has room for, unless a stage says otherwise."""
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
@@ -42,7 +42,7 @@ def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "", ran
 def more_findings(notes: Iterable[Note], before: tuple[int, str], tokens: int, about: str) -> str:
     """What bears on `about` of the notes that `findings`, given these tokens and text, does not show in full."""
     _, left_out = _chosen(notes, *before, ranked=False)
-    return _chosen(left_out, tokens, about, ranked=True)[0] if left_out else "(none beside those above)"
+    return _chosen(left_out, tokens, about, ranked=True)[0] if left_out else ""
 
 
 def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tuple[str, list[Note]]:
@@ -65,7 +65,7 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
     missing = len(left_out) - named + len(refuted) - told
     more = f"({missing} more notes have no room here)" if missing else ""
     blocks = filter(None, [*full, titles, short, more])
-    return "\n\n".join(blocks) or "(there are no findings yet)", left_out
+    return "\n\n".join(blocks), left_out
 
 
 def _size(block: str) -> int:

@@ -16,7 +16,8 @@ _HARDWARE = 2_500  # of compiler's lines and counters
 
 def reports(trials: Sequence[Trial], population: Population, problem: Problem, tokens: int) -> str:
     """A line for each trial, the oldest first; the newest of them, as many as have room, with times and gains by shape,
-    what compiler and counters say, or why they failed. Where not even the lines fit the oldest are counted.
+    what compiler and counters say, or why they failed. Where not even the lines fit the oldest are counted. Empty
+    without trials.
     """
     shown: list[str] = []
     lines = [f"- {outcome(trial, population)}" for trial in trials]
@@ -28,7 +29,7 @@ def reports(trials: Sequence[Trial], population: Population, problem: Problem, t
         extra = count(full) + 1 - size
         shown.insert(0, full if extra <= room else line)
         room -= extra if extra <= room else 0
-    return "\n".join([*([f"({first} earlier ones are not shown)"] if first else []), *shown]) or "(none)"
+    return "\n".join([*([f"({first} earlier ones are not shown)"] if first else []), *shown])
 
 
 def _details(trial: Trial, population: Population, problem: Problem) -> Iterator[str]:

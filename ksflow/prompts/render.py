@@ -4,7 +4,7 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ksflow.errors import short
 from ksflow.hardware.compiler_report import by_time
@@ -18,6 +18,7 @@ from ksflow.records import (
     Origin,
     Population,
     Problem,
+    Rival,
     RooflineCase,
     Selection,
     Step,
@@ -97,9 +98,9 @@ def listing(kernel: Kernel | None) -> str:
 
 
 def others(kernel: Kernel) -> str:
-    """The files of a kernel beside the main one."""
+    """The files of a kernel beside the main one; empty where it has no other."""
     _, *names = kernel.files
-    return _files({name: kernel.files[name] for name in names}) or "(none)"
+    return _files({name: kernel.files[name] for name in names})
 
 
 def _files(files: Mapping[str, str]) -> str:
@@ -144,6 +145,27 @@ def reference(problem: Problem, selection: Selection) -> str:
     return "\n".join(filter(None, [why, analysis(selection.reference, selection.reference_step, problem, second=True)]))
 
 
+def standing(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -> str:
+    """Return what is to be beaten, a line each, and in a last line what is left of the budget, where it is known."""
+    lines = []
+    for place, rival in enumerate(rivals):
+        name = "Fastest by all comparisons together: " if place else "Best so far: "
+        named = (
+            f"Baseline {rival.trial.name or rival.trial.id} ({rival.trial.id})"
+            if rival.trial.baseline
+            else rival.trial.id
+        )
+        beside = f"; the best so far is {rival.lead} as fast" if rival.lead else ""
+        lines.append(f"{name if place == 0 or not rival.trial.baseline else ''}{named}, {us(rival.us)}{beside}.")
+    known = {unit: left[name] for name, unit in _LEFT.items() if name in left} if left else {}
+    amounts = [f"{figure(round(amount, 1 if amount < 10 else 0))} {unit}" for unit, amount in known.items()]
+    return "\n".join([*lines, *([f"Left of the budget: {', '.join(amounts)}."] if amounts else [])])
+
+
+_LEFT = {"evaluations": "evaluations", "rounds": "rounds after this one", "minutes": "minutes", "usd": "US dollars"}
+"""Budget -> what it is counted in."""
+
+
 def topics(problem: Problem, selection: Selection) -> str:
     """What is of interest in the code of a round's base: why it was chosen, what was changed last, and the device
     functions that most of the time goes to.
@@ -174,6 +196,12 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
     gaining = "; ".join(f"{case} ({100 * known[case]:.3g} %): {percent(1 + gain)}" for case, gain in first if gain > 0)
     nearest = f"if a shape came as near its roofline as the nearest one is ({100 * best:.3g} %)"
     return [f"Where the score can gain most, {nearest}: {gaining}"] if gaining else []
+
+
+def commission(selection: Selection, tried: Experiment) -> str:
+    """Return an experiment for who carries it out: in full, with the avenue that it follows and its failed siblings."""
+    avenue = f"\nThe avenue that it follows: {selection.avenue}" if selection.avenue else ""
+    return f"{experiment(tried)}{avenue}{siblings(selection, tried)}"
 
 
 def siblings(selection: Selection, tried: Experiment) -> str:

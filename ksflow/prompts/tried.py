@@ -10,7 +10,7 @@ from ksflow.notes.relevance import CHARACTERS
 from ksflow.prompts.render import percent, sentences, us
 from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of
 
-_LENGTHS = (1_000, 400, 160)  # characters of a description: the first with which all that was tried has room
+_LENGTHS = (1_000, 400, 160, 100)  # characters of a description: the first with which all that was tried has room
 _BASE_SHARE = 0.75  # of the room, at most, for what was tried on the base
 _LEFT_SHARE = 0.2  # and for what was designed and not run
 _LEAST = 40  # characters of a line

@@ -80,7 +80,7 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
         lines.append(line)
     if rest := list(kinds.values())[len(lines) :]:
         lines.append(f"({sum(map(len, rest))} more failures, of {len(rest)} other kinds)")
-    return "\n".join([*lines, *dead]) or "(none)"
+    return "\n".join([*lines, *dead])
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -182,10 +182,6 @@ def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
 
 
 def _remainder(population: Population, shown: set[str]) -> str:
-    best = population.leader
-    text = f"\nBest so far, beyond noise: {best.id}." if best else ""
     left = [population.us(trial) or 0.0 for trial in population.ranked if trial.id not in shown]
-    if left:
-        scores = f"{figure(left[0])} to {figure(left[-1])} us"
-        text += f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})"
-    return text
+    scores = f"{figure(left[0])} to {figure(left[-1])} us" if left else ""
+    return f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})" if left else ""

@@ -45,6 +45,7 @@ from ksflow.records.trials import (
     Plan,
     PlannedRound,
     Review,
+    Rival,
     Selection,
     Step,
     Trial,

@@ -12,7 +12,7 @@ from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import base_of, first_attempt
 from ksflow.records.scale import Scale, measured
-from ksflow.records.trials import PlannedRound, Selection, Step, Trial
+from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """So many failures are told to a writer, of so many of the newest trials."""
@@ -198,14 +198,31 @@ class Population:
         older = (trial for trial in newest if not before or by_number(trial.id) < by_number(before))
         failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
-        return Selection(first, second, rationale, self.step(first), self.step(second), siblings)
+        steps = self.step(first), self.step(second)
+        return Selection(first, second, rationale, *steps, siblings, self.rivals(before))
 
     def chosen_for(self, trial: Trial) -> Selection:
         """The selection that its experiment was designed for, as its round made it. KeyError names what is gone."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
         why, before = (planned.rationale, min(planned.trials, key=by_number)) if planned else ("", first.id)
-        return self.choose(first.parents[0], first.parents[-1], why, before)
+        avenue = planned.plan.avenue_of(first.experiment) if planned and first.experiment else ""
+        return replace(self.choose(first.parents[0], first.parents[-1], why, before), avenue=avenue)
+
+    def rivals(self, before: str = "") -> tuple[Rival, ...]:
+        """Return the best so far, then the fastest on the scale where that is another one, then the other baselines.
+        With `before`, what is known from before this trial, so that all experiments of a round are told the same.
+        """
+        at = bisect.bisect_left(self.trials, by_number(before), key=lambda each: by_number(each.id)) if before else 0
+        best = self.best_so_far[at - 1] if at else self.leader
+        earlier = [trial for trial in self.ranked if not before or by_number(trial.id) < by_number(before)]
+        listed = {trial.id: trial for trial in (*earlier[:1], *earlier) if trial.baseline or trial is earlier[0]}
+        rows = [
+            Rival(each, self.us(each), self.speedup(best, each))
+            for each in listed.values()
+            if best and each is not best
+        ]
+        return (*([Rival(best, self.us(best))] if best else []), *rows)
 
     def step(self, trial: Trial) -> Step:
         """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""

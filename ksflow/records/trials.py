@@ -93,6 +93,8 @@ class Experiment(Record):
     """0 (routine) to 100 (never seen)."""
     changes: Mapping[str, str] = field(default_factory=dict)
     """Tunable -> value, where the experiment is an assignment of tunables."""
+    avenue: int = 0
+    """The number of the avenue of its plan that it follows, from 1; 0 where none is named."""
 
     def __post_init__(self) -> None:
         lowest, highest = self.gain_percent
@@ -100,6 +102,8 @@ class Experiment(Record):
             raise ValueError(f"a gain range is [lowest, highest], not {list(self.gain_percent)}")
         if not 0 <= self.innovation <= 100:
             raise ValueError(f"innovation is 0 to 100, not {self.innovation}")
+        if self.avenue < 0:
+            raise ValueError(f"avenue is the number of an avenue, from 1, not {self.avenue}")
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,10 @@ class Plan(Record):
     def __post_init__(self) -> None:
         if len(set(self.picked)) != len(self.picked) or not set(self.picked) <= {*range(len(self.experiments))}:
             raise ValueError(f"picked {list(self.picked)} of {len(self.experiments)} experiments")
+
+    def avenue_of(self, experiment: Experiment) -> str:
+        """Return the avenue that one of its experiments follows; empty where none is named."""
+        return self.avenues[experiment.avenue - 1] if 0 < experiment.avenue <= len(self.avenues) else ""
 
 
 def portfolio(experiments: tuple[Experiment, ...], risks: Sequence[float] = ()) -> tuple[int, ...]:
@@ -270,6 +278,17 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """A kernel to be beaten: the best so far, or a baseline."""
+
+    trial: Trial
+    us: float | None
+    """Its score on the population's scale."""
+    lead: Speedup | None = None
+    """How many times as fast the best so far is; None for the best itself, and where no measurement connects them."""
+
+
+@dataclass(frozen=True)
 class Selection:
     """The selector's answer."""
 
@@ -282,6 +301,10 @@ class Selection:
     reference_step: Step
     siblings: tuple[Trial, ...] = ()
     """The newest of those that were made from the same base and failed, the newest first."""
+    rivals: tuple[Rival, ...] = ()
+    """The best so far, then the baselines: what is to be beaten."""
+    avenue: str = ""
+    """The avenue that the experiment at hand follows; empty where none is known."""
 
 
 @dataclass(frozen=True)

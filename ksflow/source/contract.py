@@ -33,7 +33,13 @@ def contract(problem: Problem, language: str) -> str:
         lines = [_python(problem), *filter(None, [spoken.contract, *_known(language)])]
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
-        lines = ["One file that defines exactly:", problem.signature, _TEXTS["C_NUMBERS"], *compiled]
+        lines = [
+            "One file that defines exactly:",
+            problem.signature,
+            _TEXTS["C_NUMBERS"],
+            *compiled,
+            _TEXTS["JUDGED_CPU"],
+        ]
         lines.append(_TEXTS["FLAGS"].format(flags=FLAGS))
     else:
         lines = [
@@ -82,7 +88,7 @@ def _python(problem: Problem) -> str:
     outputs = ", ".join(arg.name for arg in problem.args if arg.role == "out")
     entry = f"`custom_kernel(data)` with data = ({names}), tensors{{}}, outputs preallocated; it returns {outputs}."
     if not {*ON_DEVICE} & {*problem.languages}:
-        return entry.format("")
+        return "\n".join([entry.format(""), _TEXTS["JUDGED_CPU"]])
     return "\n".join([entry.format(" on the device"), _TEXTS["WAITING"], _TEXTS["JUDGED"]])
 
 

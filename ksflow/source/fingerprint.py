@@ -10,7 +10,7 @@ from ksflow.errors import suggest
 from ksflow.languages import LANGUAGES
 from ksflow.records import Kernel, digest
 from ksflow.source.flags import flag_lines
-from ksflow.source.tunables import launch_lines
+from ksflow.source.tunables import launch_lines, tunables
 
 # What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
 _TEXT = r""""(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
@@ -30,8 +30,8 @@ _PYTHON = re.compile(
 def source_fingerprint(kernel: Kernel) -> str:
     """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
 
-    The lines of a launch plan, and those with flags for the compiler, are comments that count. ValueError where the
-    language is none.
+    Comments that count: the lines of a launch plan, those with flags for the compiler, and what tunables are declared
+    with. ValueError where the language is none.
     """
     if kernel.language not in LANGUAGES:
         raise ValueError(f"no language {kernel.language!r}; {suggest(kernel.language, LANGUAGES)}")
@@ -40,7 +40,12 @@ def source_fingerprint(kernel: Kernel) -> str:
     for name, body in kernel.files.items():
         parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in launch_lines(body))]
         parts += flag_lines(body) if kernel.language == "cpp" else ()
-    return digest(*parts)
+    return digest(*parts, *declarations(kernel))
+
+
+def declarations(kernel: Kernel) -> list[str]:
+    """Return what the main file declares for a tuner, sorted: each tunable with the values and the condition it has."""
+    return sorted(f"tune: {each.name} {' '.join(sorted(each.options))} {each.when}" for each in tunables(kernel.main))
 
 
 def _c_like(text: str) -> str:

@@ -9,16 +9,20 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, Section
-from ksflow.prompts.difference import reference_code
+from ksflow.prompts.difference import reference_code, winning_step
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
 from ksflow.prompts.tried import tried
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
+from ksflow.search.effects import effects_table
 from ksflow.source.tunables import assign
 
-_REFERENCE = 1_150  # tokens of what differs from it in the kernel to learn from
-_FINDINGS = 6_500  # tokens of notes: who writes the kernel has more of them
-CODE = 10_500
+_REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
+_WON = 1_000  # tokens of the newest step that won
+_EFFECTS = 500  # tokens of measured effects of single tunables
+_FINDINGS = 3_300  # tokens of notes: who writes the kernel has more of them
+CODE = 7_500
 """Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
 
@@ -28,12 +32,14 @@ class Design(dspy.Signature):  # type: ignore[misc]
 
     You are given the task with its reference implementation, the base kernel (correct, timed, and the only code that
     will be changed), the one-step analysis of how it came about with its times per shape, a second kernel to learn
-    from, what was tried already, and a findings document. The findings are the source of truth about the
-    hardware: do not contradict them from memory; where they are silent, prefer what does not depend on the answer, or
-    make finding out the point of an experiment. The code you see works: what it does is possible on this machine.
+    from, what was tried already, and a findings document. What the findings say was measured holds on this machine. Of
+    the rest you may know more than they do: an instruction or intrinsic that they do not name can be tried, since the
+    judge compiles every kernel and returns the compiler's output to its writer. Name it exactly, and say what stands in
+    its place if it does not compile. The code you see works: what it does is possible on this machine.
 
     Times come from a machine with noise. Their intervals say what is a difference; the roofline says what the
-    hardware's rates allow, so a time far above it has something to gain and one near it has not.
+    hardware's rates allow, so a time far above it has something to gain and one near it has not. All gains are gains of
+    speed, in notes, too: +100 % is twice as fast; -50 %, or a loss of 50 %, is half as fast.
 
     First the avenues: distinct directions in which the base could become faster. Say for each shape what bounds it
     (arithmetic, bandwidth, latency, set-up), and range widely: data layout and packing, tiling for every level of
@@ -69,15 +75,23 @@ class Design(dspy.Signature):  # type: ignore[misc]
         desc="experiments by the kernel that they began at and by what came of them, with the shapes whose gain "
         "differs from that of the whole (... stands for the beginning of the line above); what was designed and not run"
     )
+    last_win: str = dspy.InputField(
+        desc="the diff of the newest change of code that became the best so far, and what it gained"
+    )
+    effects: str = dspy.InputField(
+        desc="what changes of single tunables gained in kernels that are otherwise the same, the largest effects first"
+    )
     predictions: str = dspy.InputField(desc="your earlier predictions beside what was measured; predict by it")
+    standing: str = dspy.InputField(desc="the best so far and the baselines to beat; what is left of the budget")
     avenues: tuple[str, ...] = dspy.OutputField(
         desc='a list of strings, one for each avenue: ["Pack B so that ...", "..."]'
     )
     experiments: tuple[Experiment, ...] = dspy.OutputField(
         desc='a list of objects {"description": "what to change, where, and why it should help", '
         '"rubric": "how a reader of the new code can tell that it was done as meant", '
-        '"gain_percent": [lowest, highest], "innovation": 0 to 100}. gain_percent is the predicted '
-        "gain of the whole score (100 = twice as fast); innovation is 0 for routine and 100 for "
+        '"gain_percent": [lowest, highest], "innovation": 0 to 100, "avenue": number}. gain_percent is the predicted '
+        "gain of the whole score; avenue is the number of the avenue that it follows, from 1, which its writer is "
+        "shown; innovation is 0 for routine and 100 for "
         "never seen. Only where an experiment is nothing but other values for declared tunables, "
         "add "
         '"changes": {"NAME": "value"} with values from their lists'
@@ -94,7 +108,7 @@ class LlmDesigner:
         prompt: str | None = None,
         avenues: int = 10,
         experiments: int = 5,
-        tokens: int = 8000,
+        tokens: int = 5300,
         findings: int = _FINDINGS,
         target: Target | None = None,
         seed: int = 0,
@@ -111,8 +125,15 @@ class LlmDesigner:
         self.avenues = avenues
         self.experiments = experiments
 
-    def __call__(self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
-        inquiry = self.question(problem, population, selection, notes)
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        selection: Selection,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
+    ) -> Plan:
+        inquiry = self.question(problem, population, selection, notes, context)
         plan: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
         return plan
 
@@ -124,11 +145,16 @@ class LlmDesigner:
         return excerpt.of(kernel.main, room, render.topics(problem, selection))
 
     def question(
-        self, problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]
+        self,
+        problem: Problem,
+        population: Population,
+        selection: Selection,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
         base, about = selection.base, render.about(problem)
-        predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
+        predictions = advice(population, self.program.by)
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("wanted", STABLE, f"{self.avenues} avenues and {self.experiments} experiments"),
@@ -140,7 +166,10 @@ class LlmDesigner:
             Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
             Section("tried", SLOW, lambda room: tried(population, selection, room), self.tokens, priority=1),
+            Section("last_win", SLOW, lambda room: winning_step(population, room), _WON, priority=2),
+            Section("effects", SLOW, lambda room: effects_table(population, room), _EFFECTS, priority=2),
             Section("predictions", SLOW, predictions, priority=2),
+            Section("standing", SLOW, render.standing(selection.rivals, context.left)),
         ]
 
         def accept(answer: dict[str, Any]) -> Plan:
@@ -157,6 +186,8 @@ class LlmDesigner:
                     raise ValueError(
                         f"experiments.{index}: description and rubric are longer than {_LONGEST} characters"
                     )
+                if experiment.avenue > len(answer["avenues"]):
+                    raise ValueError(f"experiments.{index}.avenue: {experiment.avenue} is the number of no avenue")
                 if experiment.changes and selection.base.kernel is not None:
                     try:
                         assign(selection.base.kernel.main, experiment.changes)

@@ -113,8 +113,8 @@ class LlmProber:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)
-        doubt = f"{claim.title}: {claim.text}" if claim else "(none)"
-        before = f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else "(none)"
+        doubt = f"{claim.title}: {claim.text}" if claim else ""
+        before = f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else ""
         sections = [
             Section("task", STABLE, render.summary(problem)),
             Section("target", STABLE, _described(target)),

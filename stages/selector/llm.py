@@ -11,6 +11,7 @@ from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.target import describe
 from ksflow.prompts.views import view
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Target
 
 
@@ -30,13 +31,16 @@ class Select(dspy.Signature):  # type: ignore[misc]
       base teaches nothing.
 
     Compare shape by shape, not only by score: a technique that wins on one shape can be carried over. The lineage and
-    the failures say which directions are used up. Give the rationale first, then choose what it supports.
+    the failures say which directions are used up. With much of the budget left a base with an untried structure can pay
+    off; with little left choose what the next few experiments can improve. Give the rationale first, then choose what
+    it supports.
     """
 
     target: str = dspy.InputField(desc="the machine that kernels are built for and judged on")
     task: str = dspy.InputField(desc="the task and its score")
     population: str = dspy.InputField(desc="the kernels to choose from, best first, and how many are not shown")
     failures: str = dspy.InputField(desc="attempts that failed, one of each kind, newest first, and why")
+    standing: str = dspy.InputField(desc="the best so far and the baselines to beat; what is left of the budget")
     rationale: str = dspy.OutputField(
         desc="two to six sentences: why these two, by the numbers, and what to look for in the reference"
     )
@@ -60,11 +64,12 @@ class LlmSelector:
         self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
         self.tokens, self.target = tokens, target
 
-    def __call__(self, problem: Problem, population: Population) -> Selection:
-        selection: Selection = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
+        inquiry = self.question(problem, population, context)
+        selection: Selection = self.program.ask(inquiry, key=str(len(population.trials)))
         return selection
 
-    def question(self, problem: Problem, population: Population) -> Inquiry:
+    def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry:
         """What the model is asked, and how its answer becomes a selection."""
         seen = view(problem, population, self.tokens, self.program.count)
 
@@ -80,5 +85,6 @@ class LlmSelector:
             Section("task", STABLE, render.summary(problem)),
             Section("population", SLOW, seen.table),
             Section("failures", SLOW, seen.failures, priority=1),
+            Section("standing", SLOW, render.standing(population.rivals(), context.left)),
         ]
         return Inquiry(self.program.brief(sections), accept)

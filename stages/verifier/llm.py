@@ -122,7 +122,7 @@ class LlmVerifier(Verifier):
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
             Section("experiment", VOLATILE, render.experiment(experiment)),
             Section("repaired", VOLATILE, failure(failed, problem), priority=1),
-            Section("report", VOLATILE, excerpt.beginning(kernel.report, _CHANGE) or "(nothing)", priority=2),
+            Section("report", VOLATILE, excerpt.beginning(kernel.report, _CHANGE), priority=2),
             Section("change", VOLATILE, lambda room: excerpt.beginning(change, room), _CHANGE, priority=1),
             Section("other_files", VOLATILE, render.others(kernel), priority=1),
             Section("code", VOLATILE, lambda room: excerpt.of(kernel.main, room, work), self.room),

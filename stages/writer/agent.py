@@ -15,7 +15,7 @@ from ksflow.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial, digest
 from ksflow.source.answer import ended
-from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
 _IN_PLACE = 60  # tokens of what is told in TASK.md itself
 _EXPERIMENT = 700  # of the experiment
@@ -38,6 +38,7 @@ class Work(Given):
 
     checks: str = dspy.OutputField(desc="what the judge said when it was asked")
     code: str = dspy.OutputField(desc="the kernel's files as they were left")
+    report: str = dspy.OutputField(desc=REPORT)
 
 
 class TaskAdapter(KernelAdapter):
@@ -88,7 +89,7 @@ class AgentWriter(ModelWriter):
         whole = super().question(problem, selection, experiment, notes, failed)
         start = failed.kernel if failed and failed.kernel else selection.base.kernel
         assert start is not None
-        files = {_file(name): text for name, text in whole.inputs.items() if name not in _OWN_FILES}
+        files = {_file(name): text for name, text in whole.inputs.items() if text and name not in _OWN_FILES}
         files |= {_file("findings"): written(notes, _ALL_NOTES)}
         for name, trial in (("base", selection.base), ("reference", selection.reference)):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
@@ -118,8 +119,7 @@ def _in_short(whole: Inquiry) -> Inquiry:
     entries = {}
     for name, text in whole.inputs.items():
         size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
-        short = "" if text.startswith("(none") else text
-        entries[name] = _OWN_FILES.get(name, short if size <= most else f"`{_file(name)}` ({size} tokens)")
+        entries[name] = _OWN_FILES.get(name, text if size <= most else f"`{_file(name)}` ({size} tokens)")
         if name == "experiment":
             entries[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
     return whole._replace(inputs=entries)

@@ -7,16 +7,16 @@ import dspy
 
 from ksflow.errors import ConfigError
 from ksflow.lm import Model
-from ksflow.lm.program import Program
+from ksflow.lm.program import MoreWanted, Program
 from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
 from ksflow.source.answer import as_files, as_text, divided, ended
 from ksflow.source.patch import apply, has_edits
-from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
-CODE = 14_500
+CODE = 9_000
 """Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
 _WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
 _SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")
@@ -26,7 +26,8 @@ Every edit quotes the file as it is given, not as your earlier edits left it, an
 _LEFT_OUT = """
 
 Parts of the file are left out, each marked with its first and last line. Edit around them, or, if you must see some of
-them first, answer once with nothing but their lines in `edits`: `SHOW 120-180, 300-340`."""
+them first, ask for them, which costs nothing: answer with their lines alone in `edits`, `SHOW 120-180, 300-340`, and
+with `-` as the report. You are then shown these lines and asked again."""
 
 STYLES = {
     "blocks": f"""Search/replace blocks, each:
@@ -68,6 +69,7 @@ class Edit(Given):
     edits: str = dspy.OutputField(
         desc="the edits, in the format of `edit_format`, of the file that `edits_apply_to` names"
     )
+    report: str = dspy.OutputField(desc=REPORT)
 
 
 class Diff(ModelWriter):
@@ -97,7 +99,7 @@ class Diff(ModelWriter):
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
         edits, below = divided(answer["edits"])
         if asked := _SHOW.fullmatch(edits):
-            raise ValueError(excerpt.lines(start.main, asked[1], 2 * self.room))
+            raise MoreWanted(excerpt.lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
             return as_files(answer["edits"])
         edited = _edited(start, edits) if edits.strip() or not below else start.main
@@ -105,13 +107,13 @@ class Diff(ModelWriter):
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
         """The main file; of a long one what bears on `about`."""
-        return excerpt.of(kernel.main, room, about) if kernel else "(none)"
+        return excerpt.of(kernel.main, room, about) if kernel else ""
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
         """What else of a long file bears on the work, how to write the edits, and what they apply to."""
         also = "\n\nEdits may quote lines of other_files, too." if len(start.files) > 1 else ""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
-        code = (lambda room: excerpt.more(start.main, room, work) or "(none)") if left_out and not repairs else "(none)"
+        code = (lambda room: excerpt.more(start.main, room, work)) if left_out and not repairs else ""
         return [
             Section("more_code", VOLATILE, code, self.spare),
             Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),

@@ -5,6 +5,7 @@ from typing import Any
 import dspy
 
 from ksflow.errors import StageError
+from ksflow.lm.adapter import payload_of
 from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
@@ -17,9 +18,11 @@ from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, 
 from ksflow.source.answer import MORE_FILES, check, rewritten
 
 CRAFT = """
-    The findings are the source of truth about the hardware: instructions, sizes, layouts and limits come from them and
-    from the code that is known to work, not from memory. An intrinsic that appears in neither is a risk: use it only if
-    you are certain of its name and meaning.
+    What the findings say was measured holds on this machine, and the code that you see works. Other instructions and
+    intrinsics may be used as well: compiling verifies them. Where you cannot compile, the judge does, and a kernel that
+    does not compile comes back with the compiler's output. So write names and operands exactly, and keep what is
+    uncertain in one place, where it can be replaced. All gains are gains of speed: +100 % is twice as fast;
+    -50 %, or a loss of 50 %, is half as fast.
 
     A judge compares every output of the kernel with a high-precision oracle, on secret inputs and fresh data at each
     timed call, within an error bound derived from the arithmetic. So accumulate as the task demands, handle every shape
@@ -29,18 +32,19 @@ CRAFT = """
 
     Where a number is a choice (a tile, an unroll factor), declare it on one line with the values worth trying, so
     that a tuner can search it: `constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows of the register tile` (with `#`
-    in Python). One that the code reads only with certain values of others, declared above it, says so last:
+    in Python; before the colon the kind: form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse,
+    memory or compiler). One that the code reads only with certain values of others, declared above it, says so last:
     `| if FORM == outer or FORM == dot` (`==` and `!=`, joined by `or` or by `and`). The lines by which device code says
     how it is launched are part of the kernel: keep them true. The outcome must be complete: no placeholders, no
-    elisions. Comments alone are no change.
+    elisions. Comments alone are no change; `tune:` lines that declare more, or other, values are one.
 """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
 _LONG = 3_000  # tokens of a base from which on it is told as what differs from a failed attempt
-_REFERENCE = 3_000  # tokens of the kernel to learn from, where it is told as what differs from the base
+_REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as what differs from the base
 _WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
-_MORE_FINDINGS = 3_000  # tokens
+_MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
 ONE_FILE = ("gpumode", "popcorn")
 """Formats whose service takes one file."""
@@ -62,18 +66,19 @@ class Given(dspy.Signature):  # type: ignore[misc]
     )
     base_code: str = dspy.InputField(desc="the main file of the kernel to change; it works")
     other_files: str = dspy.InputField(desc="the kernel's other files, and how to change them")
-    base_analysis: str = dspy.InputField(desc="how the base came about, and its times per shape")
+    base_analysis: str = dspy.InputField(desc="how the base came about; its times, roofline and bound per shape")
     reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base; it works")
     reference_analysis: str = dspy.InputField(
         desc="why the reference was chosen, how it came about, and its times per shape"
     )
+    standing: str = dspy.InputField(desc="the best so far and the baselines to beat")
     experiment: str = dspy.InputField(
-        desc="what to do, the rubric it is held against, and how others that began at this base failed"
+        desc="what to do, the rubric it is held against, the avenue that it follows (what bounds the kernel, and what "
+        "is to be done about it), and how others that began at this base failed"
     )
     more_findings: str = dspy.InputField(desc="what else is known that bears on this experiment")
     failed: str = dspy.InputField(desc="a failed attempt at this experiment to repair, with the judge's evidence")
     failed_code: str = dspy.InputField(desc="the main file of the failed attempt")
-    report: str = dspy.OutputField(desc=REPORT)
 
 
 class ModelWriter(Writer):
@@ -109,7 +114,7 @@ class ModelWriter(Writer):
         base, attempt = selection.base.kernel, failed.kernel if failed else None
         if base is None:
             raise StageError("writer", f"{selection.base.id} has no kernel to start from")
-        start, payload = attempt or base, [*self.program.declared.output_fields][-1]
+        start, payload = attempt or base, payload_of(self.program.declared)
 
         def accept(answer: dict[str, Any]) -> Kernel:
             unchanged = isinstance(failed, Draft) and answer[payload].strip() == KEEP
@@ -135,11 +140,12 @@ class ModelWriter(Writer):
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
-            Section("other_files", SLOW, f"{render.others(start)}\n{hint}".rstrip()),
+            Section("other_files", SLOW, f"{render.others(start)}\n{hint}".strip()),
             Section("base_analysis", SLOW, render.analysis(selection.base, selection.base_step, problem), priority=1),
             Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
-            Section("experiment", VOLATILE, render.experiment(experiment) + render.siblings(selection, experiment)),
+            Section("standing", SLOW, render.standing(selection.rivals)),
+            Section("experiment", VOLATILE, render.commission(selection, experiment)),
             Section(
                 "more_findings",
                 VOLATILE,
@@ -161,7 +167,7 @@ class ModelWriter(Writer):
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
         """The main file as the model sees it; of one that is edited what bears on `about`, in so many tokens."""
-        return kernel.main if kernel else "(none)"
+        return kernel.main if kernel else ""
 
     def answer_tokens(self, text: str) -> int:
         """What an answer takes that is about a file; 0 where that is never much."""

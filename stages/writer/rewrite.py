@@ -12,7 +12,7 @@ from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
 from ksflow.source.answer import as_files
-from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
 _GROWTH = 1.25
 """A new file is that much longer than the old one, at most."""
@@ -31,6 +31,7 @@ class Write(Given):
     {CRAFT}"""
 
     code: str = dspy.OutputField(desc="the complete new source file, exactly as it is to be saved")
+    report: str = dspy.OutputField(desc=REPORT)
 
 
 class Rewrite(ModelWriter):

@@ -117,7 +117,7 @@ def good(signature) -> str:
         "wanted": "10 avenues and 5 experiments",
         "documents": "### source: a",
         "base_code": "int a;\nint custom_kernel;\n" * 3,
-        "failed": "(none)",
+        "failed": "",
         "edits_apply_to": "base_code",
     }
     inputs = {name: inputs[name] for name in signature.input_fields}

@@ -92,7 +92,7 @@ def test_a_whole_file_is_taken_for_edits(problem, long_choice):
 def test_of_a_long_base_is_shown_what_bears_on_the_experiment_and_the_rest_on_demand(problem, long_choice, calls):
     first = LONG[: LONG.index("void helper_dd")].count("\n") + 2
     model = answers(f"[[ ## edits ## ]]\nSHOW {first}-{first + 9}", GOOD)
-    assert LlmWriter(model, code=3000)(problem, long_choice, TRY, ()).main
+    assert LlmWriter(model, attempts=1, code=3000)(problem, long_choice, TRY, ()).main
     shown, again = (call.messages[-1]["content"] for call in calls)
     assert "void scale_rows(const float *a) {\n  float by = a[0] / a[1];\n}" in shown
     assert "constexpr int MR = 8;  // tune: 4 8" in shown
@@ -101,7 +101,21 @@ def test_of_a_long_base_is_shown_what_bears_on_the_experiment_and_the_rest_on_de
     assert "SHOW 120-180" in shown
     lines = "\n".join(LONG.split("\n")[first - 1 : first + 9])
     assert lines not in shown
-    assert f"lines {first}-{first + 9}:\n{lines}" in again
+    assert f"asked to see more. Here are the lines that you asked for:\n\nlines {first}-{first + 9}:\n{lines}" in again
+    assert "refused" not in again
+
+
+def test_lines_are_shown_a_few_times_and_stay_in_sight(problem, long_choice, calls):
+    """What was shown is still there when an answer is refused later; asking for ever costs attempts at last."""
+    first, second = (f"[[ ## edits ## ]]\nSHOW {first}-{first + 1}" for first in (70, 90))
+    wrong = edits("  nowhere = 1;", "  nowhere = 2;")
+    assert Diff(answers(first, second, wrong, GOOD), code=3000, attempts=2)(problem, long_choice, TRY, ()).main
+    last = calls[-1].messages[-1]["content"]
+    assert "lines 70-71:" in last
+    assert "lines 90-91:" in last
+    assert "Your previous answer was refused: block 1:" in last
+    with pytest.raises(StageError, match=r"after 2 attempts: you have been shown more 3 times"):
+        Diff(answers(*[first] * 5), code=3000, attempts=2)(problem, long_choice, TRY, ())
 
 
 def test_parts_that_differ_in_numbers_alone_are_folded():

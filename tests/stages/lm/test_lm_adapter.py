@@ -22,7 +22,7 @@ UGLY = (
 
 
 def answer(code: str, report: str = "Did it.") -> str:
-    return f"[[ ## report ## ]]\n{report}\n\n[[ ## code ## ]]\n{code}\n[[ ## completed ## ]]\n"
+    return f"[[ ## code ## ]]\n{code}\n[[ ## report ## ]]\n{report}\n\n[[ ## completed ## ]]\n"
 
 
 def parse(signature: type[dspy.Signature], text: str) -> dict:
@@ -43,6 +43,24 @@ def test_one_outer_fence_is_stripped_and_inner_ones_stay():
     assert parse(Write, answer(f"\n```c++\r\n{code}```\n\n"))["code"] == code
 
 
+def test_a_report_may_stand_on_either_side_of_the_code_and_the_code_may_hold_its_header():
+    inside = "x = 1\n[[ ## report ## ]]\ny = 2\n"
+    for text in (
+        f"[[ ## code ## ]]\n{inside}\n[[ ## report ## ]]\nAll of it.\n[[ ## completed ## ]]",
+        f"[[ ## report ## ]]\nAll of it.\n[[ ## code ## ]]\n{inside}\n[[ ## completed ## ]]",
+    ):
+        assert parse(Write, text) == {"code": inside, "report": "All of it."}
+
+
+def test_empty_sections_are_left_out_of_a_question():
+    asked = KernelAdapter().format(
+        Write, [], dict.fromkeys(Write.input_fields, "x") | {"failed": "", "failed_code": ""}
+    )
+    question = asked[-1]["content"]
+    assert "[[ ## experiment ## ]]\nx" in question
+    assert "failed" not in question
+
+
 def test_a_truncated_answer_is_never_a_kernel():
     """Cut anywhere: also right behind a marker inside the code, which then has text or nothing after it."""
     whole = answer(UGLY + "int last;")
@@ -59,9 +77,9 @@ def test_a_truncated_answer_is_never_a_kernel():
         ("Sure! Here it is.", "last line must be"),
         (answer("x") + "Hope it helps!", "text after"),
         (answer("x").replace("code", "kernel"), "missing sections: code"),
-        ("[[ ## code ## ]]\nx\n[[ ## report ## ]]\ny\n[[ ## completed ## ]]", "missing sections"),
+        ("[[ ## code ## ]]\nx\n[[ ## completed ## ]]", "missing sections: report"),
         (answer("x").replace("[[ ## report ## ]]", "**[[ ## report ## ]]**"), "missing sections"),
-        (answer("x", "a\n[[ ## report ## ]]\nb"), "twice"),
+        ("[[ ## report ## ]]\na\n[[ ## report ## ]]\nb\n[[ ## code ## ]]\nx\n[[ ## completed ## ]]", "twice"),
         (answer(" \n "), "code is empty"),
         (answer("x", " "), "report is empty"),
         (answer("```cpp\nx\n```\nThat was it."), "fence"),

@@ -148,7 +148,9 @@ def test_a_prompt_with_a_hole_is_not_sent(problem, population, calls):
     selector = LlmSelector(dummy())
     inputs = dict(selector.question(problem, population).inputs)
     del inputs["failures"]
-    with pytest.raises(TypeError, match=r"asked with target, task, population, failures; wrong: \['failures'\]"):
+    with pytest.raises(
+        TypeError, match=r"asked with target, task, population, failures, standing; wrong: \['failures'\]"
+    ):
         selector.program(**inputs)
     assert not calls
 

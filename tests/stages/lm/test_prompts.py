@@ -25,6 +25,7 @@ DEMO = {
     "task": "t",
     "population": "p",
     "failures": "f",
+    "standing": "s",
     "rationale": "r",
     "base_id": "00001",
     "reference_id": "00002",

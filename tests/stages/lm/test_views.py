@@ -5,11 +5,29 @@ from dataclasses import replace
 import pytest
 from conftest import paired
 
+from ksflow.errors import StageError
 from ksflow.prompts.tried import tried
 from ksflow.prompts.views import view
-from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
+from ksflow.protocols import Context
+from ksflow.records import (
+    Evaluation,
+    Experiment,
+    Kernel,
+    Note,
+    Origin,
+    Plan,
+    PlannedRound,
+    Population,
+    RooflineCase,
+    Status,
+    Timing,
+    Trial,
+    Verdict,
+)
 from ksflow.stages.designer.llm import LlmDesigner
-from lm.scripted import dummy
+from ksflow.stages.selector.llm import LlmSelector
+from ksflow.stages.writer.rewrite import Rewrite
+from lm.scripted import dummy, scripted
 
 WRONG = Evaluation(Verdict.INCORRECT, "c[3] is off")
 
@@ -82,10 +100,83 @@ def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
     assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
 
 
+CODE = """constexpr int MR = 8;  // tune: 4 8 16 | tile: rows
+extern "C" void custom_kernel(const float *a, float *c, int64_t m, const int64_t *strides) {{ {} }}
+"""
+
+
+def searched() -> Population:
+    """A baseline, a seed, a change of code that won, and another value of a tunable that won after it."""
+
+    def trial(number: int, us: float, *parents: str, code: str = "", **more) -> Trial:
+        kernel = Kernel("cpp", {"k.cpp": more.pop("text", CODE.format(code))})
+        origin = Origin.EXPERIMENT if parents else Origin.SEED
+        return Trial(f"{number:05}", origin, parents, kernel=kernel, evaluation=timed(us), **more)
+
+    packed = Experiment("Pack a.", "it is packed", (0.0, 50.0), 10.0, avenue=2)
+    larger = Experiment("MR = 16", "MR is 16", (0.0, 5.0), 1.0, {"MR": "16"})
+    trials = [
+        trial(1, 800.0, code="naive();", name="00_numpy.py", baseline=True),
+        trial(2, 400.0, code="loop();", name="01_loop.cpp"),
+        trial(3, 200.0, "00002", code="packed();", experiment=packed),
+        trial(4, 160.0, "00003", text=CODE.format("packed();").replace("MR = 8", "MR = 16"), experiment=larger),
+        trial(5, 300.0, "00002", code="other();", experiment=packed),
+    ]
+    plan = Plan(("Bound by bandwidth: unroll.", "Bound by latency: pack."), (packed,), (0,))
+    return paired(trials, plans=(PlannedRound("00002", "00001", "why", plan, ("00003", "00005")),))
+
+
+STANDING = (
+    "Best so far: 00004, 160 us.\nBaseline 00_numpy.py (00001), 800 us; the best so far is x5 [4.91, 5.09] as fast."
+)
+
+
+def test_designer_and_selector_are_told_the_line_to_beat_and_what_is_left(problem, calls):
+    known, left = searched(), {"evaluations": 12.0, "rounds": 3.0, "minutes": 31.4, "stages.writer.usd": 5.0}
+    LlmSelector(dummy())(problem, known, context=Context(left=left))
+    LlmDesigner(dummy())(problem, known, known.choose("00003", "00002", ""), (), context=Context(left=left))
+    amounts = "Left of the budget: 12 evaluations, 3 rounds after this one, 31 minutes."
+    for call in calls:
+        assert f"[[ ## standing ## ]]\n{STANDING}\n{amounts}\n" in call.messages[1]["content"]
+
+
+def test_the_designer_is_told_the_last_win_and_what_single_tunables_gained(problem, calls):
+    known = searched()
+    LlmDesigner(dummy())(problem, known, known.choose("00003", "00002", ""), ())
+    prompt = calls[0].messages[1]["content"]
+    win = prompt.partition("[[ ## last_win ## ]]\n")[2].partition("\n\n")[0]
+    assert win.startswith("00003 from 00002, +100.0 %:\n@@ ")
+    assert '{ loop(); }\n+extern "C"' in win
+    assert "[[ ## effects ## ]]\nMR 8→16: +25.0 %\n" in prompt
+
+
+def test_the_writer_is_told_the_avenue_the_bound_of_each_shape_and_the_line_to_beat(problem, calls):
+    known = searched()
+    trial = known.by_id["00005"]
+    chosen = known.chosen_for(trial)
+    near = RooflineCase(case="small", bound="memory", bound_us=100.0, share=0.25)
+    judged = chosen.base.evaluation.with_evidence(roofline=(near,))
+    chosen = replace(chosen, base=replace(chosen.base, evaluation=judged))
+    Rewrite(dummy())(problem, chosen, trial.experiment, ())
+    prompt = calls[0].messages[1]["content"]
+    assert "\nThe avenue that it follows: Bound by latency: pack." in prompt
+    assert "| small | - | 400 |  | 100 | 25 % | memory |" in prompt
+    assert "[[ ## standing ## ]]\nBest so far: 00002, 400 us.\nBaseline 00_numpy.py" in prompt  # as the round began
+    far = replace(trial.experiment, avenue=3)
+    assert known.plans[0].plan.avenue_of(far) == ""
+    assert known.plans[0].plan.avenue_of(replace(far, avenue=0)) == ""
+
+
+def test_an_avenue_that_is_not_there_is_refused(problem, population, selection):
+    model = scripted(lambda good: good.replace('"innovation"', '"avenue": 11, "innovation"', 1))
+    with pytest.raises(StageError, match=r"experiments\.0\.avenue: 11 is the number of no avenue"):
+        LlmDesigner(model, attempts=1)(problem, population, selection, ())
+
+
 def test_the_designer_reads_its_record(problem, population, selection, calls):
     designer = LlmDesigner(dummy())
     assert sorted(designer(problem, population, selection, ()).picked) != []
-    assert "(none of yours was measured yet)" in calls[0].messages[1]["content"]
+    assert "[[ ## predictions ## ]]" not in calls[0].messages[1]["content"]
     many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
     mine = paired(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
     plan = designer(problem, mine, selection, ())
