@@ -310,3 +310,18 @@ def test_terminal_lineage_page_and_trackers_state_the_same_figures(lineage: Line
             assert f"{time:.4g} us" in render.outcome(trial, known)
     shown_times = [known.us(trial) or 0.0 for trial in (outcome.best, *baselines)]
     assert all(f"{time:.4g}" in ending for time in shown_times)
+
+
+def test_of_two_that_were_judged_at_the_same_time_the_faster_one_leads() -> None:
+    """Each was timed beside the leader of before, and never beside the other."""
+    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0)), trial(3, 70.0, row(1, 3.0))))
+    assert [best and best.id for best in known.best_so_far] == ["00001", "00002", "00003"]
+    close = Population((*known.trials[:2], trial(3, 1.0, row(1, 2.02))))  # within what is known of the two
+    assert close.leader is close.trials[1]
+
+
+def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:
+    start, won = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0, moment=1))
+    beaten = trial(3, 40.0, row(2, 0.9, moment=2))
+    known = Population((start, won, beaten, trial(4, 30.0, row(2, 1.5))))
+    assert known.best is won

@@ -93,6 +93,17 @@ class Evaluation(Record):
         return off or self.evidence.unranked
 
     @property
+    def confirmed(self) -> int:
+        """The run's newest confirmation that it came out of behind nothing; 0 where there is none.
+
+        Of a record from before that was kept, as its comparisons tell it.
+        """
+        record = self.evidence
+        newest = max((row.moment for row in record.against), default=0)
+        behind = any(row.slower for row in record.against if row.moment == newest)
+        return record.confirmed or (0 if behind or record.unconfirmed else newest)
+
+    @property
     def lasting(self) -> bool:
         """Whether it speaks of the kernel, and not of what the machine was doing just then."""
         return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked

@@ -117,9 +117,10 @@ class Population:
 
     @cached_property
     def best_so_far(self) -> Sequence["Trial | None"]:
-        """The leader after each trial: what was ranked ahead, side by side, of the one before it.
+        """The leader after each trial: what was ranked ahead, by more than the margin, of the one before it.
 
-        By all that is known now: what a later comparison refuted never led.
+        Side by side, or where the two were judged at the same time and never met, by what connects them. By all that is
+        known now: what a later comparison refuted never led.
         """
         return tuple(self._leaders(None, self.trials))
 
@@ -127,7 +128,7 @@ class Population:
         leader = first
         for trial in trials:
             fit = _counts(trial) and trial.id not in self.fallen
-            if fit and (leader is None or self.scale.ahead(trial.id, leader.id)):
+            if fit and (leader is None or self.scale.overtakes(trial.id, leader.id)):
                 leader = trial
                 now, fallen = by_number(trial.id), self.fallen
                 while earlier := [n for n in self.scale.ahead_of(leader.id) if by_number(n) < now and n not in fallen]:
@@ -258,7 +259,7 @@ def _failed_beside(trial: Trial) -> Mapping[str, str]:
 
 
 def _is_confirmed(trial: Trial) -> bool:
-    return bool(trial.evaluation and trial.evaluation.evidence.confirmed)
+    return bool(trial.evaluation and trial.evaluation.confirmed)
 
 
 def _has_failed(trial: Trial) -> bool:

@@ -167,7 +167,7 @@ class Scale:
             or beside is None
             or by_number(trial.id) < by_number(first)
             or trial.baseline
-            or trial.evaluation.evidence.confirmed
+            or trial.evaluation.confirmed
         ):
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
@@ -222,6 +222,13 @@ class Scale:
         """Whether it was ranked ahead of the other side by side, by more than the margin, and still is."""
         edge = self._edges.get(trial, {}).get(other)
         return bool(edge and edge.ahead) and self._nodes[trial].log > self._nodes[other].log
+
+    def overtakes(self, trial: str, other: str) -> bool:
+        """Whether it is ahead of the other: side by side, or where the two never met by what connects them."""
+        if other in self._edges.get(trial, {}):
+            return self.ahead(trial, other)
+        ratio = self.ratio(trial, other)
+        return bool(ratio and ratio.faster)
 
     def ahead_of(self, other: str) -> tuple[str, ...]:
         """The kernels that were ranked ahead of it side by side, the fastest first."""
@@ -321,9 +328,9 @@ def _placed(scale: Scale) -> Scale:
         if name not in nodes:
             place(_Node(name, 0.0, True, "", 0.0), name)
     confirmed = [
-        (evaluation.evidence.confirmed, name)
+        (evaluation.confirmed, name)
         for name, evaluation in scale._known.items()
-        if evaluation.evidence.confirmed and nodes[name].root == scale.anchor
+        if evaluation.confirmed and nodes[name].root == scale.anchor
     ]
     return replace(scale, _nodes=nodes, _cores=cores, _confirmed=max(confirmed, default=(0, scale.anchor))[1])
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.loop.schedule import Outcome
-from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
+from ksflow.records import SELF_TIMED, Origin, Population, Seed, Speedup, Trial, base_of
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -121,10 +121,10 @@ class Headline:
             return (
                 f"{leader.id} leads, {row} over {self.best.id}, and is not confirmed: {self.best.id} stays the winner"
             )
-        evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
-        if evidence.confirmed or self.over is self.best:
+        evaluation = self.best.evaluation
+        if self.over is self.best or evaluation is None or evaluation.confirmed:
             return ""
-        why = evidence.unconfirmed or "it was not judged again at the end of a run"
+        why = evaluation.evidence.unconfirmed or "it was not judged again at the end of a run"
         return f"{self.best.id} is not confirmed: {why}"
 
     def ratio(self, trial: Trial) -> str:
