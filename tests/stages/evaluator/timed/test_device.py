@@ -186,6 +186,9 @@ def opened():
     return ctypes.c_uint32.from_address(gate.word).value >= opens_at[0]
 def early(call, data):
     call()
+def zeroed(call, data):
+    data[2].zero_()
+    submit(call)
 def inputs_there(call, data):
     before = data[0].clone()
     def work():
@@ -217,6 +220,9 @@ INCORRECT = {
         "import torch\nlast = []",
     ),
     "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
+    "adds to zeros written while it was queued": toy.python(
+        "return data[2].add_(data[0] + data[1])", BOX + _AHEAD + "instead(zeroed)"
+    ),
 }
 
 
