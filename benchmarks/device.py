@@ -109,20 +109,26 @@ class Court:
             return f"tests nothing: {result.reason}"
         if not result.accepted or specimen.expect == "harmless":
             return ""
+        if specimen.expect == "race":
+            refused = "; ".join(row.refused for row in result.evidence.sanitizer if row.refused)
+            print(f"    not looked at: {refused}" if refused else f"    {result.unranked or 'ranked'}")
+            return "" if refused or "racecheck" in result.unranked else f"ranked: {result.claim}"
         return self._speed(specimen, result) if specimen.expect == "true-speed" else "accepted"
 
     def _speed(self, specimen: Specimen, result: Evaluation) -> str:
-        rival = self._honest(specimen)
-        if rival.score_us is None or result.score_us is None:
-            return f"the plain kernel: {rival.verdict}: {rival.reason}"
-        beside = [row.low for row in result.evidence.against]
-        if specimen.rival is not None and (not beside or beside[0] > 1 / _SLACK):
-            return f"beside the plain kernel: {result.evidence.skipped or result.claim}"
-        ratio = result.score_us / rival.score_us
-        return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as the plain kernel"
+        twin = self._honest(specimen)
+        if twin.score_us is None or result.score_us is None:
+            return f"its twin: {twin.verdict}: {twin.reason}"
+        beside = next(iter(result.evidence.against), None)
+        if beside is None or (beside.ranked and beside.low > specimen.gain):
+            return f"beside its twin: {result.evidence.skipped or beside}"
+        interval = f"[{beside.low:.3g}, {beside.high:.3g}]"
+        print(f"    beside its twin x{beside.speedup:.3g} {interval}{'' if beside.ranked else ', not ranked'}")
+        ratio = result.score_us / twin.score_us
+        return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as its twin"
 
     def _honest(self, specimen: Specimen, fresh: bool = False) -> Evaluation:
-        kernel = plain(specimen.problem, specimen.kernel)
+        kernel = specimen.twin
         key = (specimen.problem, kernel.digest)
         if fresh or key not in self.plain:
             self.plain[key] = self.evaluator(self.problems[specimen.problem], kernel, ())

@@ -425,7 +425,7 @@ def test_a_race_in_the_kernels_own_code_leaves_it_unranked(
     install: Install, problem: Problem, tmp_path: Path, gpu: str
 ) -> None:
     says, (name,) = tmp_path / "bin/says", KERNEL.files
-    install("compute-sanitizer", f"cat {says}")
+    install("compute-sanitizer", f'[ "$2" = racecheck ] && cat {says} || echo "========= ERROR SUMMARY: 0 errors"')
     (tmp_path / "container.json").write_text("{}")
 
     def doubt(mode: str, output: str) -> str:
