@@ -5,6 +5,7 @@ What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpu
 
 import ctypes
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,7 +20,10 @@ import pytest
 from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
+from ksflow.judge import statistics
 from ksflow.judge.device import Device, DeviceStuck
+from ksflow.judge.device_backend import ranked_window
+from ksflow.processes import device_lock
 from ksflow.profiling.inspector import Inspector
 from ksflow.profiling.workload import WORKLOAD
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
@@ -360,6 +364,29 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 
 
 # -- the device ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 7, 0])
+def test_mean_is_ranked_where_calls_differ_in_what_they_cost(every: int) -> None:
+    """every: which call is twice as dear; 0: calls at random, one in four of them."""
+    draw = random.Random(0)
+    calls = [draw.gauss(40, 0.2) * (1 + (draw.random() < 0.25 if not every else n % every == 0)) for n in range(84)]
+    assert statistics.low(calls, ranked_window(calls)) > 0.97 * sum(calls) / len(calls)
+
+
+def test_usual_call_is_ranked_where_calls_cost_the_same() -> None:
+    draw = random.Random(0)
+    calls = [draw.gauss(40, 0.2) for _ in range(84)]
+    calls[5] = 4000
+    assert ranked_window(calls) == statistics.MIDDLE
+
+
+def test_box_has_the_file_of_its_own_card_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"]
+    monkeypatch.setattr(device_lock.os, "listdir", lambda _: names)
+    monkeypatch.setattr(device_lock.os.path, "exists", lambda path: path.removeprefix("/dev/") in names)
+    assert device_lock.device_files("/dev/nvidia1") == ("/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl")
+    assert {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia10"} <= set(device_lock.device_files())
 
 
 def test_device_that_does_not_come_back_is_told(emulated: Device) -> None:
