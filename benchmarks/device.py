@@ -1,9 +1,9 @@
 """The judge of GPU kernels, tried on a GPU: against its corpus, on a problem's seeds, against another clock, again.
 
-    python benchmarks/device.py cheats|dangers|honest|all [--filter TEXT]
+    python benchmarks/device.py cheats|dangers|honest|all [NAME ...]    those whose paths contain one of the names
     python benchmarks/device.py describe fp8_gemm [VARIANT] > problem.json    where ksflow's own packages are installed
     python benchmarks/device.py seeds  --problem problem.json KERNEL ...
-    python benchmarks/device.py agree  [--filter TEXT | --problem problem.json KERNEL ...]
+    python benchmarks/device.py agree  [NAME ... | --problem problem.json KERNEL ...]
     python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
     python benchmarks/device.py discern [--times 20]
 
@@ -141,11 +141,12 @@ def _broken(result: Evaluation) -> bool:
     return result.verdict is Verdict.COMPILE or (result.verdict is Verdict.CRASH and mistake)
 
 
-def corpus(category: str, text: str) -> bool:
-    """All of a category whose names contain `text`. Whether all is as it should be, the times of honest ones too."""
+def corpus(category: str, names: list[str]) -> bool:
+    """All of a category whose paths contain one of the names. Whether all is as it should be, the times of honest ones
+    too."""
     court = Court()
     wanted = CATEGORIES if category == "all" else (category,)
-    chosen = [one for name in wanted for one in specimens(name) if text in one.name]
+    chosen = [one for name in wanted for one in specimens(name) if any(word in one.name for word in names or [""])]
     court.compile(chosen)
     fine = [court.judge(specimen) for specimen in chosen]
     for (name, _), result in court.plain.items():
@@ -353,15 +354,14 @@ def main() -> None:
     """One command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat", "discern"])
-    parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe and its variant")
-    parser.add_argument("--filter", default="")
+    parser.add_argument("names", nargs="*", help="specimens, kernel files, or the problem to describe and its variant")
     parser.add_argument("--problem", type=Path)
     parser.add_argument("--times", type=int, default=10)
     given = parser.parse_intermixed_args()
     if given.command in (*CATEGORIES, "all"):
-        sys.exit(not corpus(given.command, given.filter))
+        sys.exit(not corpus(given.command, given.names))
     if given.command == "agree" and not given.problem:
-        sys.exit(not corpus("honest", given.filter))
+        sys.exit(not corpus("honest", given.names))
     if given.command == "discern":
         sys.exit(not discern(given.times))
     if given.command == "describe":

@@ -22,11 +22,12 @@ from ksflow.judge.session import Host
 from ksflow.judge.timing import Backend, CaseBenchmark, Json, Replicate, TimedKernel
 from ksflow.processes.device_lock import lock_device
 
-_SLACK, _SLACK_US = 0.01, 2.5
-"""A sandbox's own events may say so much less than the judge's clock less a null call: as a share, and beside that and
-what the dearest tenth of the null calls has over the usual ones. Honest kernels of 12 to 23 µs read 3.4 to 4 µs less
-(an H200): a context that has worked is dearer to turn from than one that has only cleared memory. Claims are held
-against the judge's clock with all of that."""
+_SLACK, _SLACK_US = 0.01, 1.25
+"""A sandbox's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
+_SHORT_SLACK_US, _TAPER = 2.5, 0.04
+"""Of short calls they may say so much less beside what the dearest tenth of the null calls has over the usual ones, and
+less of that by this share of the time. Honest kernels of 12 to 23 µs read 3.4 to 4 µs less (an H200): a context that
+has worked is dearer to turn from than one that has only cleared memory. Claims are held against the judge's clock."""
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
 _FORGED, _FORGED_US = 0.05, 6.0
@@ -226,10 +227,11 @@ class DeviceTimedKernel(TimedKernel):
             max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
             for call in self._calls
         ]
-        spread_us = min(max(_dearest_tenth(null.overhead_us) - overhead_us, 0.0), _FORGED_US - _SLACK_US)
-        trusted = self.device_sandbox.trusted
-        share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, _SLACK_US + spread_us)
         reported_us, measured_us = (statistics.low(each, self.samples.window) for each in (self.samples.us, measured))
+        spread_us = max(_dearest_tenth(null.overhead_us) - overhead_us, 0.0)
+        short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
+        trusted = self.device_sandbox.trusted
+        share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, max(_SLACK_US, short_us))
         believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
         excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
         self.samples.wall = measured

@@ -93,6 +93,8 @@ class DeviceSandbox(Sandbox):
         """Whether calls are queued before their inputs exist."""
         self._waits = False
         """Whether the kernel waits for the device inside its calls, so that they are never queued whole."""
+        self._owed = b""
+        """The number of the order that is not known to be queued yet; none where it is."""
         self._needs_host = False
         """Whether the kernel's queued calls end only while its process runs."""
         self.turn_s = _TURN_S
@@ -179,13 +181,14 @@ class DeviceSandbox(Sandbox):
             self.device.start_queue()
             if stopped and not gated:
                 self._until_its_turn(deadline)
-            if not queued:
-                self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
-            elif not stopped and self.device.driver.beside_host:
+            if queued and not stopped and self.device.driver.beside_host:
                 turn_s = self._turning_s(deadline)
+            self._owed = b"" if queued else nonce
             self._await(self._marks[-1], deadline)
             failing.pop_all()
         self.thaw()
+        if self._owed:
+            self._answer(QUEUED, nonce, deadline, _LOOK_S)
         report = self._answer(DONE, nonce, deadline, _LOOK_S)
         start, opened, back, copied = self._marks
         elapsed = self.device.driver.elapsed_us
@@ -243,7 +246,7 @@ class DeviceSandbox(Sandbox):
         destination = self._destination(slot).view(torch.int64)
         driver.record(start)
         driver.submit(partial(copy, packed.view(torch.int64), inputs))
-        driver.submit(partial(self.region(slot, out=True).fill_, poison))
+        driver.submit(partial(_fill, self.region(slot, out=True), poison))
         driver.submit(self.device.flush)
         driver.record(opened)
         driver.write(self.buffers.word, number)
@@ -279,17 +282,20 @@ class DeviceSandbox(Sandbox):
                 look = time.perf_counter() + _LOOK_S
 
     def _watch(self, deadline: float) -> None:
-        """Nothing but the answer may come from the sandbox, and it must be alive. Raises Failure."""
+        """Nothing but the answers may come from the sandbox, and it must be alive. Raises Failure."""
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
+        ready = dict(self._poller.poll(0))  # whoever has ended has said before all that it said
         with contextlib.suppress(BlockingIOError, ConnectionError):
             data = self.socket.recv(NONCE, peek)
-            if not data.startswith(DONE):
+            if self._owed and data.startswith(QUEUED):
+                self._answer(QUEUED, self._owed, deadline, spin_s=0)
+                self._owed = b""
+            elif not data.startswith(DONE):
                 self._answer(DONE, b"", deadline, spin_s=0)
             elif time.monotonic() + _LOOK_S > deadline:
                 raise Failure("timeout", "no answer in time")
-        ready = dict(self._poller.poll(0))
         self.log.drain()
         if self.supervisor.fileno() in ready and (message := self._handle_supervisor()):
             self._checked(message, b"", b"")
@@ -301,6 +307,10 @@ class DeviceSandbox(Sandbox):
         if destination is None or destination.numel() != region.numel():
             destination = self._outputs[slot] = torch.empty_like(region)
         return destination
+
+
+def _fill(region: torch.Tensor, byte: int) -> None:
+    region.fill_(byte)
 
 
 def _reported_us(report: bytes, bracket_us: float) -> float:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from ksflow.errors import ConfigError
 from ksflow.judge import statistics
 from ksflow.judge.device import Device, DeviceStuck
 from ksflow.judge.device_backend import ranked_window
+from ksflow.judge.device_sandbox import DeviceSandbox
 from ksflow.processes import device_lock
 from ksflow.profiling.inspector import Inspector
 from ksflow.profiling.workload import WORKLOAD
@@ -387,6 +389,31 @@ def test_box_has_the_file_of_its_own_card_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(device_lock.os.path, "exists", lambda path: path.removeprefix("/dev/") in names)
     assert device_lock.device_files("/dev/nvidia1") == ("/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl")
     assert {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia10"} <= set(device_lock.device_files())
+
+
+@pytest.mark.parametrize(
+    ("others", "ends_with_it", "kind"), [([], True, "cheat"), ([], False, "harness"), ([77], True, "harness")]
+)
+def test_busy_device_is_the_sandboxs_fault_only_where_nobody_else_is_there(
+    others: list[int], ends_with_it: bool, kind: str
+) -> None:
+    closed: list[bool] = []
+    box: Any = types.SimpleNamespace(
+        device=types.SimpleNamespace(others=lambda: others),
+        close=lambda: closed.append(True),
+        _quiet_soon=lambda _: bool(closed) and ends_with_it,
+    )
+    failure = DeviceSandbox._busy(box)
+    assert failure.kind == kind
+    assert ("process 77" in failure.text) is bool(others)
+
+
+def test_processes_below_the_judge_and_those_that_cannot_be_seen_are_not_others(emulated: Device) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        listed = [os.getpid(), child.pid, os.getppid(), 1 << 30]
+        emulated.state = types.SimpleNamespace(processes=lambda: listed)  # type: ignore[assignment]
+        assert emulated.others() == [os.getppid()]
+        child.kill()
 
 
 def test_device_that_does_not_come_back_is_told(emulated: Device) -> None:
