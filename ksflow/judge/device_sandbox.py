@@ -53,7 +53,7 @@ _HOST_S = 0.5
 """A queued call that is not done by then, while its process is stopped, may need its host."""
 _TURN_S = 0.3e-3
 """How long a context takes to have the device, where no null call has told."""
-_QUIET_S, _AT_ONCE_S = 1.0, 0.05
+_QUIET_S, _AT_ONCE_S = 1.0, 0.25
 """How long other work on the device is waited for, and how soon it ends with the sandbox that had put it there."""
 _MARKS = 4
 """The judge's events around one call: start, gate opened, device back, outputs copied."""
