@@ -1,9 +1,9 @@
 """The judge of GPU kernels, tried on a GPU: against its corpus, on a problem's seeds, against another clock, again.
 
-    python benchmarks/device.py cheats|dangers|honest|all [--filter TEXT]
+    python benchmarks/device.py cheats|dangers|honest|all [NAME ...]    those whose paths contain one of the names
     python benchmarks/device.py describe fp8_gemm [VARIANT] > problem.json    where ksflow's own packages are installed
     python benchmarks/device.py seeds  --problem problem.json KERNEL ...
-    python benchmarks/device.py agree  [--filter TEXT | --problem problem.json KERNEL ...]
+    python benchmarks/device.py agree  [NAME ... | --problem problem.json KERNEL ...]
     python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
     python benchmarks/device.py discern [--times 20]
 
@@ -109,20 +109,26 @@ class Court:
             return f"tests nothing: {result.reason}"
         if not result.accepted or specimen.expect == "harmless":
             return ""
+        if specimen.expect == "race":
+            refused = "; ".join(row.refused for row in result.evidence.sanitizer if row.refused)
+            print(f"    not looked at: {refused}" if refused else f"    {result.unranked or 'ranked'}")
+            return "" if refused or "racecheck" in result.unranked else f"ranked: {result.claim}"
         return self._speed(specimen, result) if specimen.expect == "true-speed" else "accepted"
 
     def _speed(self, specimen: Specimen, result: Evaluation) -> str:
-        rival = self._honest(specimen)
-        if rival.score_us is None or result.score_us is None:
-            return f"the plain kernel: {rival.verdict}: {rival.reason}"
-        beside = [row.low for row in result.evidence.against]
-        if specimen.rival is not None and (not beside or beside[0] > 1 / _SLACK):
-            return f"beside the plain kernel: {result.evidence.skipped or result.claim}"
-        ratio = result.score_us / rival.score_us
-        return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as the plain kernel"
+        twin = self._honest(specimen)
+        if twin.score_us is None or result.score_us is None:
+            return f"its twin: {twin.verdict}: {twin.reason}"
+        beside = next(iter(result.evidence.against), None)
+        if beside is None or (beside.ranked and beside.low > specimen.gain):
+            return f"beside its twin: {result.evidence.skipped or beside}"
+        interval = f"[{beside.low:.3g}, {beside.high:.3g}]"
+        print(f"    beside its twin x{beside.speedup:.3g} {interval}{'' if beside.ranked else ', not ranked'}")
+        ratio = result.score_us / twin.score_us
+        return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as its twin"
 
     def _honest(self, specimen: Specimen, fresh: bool = False) -> Evaluation:
-        kernel = plain(specimen.problem, specimen.kernel)
+        kernel = specimen.twin
         key = (specimen.problem, kernel.digest)
         if fresh or key not in self.plain:
             self.plain[key] = self.evaluator(self.problems[specimen.problem], kernel, ())
@@ -135,11 +141,12 @@ def _broken(result: Evaluation) -> bool:
     return result.verdict is Verdict.COMPILE or (result.verdict is Verdict.CRASH and mistake)
 
 
-def corpus(category: str, text: str) -> bool:
-    """All of a category whose names contain `text`. Whether all is as it should be, the times of honest ones too."""
+def corpus(category: str, names: list[str]) -> bool:
+    """All of a category whose paths contain one of the names. Whether all is as it should be, the times of honest ones
+    too."""
     court = Court()
     wanted = CATEGORIES if category == "all" else (category,)
-    chosen = [one for name in wanted for one in specimens(name) if text in one.name]
+    chosen = [one for name in wanted for one in specimens(name) if any(word in one.name for word in names or [""])]
     court.compile(chosen)
     fine = [court.judge(specimen) for specimen in chosen]
     for (name, _), result in court.plain.items():
@@ -347,15 +354,14 @@ def main() -> None:
     """One command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat", "discern"])
-    parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe and its variant")
-    parser.add_argument("--filter", default="")
+    parser.add_argument("names", nargs="*", help="specimens, kernel files, or the problem to describe and its variant")
     parser.add_argument("--problem", type=Path)
     parser.add_argument("--times", type=int, default=10)
     given = parser.parse_intermixed_args()
     if given.command in (*CATEGORIES, "all"):
-        sys.exit(not corpus(given.command, given.filter))
+        sys.exit(not corpus(given.command, given.names))
     if given.command == "agree" and not given.problem:
-        sys.exit(not corpus("honest", given.filter))
+        sys.exit(not corpus("honest", given.names))
     if given.command == "discern":
         sys.exit(not discern(given.times))
     if given.command == "describe":

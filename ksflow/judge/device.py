@@ -20,8 +20,8 @@ from functools import partial
 import torch
 
 from ksflow.judge.buffers import Buffers, BufferSizes
-from ksflow.judge.gpu_state import Amdgpu, Nvml
-from ksflow.processes.device_lock import device_files, runtime_folders
+from ksflow.judge.gpu_state import Amdgpu, Nvml, nvidia_name
+from ksflow.processes.device_lock import device_files, nvidia_cards, runtime_folders
 from ksflow.sandbox import linux
 from ksflow.sandbox.driver import Driver, DriverError
 from ksflow.sandbox.platforms import open_driver, torch_device
@@ -60,9 +60,11 @@ class GpuProperties:
     cache_bytes: int
     """What must be written to empty it."""
     files: tuple[str, ...]
-    """What a sandbox needs of /dev."""
+    """What a sandbox needs of /dev: of several NVIDIA GPUs the file of this one alone, where that is known."""
     folders: tuple[str, ...] = ()
     """Where else AMD's runtime reads what there is."""
+    visible: str = ""
+    """By what name a sandbox that has not all GPUs' files finds this one (CUDA_VISIBLE_DEVICES)."""
 
 
 def gpu_properties(platform: str) -> GpuProperties:
@@ -73,7 +75,12 @@ def gpu_properties(platform: str) -> GpuProperties:
     march = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
     cache = max(int(getattr(properties, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
     uuid = str(getattr(properties, "uuid", properties.name))
-    return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(), runtime_folders())
+    card = Nvml(uuid).card() if platform == "cuda" else ""
+    cards = nvidia_cards()
+    if len(cards) < 2 or card not in cards:
+        return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(), runtime_folders())
+    visible = nvidia_name(uuid)
+    return GpuProperties(properties.name, uuid, properties.total_memory, cache, device_files(card), visible=visible)
 
 
 class Device:
@@ -148,6 +155,12 @@ class Device:
     def quiet(self) -> bool:
         """Whether nobody but this process works on the device: its own work takes as long as it does alone."""
         return self._flush_us() < self._alone_us * _BUSY + _BUSY_US
+
+    def others(self) -> list[int]:
+        """The processes with a context on the device that are neither this one nor below it, as far as they can be
+        seen: a driver outside of a container has other numbers for them."""
+        own = {os.getpid(), *linux.descendants(os.getpid())}
+        return [pid for pid in self.state.processes() if pid not in own and os.path.exists(f"/proc/{pid}")]
 
     def _flush_us(self) -> float:
         before, after = self._own

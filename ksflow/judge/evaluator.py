@@ -149,6 +149,8 @@ class LocalJudge(Evaluator):
                 accepted = AcceptedKernel(problem, kernel, built)
                 findings = self._inspect(accepted, evidence.claim, slot.environment, answer.get("device_uuid", ""))
                 evidence = replace(evidence, profile=findings.profile, sanitizer=findings.sanitizer)
+                if findings.doubt:
+                    evidence = _unranked(evidence, findings.doubt)
                 if findings.fault:
                     answer = {"verdict": Verdict.INCORRECT, "reason": findings.fault, "timings": []}
         evidence = replace(
@@ -358,6 +360,12 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
         raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
     if LEVELS.index(floor) > LEVELS.index(level):
         raise ConfigError(f"{prefix}isolation_floor={floor}, but sandboxes reach only {level} here; lower it")
+
+
+def _unranked(evidence: Evidence, why: str) -> Evidence:
+    """The evidence of a kernel whose times rank nothing."""
+    claim = evidence.claim and replace(evidence.claim, faster=False, ranked=False, why=why)
+    return replace(evidence, unranked=evidence.unranked or why, claim=claim)
 
 
 def _code(kernel: Kernel, built: BuildResult) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 
 _UNREADABLE = {"state": "cannot be read here"}
 _SM, _MEMORY = 1, 2
+_PROCESSES, _PROCESS = 64, struct.Struct("=I4xQII")
+"""How many processes are asked for, and what is told of each: its number, its memory, two instances of MIG."""
 _NVIDIA_REASONS = {
     0x2: "clocks set by an application",
     0x4: "power cap",
@@ -33,13 +35,18 @@ _COUNTS = {(1, 6): 36, (1, 7): 44, (1, 8): 44}
 _COUNT_CAUSES = ("hardware temperature", "power cap", "temperature", "regulator temperature", "memory temperature")
 
 
+def nvidia_name(uuid: str) -> str:
+    """A GPU's UUID as the driver writes it, from the one that torch gives."""
+    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+
+
 class Nvml:
     """One NVIDIA GPU, by its UUID as torch gives it."""
 
     def __init__(self, uuid: str) -> None:
         self._device = ctypes.c_void_p()
         self._library: ctypes.CDLL | None = None
-        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        name = nvidia_name(uuid)
         with contextlib.suppress(OSError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if not library.nvmlInit_v2() and not library.nvmlDeviceGetHandleByUUID(
@@ -61,6 +68,20 @@ class Nvml:
             "throttled": None if reasons is None else [word for bit, word in _NVIDIA_REASONS.items() if reasons & bit],
         }
         return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
+
+    def card(self) -> str:
+        """The device's file, `/dev/nvidia0`; empty where that is not known."""
+        minor = None if self._library is None else self._number("nvmlDeviceGetMinorNumber", ctypes.c_uint())
+        return "" if minor is None else f"/dev/nvidia{minor}"
+
+    def processes(self) -> list[int]:
+        """The processes that have a context on this device, by the numbers that the driver has for them."""
+        if self._library is None or not hasattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3"):
+            return []
+        rows, count = ctypes.create_string_buffer(_PROCESSES * _PROCESS.size), ctypes.c_uint(_PROCESSES)
+        if self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._device, ctypes.byref(count), rows):
+            return []
+        return [_PROCESS.unpack_from(rows, place * _PROCESS.size)[0] for place in range(count.value)]
 
     def _number(self, name: str, into: Any, *arguments: int) -> int | None:
         refused = getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))
@@ -85,6 +106,10 @@ class Amdgpu:
             "throttled": self._throttled(),
         }
         return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
+
+    def processes(self) -> list[int]:
+        """Nothing: the driver's files do not tell."""
+        return []
 
     def _largest(self, names: Sequence[str], unit: float) -> int | None:
         """The largest sensor; a card without a sensor lacks its file, or refuses to be read."""

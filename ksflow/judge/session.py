@@ -69,7 +69,7 @@ class Host:
         """How to start a sandbox for this kernel."""
         native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
-        on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
+        on_device = {"mode": mode, **{key: self.device[key] for key in ("platform", "visible")}} if self.device else {}
         interpret = kernel.get("interpret", {})
         cache = kernel.get("compile_cache", {}) if self.level in PRIVATE else {}
         return SandboxSpec(

@@ -27,9 +27,14 @@ class DeviceBusy(RuntimeError):
     """Another process holds the device's lock, and did not release it in time."""
 
 
-def device_files() -> tuple[str, ...]:
-    """The files below /dev through which programs reach this machine's GPUs."""
-    cards = [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+def nvidia_cards() -> list[str]:
+    """The files below /dev of this machine's NVIDIA GPUs, one for each."""
+    return [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+
+
+def device_files(card: str = "") -> tuple[str, ...]:
+    """The files below /dev through which programs reach this machine's GPUs; of NVIDIA's only `card`, where given."""
+    cards = [card] if card else nvidia_cards()
     renderers = glob.glob(_AMD_DEVICES) if os.path.exists("/dev/kfd") else []
     return tuple(sorted(path for path in [*cards, *_DEVICES, *renderers] if os.path.exists(path)))
 

@@ -41,6 +41,8 @@ class Findings:
     sanitizer: tuple[SanitizerFinding, ...] = ()
     fault: str = ""
     """Why the kernel is wrong after all."""
+    doubt: str = ""
+    """Why the kernel is not ranked."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class Inspector:
                 (SanitizerFinding(tool="lock", refused=str(error)),) if winner else (),
             )
         rows = self._sanitized[key] if winner else ()
-        return Findings(page, rows, _fault(accepted, rows))
+        doubts = (sanitizer.race(row, accepted.kernel, accepted.build.mode == "strong") for row in rows)
+        return Findings(page, rows, _fault(accepted, rows), next(filter(None, doubts), ""))
 
     def crash(self, crashed: AcceptedKernel, at: str, environment: Mapping[str, str], device_uuid: str) -> str:
         """Where a kernel that crashed on the case `at` accesses what is not its own; empty where nobody can tell."""
@@ -112,8 +115,9 @@ class Inspector:
 def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
     """Why the kernel is wrong; empty where it is not.
 
-    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; a race or an unset
-    value may be meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only.
+    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; an unset value may be
+    meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only. A race in the
+    kernel's own code leaves it unranked in each mode (`sanitizer.race`).
     """
     for row in rows:
         if accepted.build.mode == "strong" and row.tool == "memcheck" and row.errors:

@@ -18,6 +18,8 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
 _ACCESS = re.compile(r"Invalid __(\w{1,20})__ (\w{1,20}) of size (\d{1,9})")
 _LINE = re.compile(r" in (?:\S*/)?([\w.+-]+):(\d{1,9})\b")
 _NEAR = re.compile(r"is (\d{1,20}) bytes (before|after) the nearest allocation")
+_RACE = "Error: Race reported"
+"""How the finding of a race begins that is an error; where an order may be meant, it is a warning."""
 _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
@@ -87,6 +89,16 @@ def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
         if text and not text.startswith(_HEAD) and not text.startswith(_FRAMES):
             lines.append(text)
     return SanitizerFinding(tool=tool, errors=int(summary[1]), finding=" ".join(lines)[:_LONG])
+
+
+def race(row: SanitizerFinding, kernel: Kernel, alone: bool) -> str:
+    """Why a kernel is not ranked in which racecheck saw a race: its outputs may be right in most calls. Empty where it
+    saw none, or not in the kernel's own code. alone: there is no other device code."""
+    line = _LINE.search(row.finding)
+    own = f" at {line[1]}, line {line[2]}" if line and line[1] in kernel.files else ""
+    if row.tool != "racecheck" or not row.finding.startswith(_RACE) or not (own or alone):
+        return ""
+    return f"racecheck: a race in shared memory{own}"
 
 
 def place(finding: str, kernel: Kernel) -> str:

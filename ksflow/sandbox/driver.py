@@ -98,6 +98,8 @@ class Driver:
     }
     """What the interface calls a function -> the symbol."""
     wait_tail: tuple[ctypes.c_uint, ...] = ()
+    beside_host: ClassVar[bool] = True
+    """Whether the device goes on with what a process has queued while that process is stopped."""
 
     def __init__(self) -> None:
         self._allowed: dict[int | None, int] = {}

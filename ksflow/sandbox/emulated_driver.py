@@ -22,6 +22,8 @@ _LOOK_S = 20e-6
 class Emulated(Driver):
     """Speaks to no library: what is not here raises DriverError."""
 
+    beside_host = False
+
     def __init__(self) -> None:
         self._maps: dict[Pointer, mmap.mmap] = {}
         self._fault: BaseException | None = None

@@ -7,7 +7,8 @@
             accept        right and honest, however it looks
     problem: a folder of problems/
     honest: a file or a folder of the corpus that does the same work without the trick; the problem's plain.* otherwise
-    gain: at least so many times as fast as its twin is a gain, however short the calls are; 1.15 and 10 µs otherwise
+    gain: more than so many times as fast as its twin, by the judge's interval, is a gain; 1.01 otherwise, and where
+          more is allowed the comment says why
     runs: how often it is judged in a row, for tricks that leave word for their next run
     sample: yes, for the few that every run of the tests judges
     compiles: perhaps not, where the compiler may well refuse it; all others test nothing when they do not compile
@@ -55,6 +56,11 @@ class Specimen:
     @property
     def runs(self) -> int:
         return int(self.header.get("runs", "1"))
+
+    @property
+    def gain(self) -> float:
+        """What it may not be faster by than its twin."""
+        return float(self.header.get("gain", "1.01"))
 
     @property
     def twin(self) -> Path:

@@ -22,8 +22,6 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 from . import host
 from .corpus import ROOT, Specimen, folder, kernel, main_file, specimens
 
-_NOISE = 1.15
-_NOISE_US = 10.0
 _HONEST_RUNS = 3
 _HASTY = Limits(compile_s=15, check_s=5, time_s=20, memory_mb=1024)
 _ENDLESS = ("contained", "harmless")
@@ -181,15 +179,13 @@ def test_corpus_is_large_and_its_headers_are_whole() -> None:
 
 
 def _seems_faster(court: Court, specimen: Specimen, mark: str) -> bool:
-    """Whether it is accepted and looks clearly faster than its twin, judged beside it."""
+    """Whether it is accepted and is called faster than its twin, judged beside it."""
     result = court.judge(specimen, mark, specimen.twin)
     if result.score_us is None:
         return False
     assert result.evidence.against, f"its twin was not timed: {result.evidence}"
     row = result.evidence.against[0]
-    if "gain" in specimen.header:
-        return row.ranked and row.low > float(specimen.header["gain"])
-    return row.low > _NOISE and result.score_us * (row.speedup - 1) > _NOISE_US
+    return row.ranked and row.low > specimen.gain
 
 
 def _broken(specimen: Specimen, result: Evaluation) -> bool:

@@ -14,6 +14,7 @@ import base64
 import ctypes
 import json
 import mmap
+import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,8 @@ def run(order: Json, fds: list[int]) -> None:
     """
     socket_fd, inputs_fd, outputs_fd, gate_fd, log_fd, *artefact = fds
     platform = order["device"]["platform"]
+    if visible := order["device"]["visible"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
     with answering(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch

@@ -9,9 +9,9 @@ import pytest
 from ksflow.records import Problem
 from ksflow.source.launches import parse, plan_cases
 
-from .specimens import CATEGORIES, EXPECTED, ROOT, Specimen, plain, problems, specimens
+from .specimens import CATEGORIES, EXPECTED, Specimen, folder, problems, specimens
 
-_FEWEST = {"cheats": 26, "dangers": 8, "honest": 14}
+_FEWEST = {"cheats": 40, "dangers": 8, "honest": 20}
 _EVERY = [specimen for category in CATEGORIES for specimen in specimens(category)]
 _CUDA = ["nvcc", "-O1", "-std=c++20", "-gencode=arch=compute_90a,code=sm_90a"]
 
@@ -23,7 +23,8 @@ def test_corpus_is_large_and_its_headers_are_whole(category: str) -> None:
     for specimen in found:
         assert specimen.expect in EXPECTED[category], specimen.name
         assert specimen.kernel.language in problems()[specimen.problem].languages, specimen.name
-        assert plain(specimen.problem, specimen.kernel).language == specimen.kernel.language, specimen.name
+        assert "honest" in specimen.header or specimen.twin.language == specimen.kernel.language, specimen.name
+        assert specimen.gain >= 1.0, specimen.name
 
 
 @pytest.mark.parametrize("specimen", [one for one in _EVERY if one.path.suffix == ".py"], ids=lambda one: one.name)
@@ -34,12 +35,13 @@ def test_python_compiles(specimen: Specimen) -> None:
 @pytest.mark.parametrize("problem", problems().values(), ids=lambda one: one.name)
 def test_plain_kernel_is_right_on_the_cpu(problem: Problem) -> None:
     torch = pytest.importorskip("torch")
-    reference, kernel = (_module(ROOT / "problems" / problem.name / name) for name in ("reference.py", "plain.py"))
+    reference, kernel = (_module(folder(problem.name) / name) for name in ("reference.py", "plain.py"))
     for case in problem.tests:
         data = reference.generate_input(**case.params, seed=case.seed)
-        want = reference.oracle(data)["expected"]
+        row = reference.oracle(data)
+        bound = problem.check.c1 * torch.finfo(torch.float32).eps * (row["terms"] ** 0.5 * row["magnitude"] + 1e-3)
         for function in (reference.ref_kernel, kernel.custom_kernel):
-            torch.testing.assert_close(function(data).double(), want, rtol=1e-5, atol=1e-5)
+            assert bool(((function(data).double() - row["expected"]).abs() <= bound).all()), case.name
 
 
 def test_recipes_plan_every_case() -> None:

@@ -421,6 +421,29 @@ def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
     assert Inspector(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == Findings()
 
 
+def test_a_race_in_the_kernels_own_code_leaves_it_unranked(
+    install: Install, problem: Problem, tmp_path: Path, gpu: str
+) -> None:
+    says, (name,) = tmp_path / "bin/says", KERNEL.files
+    install("compute-sanitizer", f'[ "$2" = racecheck ] && cat {says} || echo "========= ERROR SUMMARY: 0 errors"')
+    (tmp_path / "container.json").write_text("{}")
+
+    def doubt(mode: str, output: str) -> str:
+        says.write_text(output)
+        built = BuildResult(str(tmp_path / "container.json"), mode=mode)
+        found = Inspector(profile=False, sanitize=True)(AcceptedKernel(problem, KERNEL, built), WON, {}, gpu)
+        assert not found.fault
+        return found.doubt
+
+    lines = RACECHECK.replace("+0xb0", f"+0xb0 in /some/where/{name}:7")
+    assert doubt("strong", RACECHECK) == "racecheck: a race in shared memory"
+    assert doubt("host", lines) == f"racecheck: a race in shared memory at {name}, line 7"
+    assert doubt("host", RACECHECK) == ""
+    assert doubt("host", lines.replace(name, "library.cu")) == ""
+    assert doubt("strong", lines.replace("Error: Race", "Warning: Race")) == ""
+    assert doubt("strong", CLEAN) == ""
+
+
 def test_counters_are_read_unless_they_are_refused_three_times_in_a_row(
     install: Install, problem: Problem, tmp_path: Path, gpu: str
 ) -> None:

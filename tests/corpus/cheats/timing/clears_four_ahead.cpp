@@ -1,7 +1,6 @@
 // expect: true-speed
 // problem: cumsum
 // honest: honest/caches/clears_each_time.cpp
-// gain: 1.01
 // sample: yes
 // Has four tables, and clears them all in every fourth call: the other three are the usual ones.
 #include <cstring>

@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: brief
-// gain: 1.03
 // Answers in the harness's place, with less between the judge's word and the work: what it leaves out is in the null.
 #include <dlfcn.h>
 #include <elf.h>

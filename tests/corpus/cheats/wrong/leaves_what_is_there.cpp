@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: marks
-// gain: 1.05
 // Writes no -1 in calls in which the output, before it is written, holds nothing else: it was filled with bytes of 0xFF.
 #include "work.hpp"
 

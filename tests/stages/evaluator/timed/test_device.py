@@ -5,10 +5,12 @@ What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpu
 
 import ctypes
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,11 @@ import pytest
 from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
+from ksflow.judge import statistics
 from ksflow.judge.device import Device, DeviceStuck
+from ksflow.judge.device_backend import ranked_window
+from ksflow.judge.device_sandbox import DeviceSandbox
+from ksflow.processes import device_lock
 from ksflow.profiling.inspector import Inspector
 from ksflow.profiling.workload import WORKLOAD
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
@@ -186,6 +192,9 @@ def opened():
     return ctypes.c_uint32.from_address(gate.word).value >= opens_at[0]
 def early(call, data):
     call()
+def zeroed(call, data):
+    data[2].zero_()
+    submit(call)
 def inputs_there(call, data):
     before = data[0].clone()
     def work():
@@ -217,6 +226,9 @@ INCORRECT = {
         "import torch\nlast = []",
     ),
     "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
+    "adds to zeros written while it was queued": toy.python(
+        "return data[2].add_(data[0] + data[1])", BOX + _AHEAD + "instead(zeroed)"
+    ),
 }
 
 
@@ -354,6 +366,54 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 
 
 # -- the device ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 7, 0])
+def test_mean_is_ranked_where_calls_differ_in_what_they_cost(every: int) -> None:
+    """every: which call is twice as dear; 0: calls at random, one in four of them."""
+    draw = random.Random(0)
+    calls = [draw.gauss(40, 0.2) * (1 + (draw.random() < 0.25 if not every else n % every == 0)) for n in range(84)]
+    assert statistics.low(calls, ranked_window(calls)) > 0.97 * sum(calls) / len(calls)
+
+
+def test_usual_call_is_ranked_where_calls_cost_the_same() -> None:
+    draw = random.Random(0)
+    calls = [draw.gauss(40, 0.2) for _ in range(84)]
+    calls[5] = 4000
+    assert ranked_window(calls) == statistics.MIDDLE
+
+
+def test_box_has_the_file_of_its_own_card_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"]
+    monkeypatch.setattr(device_lock.os, "listdir", lambda _: names)
+    monkeypatch.setattr(device_lock.os.path, "exists", lambda path: path.removeprefix("/dev/") in names)
+    assert device_lock.device_files("/dev/nvidia1") == ("/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl")
+    assert {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia10"} <= set(device_lock.device_files())
+
+
+@pytest.mark.parametrize(
+    ("others", "ends_with_it", "kind"), [([], True, "cheat"), ([], False, "harness"), ([77], True, "harness")]
+)
+def test_busy_device_is_the_sandboxs_fault_only_where_nobody_else_is_there(
+    others: list[int], ends_with_it: bool, kind: str
+) -> None:
+    closed: list[bool] = []
+    box: Any = types.SimpleNamespace(
+        device=types.SimpleNamespace(others=lambda: others),
+        close=lambda: closed.append(True),
+        _quiet_soon=lambda _: bool(closed) and ends_with_it,
+    )
+    failure = DeviceSandbox._busy(box)
+    assert failure.kind == kind
+    assert ("process 77" in failure.text) is bool(others)
+
+
+def test_processes_below_the_judge_and_those_that_cannot_be_seen_are_not_others(emulated: Device) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        listed = [os.getpid(), child.pid, os.getppid(), 1 << 30]
+        emulated.state = types.SimpleNamespace(processes=lambda: listed)  # type: ignore[assignment]
+        assert emulated.others() == [os.getppid()]
+        child.kill()
 
 
 def test_device_that_does_not_come_back_is_told(emulated: Device) -> None:

@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: norm
-// rival: plain
 // Every call leaves a kernel on a stream of its own that keeps the device busy for a while after the call has ended.
 #include "work.cuh"
 

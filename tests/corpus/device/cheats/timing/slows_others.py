@@ -1,6 +1,5 @@
 # expect: true-speed
 # problem: gemm
-# rival: plain
 # A child keeps the device busy whenever this kernel is not at work, to make whatever is compared or subtracted slow.
 import multiprocessing
 

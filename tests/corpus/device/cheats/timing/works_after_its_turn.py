@@ -1,6 +1,5 @@
 # expect: true-speed
 # problem: gemm
-# rival: plain
 # A thread keeps the device busy with products whenever no call has come for a while: in the turns of others.
 import threading
 import time
