@@ -117,7 +117,8 @@ def test_shipped_probes_answer_here(bench, tmp_path, name):
     one = next(one for one in probes.ready() if one.name == name)
     if one.lacks(bench.target):
         pytest.skip(one.lacks(bench.target))
-    assert only(ask((one,), bench, tmp_path)).state == "measured"
+    found = only(ask((one,), bench, tmp_path))
+    assert found.state == "measured", found
 
 
 def test_what_the_chip_lacks_is_skipped_with_the_reason(tmp_path):

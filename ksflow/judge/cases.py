@@ -206,11 +206,14 @@ class Reference:
         return self.generate(**case["params"], **self._there, seed=seed)
 
     def kinds(self) -> list[Kind]:
-        """The structures that contents of this problem may have. Growing ones need a bound that grows with them."""
+        """The structures that contents of this problem may have. Growing ones need a bound that grows with them.
+
+        None without an oracle: what a property relies on, such as inputs that belong together, nobody else can draw.
+        """
         check = self.problem["check"]
-        if check.get("contents", "") == "own":
+        if check.get("contents", "") == "own" or self.oracle is None:
             return []
-        grows = check["accumulate"] in ("float32", "float64") and self.oracle is not None
+        grows = check["accumulate"] in ("float32", "float64")
         kinds = [kind for kind in KINDS if (grows or not kind.grows) and (not kind.equal or not self._computes)]
         return [kind for kind in kinds if self._products or kind.name != SIGNS]
 
