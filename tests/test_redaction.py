@@ -85,7 +85,8 @@ def test_what_a_provider_repeats_of_a_key_is_nowhere(tmp_path: Path, provider: P
         return Reply(f"{key} {json.dumps(key)} Basic {basic}", 400) if writing else Reply(answer(prompt))
 
     provider.reply = reply
-    arguments = [*DRY, "llm=openai_compatible", "writer=llm", "model.name=own", "model.cache=false", "loop.evaluations=1"]
+    model = ["llm=openai_compatible", "writer=llm", "model.name=own", "model.cache=false"]
+    arguments = [*DRY, *model, "loop.evaluations=1"]
     done = ksflow(
         tmp_path, *arguments, LLM_URL=provider.url, LLM_API_KEY=f"{key}\n", HTTPS_PROXY="http://me:hunter222@h"
     )
