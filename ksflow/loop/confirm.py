@@ -17,9 +17,10 @@ _RETIMINGS = 4
 def confirm(run: Run) -> None:
     """Judge the leader again, and whoever leads then, until the leader is one that was judged again.
 
-    It is judged beside the winner of before, if that is another one, and beside the fastest of the others: nobody takes
-    a winner's place unless he was ranked ahead of it side by side. A leader that loses its place is the rival of the
-    one that takes it. A leader that is wrong on a held-out shape is followed by the next fastest, until one is right.
+    The leader is judged beside the winner of before, if that is another kernel, and beside the fastest of the others: a
+    kernel takes the winner's place only where it was ranked ahead of it side by side. A leader that loses its place is
+    the rival of the one that takes it. A leader that is wrong on a held-out shape is followed by the next fastest, until
+    one is right.
     """
     judged = (trial.evaluation for trial in run.known.trials if trial.evaluation)
     moment = 1 + max((row.moment for evaluation in judged for row in evaluation.evidence.against), default=0)
