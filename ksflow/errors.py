@@ -205,8 +205,9 @@ def described(error: BaseException) -> str:
 def keep_traceback(error: BaseException, what: str) -> None:
     """Write an unexpected error with its whole traceback to the run's log; a person is told of it in one line."""
     words = described(error)
-    if len(words) == _MOST_LETTERS or words.endswith(_UNSPEAKABLE):
-        error = StageError(what, words).with_traceback(error.__traceback__)
+    written = words.encode("utf-8", "backslashreplace").decode()  # no file takes a lone surrogate
+    if len(words) == _MOST_LETTERS or words.endswith(_UNSPEAKABLE) or written != words:
+        error = StageError(what, written).with_traceback(error.__traceback__)
     logging.getLogger("ksflow").info("%s failed", what, exc_info=error)
 
 

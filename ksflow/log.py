@@ -26,7 +26,7 @@ def setup(folder: Path) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    handler = logging.FileHandler(folder / "events.jsonl", encoding="utf-8")
+    handler = logging.FileHandler(folder / "events.jsonl", encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(
         _Redacted(
             foreign_pre_chain=shared,

@@ -1,15 +1,18 @@
 """What a stage of one's own returns or raises costs a trial at most: the run goes on, and so does every later start."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import again
 from test_session import SEEDS, Run, digest, evaluate, one_idea, select, write
 
+from ksflow import log
 from ksflow.errors import StageError
 from ksflow.lineage import Lineage
 from ksflow.protocols import Context
@@ -247,6 +250,19 @@ STAGES: dict[str, Callable[..., Any]] = {
     "evaluate": evaluate,
     "digest": digest,
 }
+
+
+@pytest.fixture(autouse=True)
+def kept_errors(tmp_path: Path) -> Iterator[None]:
+    """The log of a run, as a command sets it up: it takes every traceback, lone surrogates and all."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    log.setup(tmp_path / "logs")
+    yield
+    root.setLevel(level)
+    for handler in {*root.handlers} - {*before}:
+        root.removeHandler(handler)
+        handler.close()
 
 
 @pytest.mark.parametrize("stage", FAULTS)

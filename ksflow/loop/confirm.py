@@ -19,8 +19,8 @@ def confirm(run: Run) -> None:
 
     The leader is judged beside the winner of before, if that is another kernel, and beside the fastest of the others: a
     kernel takes the winner's place only where it was ranked ahead of it side by side. A leader that loses its place is
-    the rival of the one that takes it. A leader that is wrong on a held-out shape is followed by the next fastest, until
-    one is right.
+    the rival of the one that takes it. A leader that is wrong on a held-out shape is followed by the next fastest,
+    until one is right.
     """
     judged = (trial.evaluation for trial in run.known.trials if trial.evaluation)
     moment = 1 + max((row.moment for evaluation in judged for row in evaluation.evidence.against), default=0)
