@@ -61,11 +61,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("dataset")
     provider = Provider()
     provider.reply = spoilt
-    server = ["llm=openai_compatible", "model.name=gpt-5", "model.cache=false", "loop.repairs=1"]
+    server = ["llm=openai_compatible", "model.name=gpt-5", "model.cache=false", "loop.repairs=1", "writer=llm"]
     more = ["loop.evaluations=6", "loop.digest_every=3", "loop.confirm=false"]
     done = ksflow(folder, *DRY, *server, *more, LLM_URL=provider.url)
     assert done.returncode == 0, done.stderr
-    done = ksflow(folder, "recipe=dry_run", "problem=fp8_gemm", "llm=dummy", "loop.evaluations=3", "loop.confirm=false")
+    done = ksflow(
+        folder,
+        "recipe=dry_run",
+        "problem=fp8_gemm",
+        "llm=dummy",
+        "writer=llm",
+        "loop.evaluations=3",
+        "loop.confirm=false",
+    )
     assert done.returncode == 0, done.stderr
     yield folder
     provider.close()

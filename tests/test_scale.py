@@ -325,3 +325,10 @@ def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:
     beaten = trial(3, 40.0, row(2, 0.9, moment=2))
     known = Population((start, won, beaten, trial(4, 30.0, row(2, 1.5))))
     assert known.best is won
+
+
+def test_a_part_of_a_population_is_led_by_one_of_its_own() -> None:
+    """Also where one that was left out is ahead of all of them: it is wrong on a held-out shape, say."""
+    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 9.0)), trial(3, 50.0, row(2, 0.5))))
+    assert known.leader is known.trials[1]
+    assert known.without({"00002"}).leader is known.trials[2]

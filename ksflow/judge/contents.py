@@ -37,8 +37,8 @@ class Kind:
     """Whether values may be larger than any that were drawn, or have another sign: not for tolerances that are
     constants, nor for 16-bit arithmetic."""
     equal: bool = False
-    """Whether many values are equal: what rounds a sum of them rounds all one way, which bounds need not foresee. Only
-    for outputs that are picked, not computed."""
+    """Whether many values are equal or close to one another, or in order: what rounds a sum of them rounds all one way,
+    which bounds need not foresee. Only for outputs that are picked, not computed."""
     timed: bool = False
     """Whether it costs no kernel more time than drawn contents do."""
 
@@ -90,19 +90,23 @@ def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 KINDS = (
-    Kind("sorted", lambda x, generator: x.sort(-1).values),
-    Kind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values),
+    Kind("sorted", lambda x, generator: x.sort(-1).values, equal=True),
+    Kind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values, equal=True),
     Kind("of four values in a row", _tied, equal=True),
-    Kind("repeated", lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)]),
-    Kind("clustered", _clustered),
+    Kind(
+        "repeated",
+        lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)],
+        equal=True,
+    ),
+    Kind("clustered", _clustered, equal=True),
     Kind("half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN)),
     Kind("nearly one hot", lambda x, generator: torch.where(_one_place(x, generator), x, x * _DOWN)),
     Kind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5), equal=True),
     Kind("rows of mixed scales", lambda x, generator: x * torch.exp2(-_FAR * _rows(x, generator)), timed=True),
     Kind("large at the start", _faded),
-    Kind("with denormal numbers", _tiny),
+    Kind("with denormal numbers", _tiny, equal=True),
     Kind("with outliers", _peaked, grows=True, timed=True),
-    Kind("rows shifted", _shifted, grows=True),
+    Kind("rows shifted", _shifted, grows=True, equal=True),
     Kind(
         "of both signs", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, -x, x), grows=True, timed=True
     ),

@@ -71,7 +71,7 @@ class Population:
         for trial in self.winners:
             if best is None or (_is_confirmed(trial) and self.scale.ahead(trial.id, best.id)):
                 best = trial
-        while best and (ahead := [name for name in self.scale.ahead_of(best.id) if self._may_replace(name)]):
+        while best and (ahead := [name for name in self._ahead_of(best) if self._may_replace(name)]):
             best = self.by_id[ahead[0]]
         return best or self.leader
 
@@ -83,6 +83,10 @@ class Population:
     def _has_won(self, trial: Trial) -> bool:
         fit = _counts(trial) and not _wrong(trial) and trial.id not in self.fallen
         return fit and (_is_confirmed(trial) or trial.id in self.approved)
+
+    def _ahead_of(self, trial: Trial) -> list[str]:
+        """Those of this population that were ranked ahead of it side by side, the fastest first."""
+        return [name for name in self.scale.ahead_of(trial.id) if name in self.by_id]
 
     def _may_replace(self, name: str) -> bool:
         trial = self.by_id[name]
@@ -131,7 +135,7 @@ class Population:
             if fit and (leader is None or self.scale.overtakes(trial.id, leader.id)):
                 leader = trial
                 now, fallen = by_number(trial.id), self.fallen
-                while earlier := [n for n in self.scale.ahead_of(leader.id) if by_number(n) < now and n not in fallen]:
+                while earlier := [n for n in self._ahead_of(leader) if by_number(n) < now and n not in fallen]:
                     leader = self.by_id[earlier[0]]
             yield leader
 

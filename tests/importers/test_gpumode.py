@@ -672,5 +672,5 @@ def test_each_style_holds_in_the_judge(tmp_path: Path, style: str, evaluator: Lo
     rows = list(evaluator.admit(importer.load(str(folder))))
     assert [(name, detail) for name, ok, detail in rows if not ok] == []
     said = {name: detail for name, _, detail in rows}
-    assert said["good one.py"].endswith("us")
+    assert said["good one.py"].endswith("µs")
     assert said["bad one.py"].startswith("reject-incorrect")

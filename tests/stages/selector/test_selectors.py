@@ -227,9 +227,9 @@ def test_a_written_structure_promises_what_the_one_it_was_written_from_left_untr
     """A seed with the same tunables has its whole turn; a rewrite of a tuned kernel only where it is faster."""
     tuned = [trial(index, wide(index), 50.0 - index) for index in range(20)]
     other = trial(20, f"int y; {wide(19)}", 60.0)
-    seeded = Population((*tuned[:19], other))
+    seeded = paired((*tuned[:19], other))
     assert Fastest()(PROBLEM, seeded).base.id == "00020"
-    written = Population((*tuned[:19], replace(other, origin=Origin.EXPERIMENT, parents=("00018",))))
+    written = paired((*tuned[:19], replace(other, origin=Origin.EXPERIMENT, parents=("00018",))))
     assert Fastest()(PROBLEM, written).base.id == "00018"
     faster = replace(trial(20, f"int y; {wide(19)}", 20.0), origin=Origin.EXPERIMENT, parents=("00018",))
-    assert Fastest()(PROBLEM, Population((*tuned[:19], faster))).base.id == "00020"
+    assert Fastest()(PROBLEM, paired((*tuned[:19], faster))).base.id == "00020"
