@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ksflow.errors import LineageError
-from ksflow.records import Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of
+from ksflow.records import ANOTHER_DAY, Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of
 
-_ANOTHER_DAY = 1.03
-"""By how much two ratios of the same kernels may differ, where nothing but the machine's moment has changed."""
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
 _Pair = tuple[Evaluation, Evaluation | None]
@@ -117,7 +115,7 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
     after = _from_row(fresh) if fresh and fresh != old else _from_new_row(trial, base_was, base_now)
     if before is None or after is None or not before[1] or before[1] == after[1]:
         return None
-    if abs(math.log(after[0] / before[0])) <= math.log(_ANOTHER_DAY):
+    if abs(math.log(after[0] / before[0])) <= math.log(ANOTHER_DAY):
         return None
     return f"{trial} was x{before[0]:.3g} as fast as {base}", f"judged again, it is x{after[0]:.3g}"
 

@@ -8,6 +8,7 @@ from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
+    ANOTHER_DAY,
     SELF_TIMED,
     Cached,
     CheckedCase,

@@ -13,6 +13,8 @@ from ksflow.records.base import Json, Record, plausible
 RESOLVED = 1.01
 """A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
 that is decided by where memory lies and by neighbours, in a handful of processes."""
+ANOTHER_DAY = 1.03
+"""By how much a ratio or a time may be off, where nothing but the machine's moment has changed."""
 SELF_TIMED = "by the benchmark's own clock, in one comparison"
 """The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
 comparison in fresh processes."""

@@ -60,10 +60,6 @@ class _Edge(NamedTuple):
     ahead: bool
     """Whether the first was surely faster, by more than the margin."""
 
-    @property
-    def reversed(self) -> "_Edge":
-        return self._replace(log=-self.log, ahead=False)
-
 
 class _Node(NamedTuple):
     """A kernel's place: `log` is how much faster it is than the root of its component."""

@@ -4,12 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ksflow.records import Evaluation, Key, Problem, Speedup
+from ksflow.records import ANOTHER_DAY, Evaluation, Key, Problem, Speedup
 from ksflow.report.evidence import spread_us
 from ksflow.report.words import us
 
-_ANOTHER_DAY = 1.03
-"""By how much a ratio or a time may be off, where nothing but the machine's moment has changed."""
 _BUSY_LOAD = 1.5
 """What the machine did beside judging, from which on a time alone tells nothing of a kernel."""
 
@@ -53,7 +51,7 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
 
 def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells, bool | None]:
     """Whether the fastest that is likely now reaches the slowest that was likely then; None: it cannot be told now."""
-    noise = max(_noise(record), _noise(now), _ANOTHER_DAY)
+    noise = max(_noise(record), _noise(now), ANOTHER_DAY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
     fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
     busy = not fine and (now.evidence.load or 0.0) > _BUSY_LOAD
@@ -67,7 +65,7 @@ def _ratios(said: Mapping[str, Speedup], now: Evaluation) -> list[tuple[Cells, b
     rows = []
     for name, old in said.items():
         if new := now.beside(name):
-            fine = new.high * _ANOTHER_DAY >= old.low
+            fine = new.high * ANOTHER_DAY >= old.low
             cells = f"times as fast as {name}", str(old), str(new), new.why or _word(fine)
             rows.append((cells, fine if new.ranked and old.ranked else None))
     return rows
