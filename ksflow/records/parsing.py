@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
@@ -95,6 +95,8 @@ def _converter(kind: Any) -> Converter:
         return _union(get_args(kind))
     if origin is tuple:
         return _tuple(*get_args(kind))
+    if origin is Literal:
+        return _choice(get_args(kind))
     if origin in (Mapping, dict):
         convert_item = _converter(get_args(kind)[1])
 
@@ -115,6 +117,15 @@ def _exactly(kind: type) -> Converter:
     def convert(value: Any, at: str) -> Any:
         if type(value) is not kind:
             raise TypeError(f"{at} is {kind.__name__}, not {type(value).__name__}")
+        return value
+
+    return convert
+
+
+def _choice(values: tuple[Any, ...]) -> Converter:
+    def convert(value: Any, at: str) -> Any:
+        if value not in values:
+            raise ValueError(f"{at} is none of {', '.join(map(repr, values))}")
         return value
 
     return convert
