@@ -175,7 +175,8 @@ class Noisy(FakeEvaluator):
     def __call__(self, *given):
         print("judging", flush=True)
         os.write(1, b"raw\\n")
-        os.system("echo by a child")
+        os.system("echo by a child")  # meanwhile SIGINT is ignored
+        print("held", flush=True)
         while os.path.exists("hold"):
             time.sleep(0.02)
         return super().__call__(*given)
@@ -265,7 +266,7 @@ def test_a_signal_ends_a_server_when_the_judge_is_done_and_a_second_one_at_once(
             env={**os.environ, "PYTHONPATH": str(tmp_path)},
         ) as server:
             assert server.stderr is not None
-            assert any("judging" in line for line in server.stderr)
+            assert any("held" in line for line in server.stderr)
             server.send_signal(signal.SIGTERM)
             assert any("finishing what the judge is at work on" in line for line in server.stderr)
             if second:

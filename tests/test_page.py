@@ -518,7 +518,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
     cards = dict(page["cards"])
     assert cards["the winner's score"] == f"{known.us(best):.4g} µs"
     assert cards["experiments"] == str(len(tried))
-    assert cards["minutes of work"] == f"{worked:.1f}".removesuffix(".0")
+    assert cards.get("minutes of work") == (f"{worked:.1f}".removesuffix(".0") if worked else None)
     assert page["headline"].startswith(f"winner {best.id}: ")
     assert page["story"][-1] == best.id
     rows = [dict(row) for row in page["trials"]]

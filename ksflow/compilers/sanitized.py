@@ -49,7 +49,7 @@ def where(problem: Problem, kernel: Kernel, target: Target, contents: Json, inpu
     if compiler is None or compiler.zig:
         return ""
     sources = [_MAIN, *(name for name in kernel.files if name.endswith((".cpp", ".cc", ".c")))]
-    plain = [flag for flag in flags(compiler, target.march) if flag not in ("-shared", "-O3", "-Wl,-z,defs")]
+    plain = [flag for flag in flags(compiler, target.march) if flag not in ("-shared", "-s", "-O3", "-Wl,-z,defs")]
     asked = [*plain, *defines(problem), "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
     options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}

@@ -140,8 +140,6 @@ class Reference:
 
     _steady = False
     """Whether the oracle is known to answer the same to the same inputs."""
-    _computes = False
-    """Whether a row of the oracle's has a bound: else outputs are picked, or have a property."""
     _products = False
     """Whether a row of the oracle's is that of sums of products."""
 
@@ -214,7 +212,7 @@ class Reference:
         if check.get("contents", "") == "own" or self.oracle is None:
             return []
         grows = check["accumulate"] in ("float32", "float64")
-        kinds = [kind for kind in KINDS if (grows or not kind.grows) and (not kind.equal or not self._computes)]
+        kinds = [kind for kind in KINDS if grows or not kind.grows]
         return [kind for kind in kinds if self._products or kind.name != SIGNS]
 
     def structured(
@@ -258,7 +256,7 @@ class Reference:
     def _holds(self, data: Tensors, kind: Kind, most: int) -> tuple[Expected, ...] | None:
         """What must come out, where the reference's answer is finite and keeps well within its bounds."""
         with foreign():  # the reference, on contents that its author may not have meant it for
-            wanted = self.expect(data, most)
+            wanted = self.expect(data, most, kind.equal)
             held = self._keeps(data, wanted, self.answer(data))
             if held and kind.name == DENORMAL:  # kernels may flush such numbers to zero
                 flushed = self.answer(like(data, [_flushed(one) for one in data]))
@@ -297,8 +295,12 @@ class Reference:
         result = self.oracle(data)
         return list(result) if isinstance(result, list | tuple) else [result]
 
-    def expect(self, data: Tensors, most: int = ALL) -> tuple[Expected, ...]:
-        """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
+    def expect(self, data: Tensors, most: int = ALL, one_way: bool = False) -> tuple[Expected, ...]:
+        """What must come out for these inputs, with its bound; nothing where only a property is asked for.
+
+        one_way: the roundings of a sum may all go one way, as those of equal summands do. n of them add up to n times
+        one of them, where bounds count on sqrt(n) times; n is the longest dimension, or the row's `terms` if more.
+        """
         if self.oracle is None:
             return ()
         untouched = data if self._steady else like(data, [tensor.clone() for tensor in data])
@@ -308,11 +310,14 @@ class Reference:
                 raise ValueError(f"the oracle in reference.py {AT_RANDOM}")
             self._steady = True
         outputs = data[len(data) - self.outputs :]
-        check = self.problem["check"]
         self._products |= any("spread" in row for row in rows)
-        self._computes = self._computes or any(bool(torch.as_tensor(row["magnitude"]).any()) for row in rows)
-        moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
-        return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))
+        longest = max((size for tensor in data for size in tensor.shape), default=1) if one_way else 1
+        wanted = []
+        for row, out in zip(rows, outputs, strict=True):
+            wider = math.sqrt(max(longest, row["terms"])) if one_way else 1.0
+            check = {**self.problem["check"], "c1": self.problem["check"]["c1"] * wider}
+            wanted.append(expected({**row, "expected": row["expected"].to(self.where)}, out, check, most))
+        return tuple(wanted)
 
 
 def _flushed(tensor: torch.Tensor) -> torch.Tensor:

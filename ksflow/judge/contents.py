@@ -37,8 +37,8 @@ class Kind:
     """Whether values may be larger than any that were drawn, or have another sign: not for tolerances that are
     constants, nor for 16-bit arithmetic."""
     equal: bool = False
-    """Whether many values are equal or close to one another, or in order: what rounds a sum of them rounds all one way,
-    which bounds need not foresee. Only for outputs that are picked, not computed."""
+    """Whether many values are equal or close to one another, or in order: the roundings of a sum of them may all go one
+    way, for which bounds are widened (`cases.Reference.expect`)."""
     timed: bool = False
     """Whether it costs no kernel more time than drawn contents do."""
 

@@ -177,7 +177,8 @@ def test_what_the_compiler_here_has_nothing_against_is_sent(
 def test_a_worker_reads_the_job_that_was_sent(asking: SpoolEvaluator, problem: Problem) -> None:
     name = posted(asking, replace(problem, check=replace(problem.check, allow="tf32")), toy.RIGHT_CPP)
     job = asking.spool.job(name)
-    assert job and job.problem.check.allow == "tf32"
+    assert job
+    assert job.problem.check.allow == "tf32"
     assert job.kernel == replace(toy.RIGHT_CPP, report="")
 
 
