@@ -9,6 +9,7 @@ from conftest import paired
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
+from ksflow.home import shipped
 from ksflow.records import Plan, Population, Verdict, geomean
 from ksflow.search.catalogue import catalogue
 from ksflow.source.tunables import Tunable, tunables, values
@@ -140,3 +141,17 @@ def test_kinds_are_guessed_from_gpu_names() -> None:
     names = {"BLOCK_M": "block", "num_warps": "tile", "NUM_STAGES": "prefetch", "VEC": "vector", "HAVE_IT": "other"}
     for name, kind in names.items():
         assert catalogue().kind(Tunable(name, "1", ("1", "2"))).name == kind
+
+
+def test_a_form_is_tried_though_it_reads_many_tunables_that_the_base_does_not() -> None:
+    """What the shipped seed states for them, where its plain form reads none, is no risk of its own."""
+    text = (shipped("seeds") / "fp8_gemm/cpu/03_tiles.cpp").read_text()
+
+    def landscape(config: dict[str, str]) -> tuple[Verdict, float]:
+        if config["FORM"] == "amx":
+            return Verdict.COMPILE, 0
+        return Verdict.ACCEPT, 60_000.0 if config["FORM"] == "naive" else 800.0 / int(config["NV"])
+
+    found = run(landscape, seeds(landscape, text), Rules(), 20)
+    assert len(found.trials) == 21
+    assert best(found) < 800
