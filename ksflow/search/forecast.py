@@ -72,8 +72,9 @@ class Forecasts:
         ]
 
     def _risk(self, config: Config) -> float:
-        """The chance that it fails: of a cause that is known, or of a value that neither the base nor an accepted kernel
-        has. The base states a value also where it does not count yet, as a tile's rows before there are tiles.
+        """The chance that it fails: of a known cause, or of a value that neither the base nor an accepted kernel has.
+
+        The base states a value also where it does not count yet, as a tile's rows before there are tiles.
         """
         survives = math.prod(1 - self._new.get(item, 0.0) for item in self._space.changes(config).items())
         return 1 - survives * (1 - self._space.failures.risk(config))
