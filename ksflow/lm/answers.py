@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow.lm.sections import COMPLETED
 from ksflow.records import digest
-from ksflow.source.tunables import assign, tunables
+from ksflow.source.tunables import assign, counting, tunables
 
 Sections = dict[str, str]
 Made = dict[str, Any]
@@ -75,7 +75,9 @@ def _experiment(question: Sections, index: int) -> dict[str, object]:
         "gain_percent": [low, low + number % 30],
         "innovation": number % 101,
     }
-    declared = [item for item in tunables(question["base_code"]) if len(item.options) > 1]
+    everything = tunables(question["base_code"])
+    count = counting(everything, {item.name: item.value for item in everything})
+    declared = [item for item in everything if len(item.options) > 1 and item.name in count]
     if declared and index % 2 == 0:
         chosen = declared[number % len(declared)]
         values = [option for option in chosen.options if option != chosen.value]

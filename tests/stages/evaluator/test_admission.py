@@ -89,11 +89,11 @@ def test_a_sound_problem_is_admitted(trap: Admit) -> None:
     [
         ("softmax", None),
         ("fp8_gemm", None),
-        pytest.param("fp8_gemm", "e4m3fn_kmajor", marks=pytest.mark.slow),
-        pytest.param("depthwise_conv3d", None, marks=pytest.mark.slow),
-        pytest.param("depthwise_conv3d", "float32", marks=pytest.mark.slow),
-        pytest.param("trimul", None, marks=pytest.mark.slow),
-        pytest.param("trimul", "static", marks=pytest.mark.slow),
+        pytest.param("fp8_gemm", "e4m3fn_kmajor", marks=pytest.mark.soak),
+        pytest.param("depthwise_conv3d", None, marks=pytest.mark.soak),
+        ("depthwise_conv3d", "float32"),
+        ("trimul", None),
+        pytest.param("trimul", "static", marks=pytest.mark.soak),
     ],
 )
 def test_shipped_problems_are_admitted(problem: str, variant: str | None) -> None:

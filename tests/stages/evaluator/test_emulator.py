@@ -63,7 +63,11 @@ def test_the_naive_seed_is_right(evaluator: LocalEvaluator) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variant", "march"),
-    [(NAIVE, "e4m3fnuz", "gfx942"), (MATRIX, "e4m3fnuz", "gfx942"), (MATRIX, "e4m3fn", "gfx950")],
+    [
+        pytest.param(NAIVE, "e4m3fnuz", "gfx942", marks=pytest.mark.soak),
+        (MATRIX, "e4m3fnuz", "gfx942"),
+        (MATRIX, "e4m3fn", "gfx950"),
+    ],
 )
 def test_seeds_are_right_with_either_format_and_many_columns(
     evaluator: LocalEvaluator, name: str, variant: str, march: str
