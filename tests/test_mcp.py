@@ -9,10 +9,13 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from conftest import accepted, kernel
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from test_cli import ksflow
@@ -22,6 +25,7 @@ from ksflow.cli.mcp import _Tools
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE, shipped
 from ksflow.loop.queue import map_parallel
+from ksflow.records import Origin, Population, Trial
 
 Ask = Callable[..., Awaitable[str]]
 
@@ -275,6 +279,22 @@ def test_a_signal_ends_a_server_when_the_judge_is_done_and_a_second_one_at_once(
                 (tmp_path / "hold").unlink()
             assert server.wait(300) == (130 if second else 0)
     assert "accept" in ksflow(tmp_path, "lineage", "recipe=dry_run").stdout
+
+
+def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 of them would take minutes."""
+    trials = [Trial(f"{n:05}", Origin.SEED, kernel=kernel(f"// {n}"), evaluation=accepted(n)) for n in range(1, 301)]
+    run = SimpleNamespace(tally=SimpleNamespace(most=inf, dispatched=0))
+    lineage = SimpleNamespace(population=lambda: Population(trials))
+    tools = SimpleNamespace(_lineage=lineage, _run=run, _assistant=SimpleNamespace(waiting=list))
+
+    def compared(*_: object) -> bool:
+        raise AssertionError("two trials are compared")
+
+    monkeypatch.setattr(Trial, "__eq__", compared)
+    lines = _Tools.lineage_population(cast(Any, tools), limit=200).splitlines()
+    assert lines[0].startswith("300 trials; ")
+    assert len(lines) == 201
 
 
 def test_an_answer_in_parts_is_whole_and_nothing_outside_the_inbox_is_read(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_time_in_which_contents_are_made_is_not_the_kernels(evaluator: LocalEvaluator, tmp_path: Path) -> None:
     problem = toy.problem(tmp_path, replace(toy.PATIENT, check_s=3, time_s=3))
     slow = toy.REFERENCE.replace("def generate_input(", "import time\n\ndef generate_input(").replace(

@@ -510,6 +510,7 @@ def test_gpu_that_is_not_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_case_that_fills_the_device_meets_one_rival_at_a_time(device: LocalEvaluator, problem: Problem) -> None:
     large = replace(problem, benchmarks=(Case("large", {"n": 3 << 20}, 7),))
     slow = [toy.trial(kernel(us=200_000), f"0000{index}") for index in (1, 2)]
