@@ -98,6 +98,11 @@ class Population:
         return frozenset(name for trial in self.trials if _counts(trial) for name in _failed_beside(trial))
 
     @cached_property
+    def baselines(self) -> tuple[Trial, ...]:
+        """The accepted baselines, the fastest first."""
+        return tuple(trial for trial in self.ranked if trial.baseline)
+
+    @cached_property
     def held_out(self) -> tuple[Trial, ...]:
         """Those that were judged on held-out shapes."""
         return tuple(trial for trial in self.trials if trial.held_out)
@@ -155,6 +160,8 @@ class Population:
         grown.__dict__.update(known)
         if scale := self.scale.plus(trial):
             known = {"scale": scale, "ranked": self.ranked}
+            if not trial.baseline:
+                known["baselines"] = self.baselines
             if _counts(trial):
                 place = bisect.bisect(self.ranked, scale.order(trial.id), key=lambda other: scale.order(other.id))
                 known["ranked"] = (*self.ranked[:place], trial, *self.ranked[place:])
@@ -189,7 +196,8 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {"by_id", "scale", "ranked", "leader", "winners", "best_so_far", "held_out"} & self.__dict__.keys()
+        kept = {"by_id", "scale", "ranked", "leader", "winners", "fallen", "baselines", "best_so_far", "held_out"}
+        known = kept & self.__dict__.keys()
         made.__dict__.update({name: self.__dict__[name] for name in known})
         return made
 
@@ -220,8 +228,10 @@ class Population:
         """
         at = bisect.bisect_left(self.trials, by_number(before), key=lambda each: by_number(each.id)) if before else 0
         best = self.best_so_far[at - 1] if at else self.leader
-        earlier = [trial for trial in self.ranked if not before or by_number(trial.id) < by_number(before)]
-        listed = {trial.id: trial for trial in (*earlier[:1], *earlier) if trial.baseline or trial is earlier[0]}
+        limit = by_number(before) if before else None
+        earlier = (trial for trial in self.ranked if limit is None or by_number(trial.id) < limit)
+        baselines = (trial for trial in self.baselines if limit is None or by_number(trial.id) < limit)
+        listed = {trial.id: trial for trial in (*islice(earlier, 1), *baselines)}
         rows = [
             Rival(each, self.us(each), self.speedup(best, each))
             for each in listed.values()
