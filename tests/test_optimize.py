@@ -277,7 +277,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         asked = [call.messages[-1]["content"] for call in calls if call.stage.startswith(name)]
         said = {re.sub(r"\nLeft of the budget: .*", "", text) for text in asked}
         rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
-        assert len(rebuilt) >= 10
+        assert sum(case is not None for case in cases) >= 12  # two questions may be the same
         assert rebuilt == said, name
 
 

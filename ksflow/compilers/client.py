@@ -37,6 +37,8 @@ from ksflow.source.flags import compiler_flags
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs", "-s", "-Wl,--build-id=none")
 """The last two leave the file without what is not code: the same code is the same file."""
+LIBRARY_FLAGS = frozenset({"-O3", "-shared", "-Wl,-z,defs", "-s"})
+"""Those of them that make a fast library: a program that shows where a kernel goes wrong is built without."""
 _SOURCES = (".cpp", ".cc", ".c")
 _UNFINISHED = "tmp-"
 _PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")

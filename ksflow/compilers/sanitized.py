@@ -6,7 +6,7 @@ What comes of it is words for who wrote the kernel: whatever a kernel makes of i
 import re
 from pathlib import Path
 
-from ksflow.compilers.client import SHARED_SERVER, box_request, boxed_environment, find, flags
+from ksflow.compilers.client import LIBRARY_FLAGS, SHARED_SERVER, box_request, boxed_environment, find, flags
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.source.contract import defines
 
@@ -49,7 +49,7 @@ def where(problem: Problem, kernel: Kernel, target: Target, contents: Json, inpu
     if compiler is None or compiler.zig:
         return ""
     sources = [_MAIN, *(name for name in kernel.files if name.endswith((".cpp", ".cc", ".c")))]
-    plain = [flag for flag in flags(compiler, target.march) if flag not in ("-shared", "-s", "-O3", "-Wl,-z,defs")]
+    plain = [flag for flag in flags(compiler, target.march) if flag not in LIBRARY_FLAGS]
     asked = [*plain, *defines(problem), "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
     options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}

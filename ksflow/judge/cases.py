@@ -311,12 +311,12 @@ class Reference:
             self._steady = True
         outputs = data[len(data) - self.outputs :]
         self._products |= any("spread" in row for row in rows)
-        longest = max((size for tensor in data for size in tensor.shape), default=1) if one_way else 1
-        wanted = []
+        longest = max((size for tensor in data for size in tensor.shape), default=1)
+        check, wanted = self.problem["check"], list[Expected]()
         for row, out in zip(rows, outputs, strict=True):
-            wider = math.sqrt(max(longest, row["terms"])) if one_way else 1.0
-            check = {**self.problem["check"], "c1": self.problem["check"]["c1"] * wider}
-            wanted.append(expected({**row, "expected": row["expected"].to(self.where)}, out, check, most))
+            wider = {"c1": check["c1"] * math.sqrt(max(longest, row["terms"]))} if one_way else {}
+            moved = {**row, "expected": row["expected"].to(self.where)}
+            wanted.append(expected(moved, out, {**check, **wider}, most))
         return tuple(wanted)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow.lm.sections import COMPLETED
 from ksflow.records import digest
-from ksflow.source.tunables import assign, counting, tunables
+from ksflow.source.tunables import assign, counting, tunables, values
 
 Sections = dict[str, str]
 Made = dict[str, Any]
@@ -75,13 +75,13 @@ def _experiment(question: Sections, index: int) -> dict[str, object]:
         "gain_percent": [low, low + number % 30],
         "innovation": number % 101,
     }
-    everything = tunables(question["base_code"])
-    count = counting(everything, {item.name: item.value for item in everything})
-    declared = [item for item in everything if len(item.options) > 1 and item.name in count]
+    code = question["base_code"]
+    read = counting(tunables(code), values(code))
+    declared = [item for item in tunables(code) if len(item.options) > 1 and item.name in read]
     if declared and index % 2 == 0:
         chosen = declared[number % len(declared)]
-        values = [option for option in chosen.options if option != chosen.value]
-        value = values[number % len(values)]
+        others = [option for option in chosen.options if option != chosen.value]
+        value = others[number % len(others)]
         experiment["description"] = f"Dummy experiment {index + 1}: {chosen.name} = {value}"
         experiment["rubric"] = f"{chosen.name} is {value}"
         experiment["changes"] = {chosen.name: value}

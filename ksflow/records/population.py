@@ -196,9 +196,8 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        kept = {"by_id", "scale", "ranked", "leader", "winners", "fallen", "baselines", "best_so_far", "held_out"}
-        known = kept & self.__dict__.keys()
-        made.__dict__.update({name: self.__dict__[name] for name in known})
+        known = {"by_id", "scale", "ranked", "leader", "winners", "fallen", "baselines", "best_so_far", "held_out"}
+        made.__dict__.update({name: self.__dict__[name] for name in known & self.__dict__.keys()})
         return made
 
     def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Selection:
@@ -208,7 +207,7 @@ class Population:
         """
         first, second = self.by_id[base], self.by_id[reference]
         newest = islice(reversed(self.trials), _LOOKED_AT)
-        older = (trial for trial in newest if not before or by_number(trial.id) < by_number(before))
+        older = _older(newest, before)
         failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
         steps = self.step(first), self.step(second)
@@ -228,10 +227,8 @@ class Population:
         """
         at = bisect.bisect_left(self.trials, by_number(before), key=lambda each: by_number(each.id)) if before else 0
         best = self.best_so_far[at - 1] if at else self.leader
-        limit = by_number(before) if before else None
-        earlier = (trial for trial in self.ranked if limit is None or by_number(trial.id) < limit)
-        baselines = (trial for trial in self.baselines if limit is None or by_number(trial.id) < limit)
-        listed = {trial.id: trial for trial in (*islice(earlier, 1), *baselines)}
+        fastest = islice(_older(self.ranked, before), 1)
+        listed = {trial.id: trial for trial in (*fastest, *_older(self.baselines, before))}
         rows = [
             Rival(each, self.us(each), self.speedup(best, each))
             for each in listed.values()
@@ -256,6 +253,11 @@ class Population:
     def us(self, trial: Trial) -> float | None:
         """A trial's score on the scale; None where it was not accepted, or no longer holds."""
         return self.scale.us(trial.id)
+
+
+def _older(trials: Iterable[Trial], before: str) -> Iterable[Trial]:
+    """Those from before that one; all of them where it is empty."""
+    return (trial for trial in trials if by_number(trial.id) < by_number(before)) if before else trials
 
 
 def _wrong(trial: Trial) -> bool:
