@@ -112,10 +112,8 @@ def cpu_s() -> float:
 
 _FIRST_CALL = """
 import os, resource, sys, time
-from functools import partial
 from ksflow.loop import startup
 from ksflow.cli import verbs
-from ksflow.config import compose
 
 def reached(*arguments):
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -124,7 +122,7 @@ def reached(*arguments):
     os._exit(0)
 
 startup.judge = reached
-compose.launch(partial(verbs._job, []), sys.argv[1:])
+verbs.run([], sys.argv[1:])
 """
 
 
