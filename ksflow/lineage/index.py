@@ -6,6 +6,7 @@ read again. Where git keeps refs otherwise (reftable) it is asked for all of the
 """
 
 import logging
+import math
 import os
 import re
 import time
@@ -29,8 +30,8 @@ _ROUND_COMMITS = 4
 _LOG = logging.getLogger("ksflow.lineage")
 _RACY_NS = 50_000_000
 """A file that is younger may change once more without its time telling."""
-_MANY, _LOOK_S = 256, 1.0
-"""Where there are so many files of refs, those that were there before are looked at so often."""
+_LOOK_S = 1.0
+"""How old a look at the refs may be for a question that allows an old one."""
 
 Mark = tuple[int, int, int] | None
 """Inode, time of the last change and size; None where these may not tell."""
@@ -95,7 +96,7 @@ class RunIndex:
         self.same: dict[str, tuple[str, ...]] = {}
         """A kernel's form -> the trials of that form, in the order in which they were written."""
         self.open: dict[str, str] = {}
-        """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
+        """An id that has no branch yet -> the commit with its experiment."""
         self.known: Population | None = None
         """The finished trials; None when they are to be ranked anew."""
         self.approved: frozenset[str] = frozenset()
@@ -104,6 +105,8 @@ class RunIndex:
         """What the newest rounds decided."""
         self.unread: dict[str, str] = {}
         """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
+        self._looked = -math.inf
+        """The `time.monotonic()` of the last look at the refs."""
 
     def expect(self, key: Key) -> None:
         """From now on a verdict under another key is stale. What that changes is forgotten, to be read again."""
@@ -113,11 +116,12 @@ class RunIndex:
                 self._again[name] = self.tips[name]
                 self._forget(name)
 
-    def refresh(self, closely: bool = True) -> None:
-        """Read what is new, other processes' trials and pushed ones included; `closely`: see `Refs.changes`."""
+    def refresh(self) -> None:
+        """Read what is new, other processes' trials and pushed ones included."""
+        self._looked = time.monotonic()
         cut = len(self._heads)
         new, self._again = self._again, {}
-        for ref, commit in self._refs.changes(closely).items():
+        for ref, commit in self._refs.changes().items():
             name = ref[cut:]
             if not ref.startswith(self._heads):
                 self.open.pop(name := ref.rpartition("/")[2], "")
@@ -233,9 +237,10 @@ class RunIndex:
             self.plans = (*self.plans, planned)[-PLANS:]
             self.known = self.known and self.known.planned(self.plans)
 
-    def undone(self) -> dict[str, Trial]:
-        """What is to be written or to be evaluated, as it stands now."""
-        self.refresh(closely=False)
+    def undone(self, lately: bool = False) -> dict[str, Trial]:
+        """What is to be written or to be evaluated, as it stands now; `lately`: or as it stood a second ago."""
+        if not lately or self._again or time.monotonic() - self._looked > _LOOK_S:
+            self.refresh()
         undone: dict[str, Trial] = {}
         for name, commit in self.open.items():
             if name not in self.at and name not in self.unread:
@@ -266,18 +271,11 @@ class Refs:
         self._loose: dict[str, tuple[Mark, str]] = {}
         self._packed: dict[str, str] = {}
         self._packed_mark: Mark = None
-        self._looked = 0.0
 
-    def changes(self, closely: bool = True) -> dict[str, str]:
-        """Ref -> its commit, where that may be another one than last time; an empty text where it is gone.
-
-        Not `closely`: where there are many files, those that were there before are looked at once a second.
-        """
-        closely = closely or len(self._loose) < _MANY or time.monotonic() - self._looked > _LOOK_S
-        if closely:
-            self._looked = time.monotonic()
+    def changes(self) -> dict[str, str]:
+        """Ref -> its commit, where that may be another one than last time; an empty text where it is gone."""
         before, packed_before = self._loose, self._packed
-        loose = self._loose = dict(self._read_loose(closely))  # first: a ref is packed, then its file goes
+        loose = self._loose = dict(self._read_loose())  # first: a ref is packed, then its file goes
         packed = self._packed = self._read_packed()
         names = {name for name, (_, commit) in loose.items() if before.get(name, (None, ""))[1] != commit}
         names |= before.keys() - loose.keys()
@@ -286,13 +284,10 @@ class Refs:
         now = {name: loose[name][1] if name in loose else packed.get(name, "") for name in sorted(names)}
         return {name: commit for name, commit in now.items() if name not in before or before[name][1] != commit}
 
-    def _read_loose(self, closely: bool) -> Iterator[tuple[str, tuple[Mark, str]]]:
+    def _read_loose(self) -> Iterator[tuple[str, tuple[Mark, str]]]:
         for prefix in self._prefixes:
             for name, entry in self._files(prefix.rstrip("/")):
                 known = self._loose.get(name)
-                if known and not closely:
-                    yield name, known
-                    continue
                 try:
                     stat = entry.stat()
                     age = time.time_ns() - stat.st_mtime_ns

@@ -187,7 +187,7 @@ class Lineage:
         """
         others = [
             name
-            for name, trial in self._index.undone().items()
+            for name, trial in self._index.undone(lately=True).items()
             if not self.claims.held_here(name) and (not origins or trial.origin in origins)
         ]
         mine = [name for name in others if self.claims.acquire(name)]
@@ -511,8 +511,8 @@ class Lineage:
                 taken = [(f"{self._side}open/{name}", THIS, ZERO) for name in ids]
                 taken += [(f"{self._heads}{name}", "", ZERO) for name in ids]
                 text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
-                if self._append("rounds", files, text, taken):
-                    self._index.open |= dict.fromkeys(ids, "")
+                if commit := self._append("rounds", files, text, taken):
+                    self._index.open |= dict.fromkeys(ids, commit)
                     return trials
                 for name in ids:
                     self.claims.release(name)
@@ -712,10 +712,10 @@ class Lineage:
 
     def _append(
         self, chain: str, files: Mapping[str, bytes], text: str, others: Sequence[Ref] = (), after: str = ""
-    ) -> bool:
-        """Grow a chain by one commit, and change others with it. False when one of them was not as expected.
+    ) -> str:
+        """Grow a chain by one commit, and change others with it. The commit; empty when one was not as expected.
 
-        after: the chain's end that the files were made from (`ZERO` for none); False where it has another one by now.
+        after: the chain's end that the files were made from (`ZERO` for none); empty where it has another one by now.
         """
         ref = f"{self._side}{chain}"
         for _ in range(_TRIES):
@@ -723,9 +723,9 @@ class Lineage:
             if commit := self._commit((ref, THIS, head), files, [head] if head != ZERO else [], text, others):
                 if chain == "rounds":
                     self._index.grow_rounds(head, commit, redact(text), files)
-                return True
+                return commit
             if after or (others and (self.store.ref(ref) or ZERO) == head):
-                return False
+                return ""
         raise LineageError(f"{self.store.path}: {ref} could not be moved in {_TRIES} tries")
 
     def _commit(
