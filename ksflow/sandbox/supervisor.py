@@ -135,9 +135,9 @@ class _Supervisor:
             self.poller.register(source, select.POLLIN)
         pause = _LOOK_S * 1000 if self.group is None or self.folder else None
         while True:
-            ready = {fd for fd, _ in self.poller.poll(pause)}
+            ready = dict(self.poller.poll(pause))
             if self.listener in ready:
-                self._answer_listener()
+                self._answer_listener(ready[self.listener])
             if self.judge.fileno() in ready and not self._obey():
                 return
             if self.status.fileno() in ready and not self._pass_on():
@@ -159,12 +159,12 @@ class _Supervisor:
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
 
-    def _answer_listener(self) -> None:
-        """Somebody in the sandbox wants to start a process."""
-        if not select.select([self.listener], [], [], 0)[0]:  # nobody is left who could ask
+    def _answer_listener(self, event: int) -> None:
+        """Somebody in the sandbox wants to start a process, or nobody is left who could."""
+        if event & select.POLLIN:
+            seccomp.answer(self.listener, allowed=not self.locked)
+        else:
             self.poller.unregister(self.listener)
-            return
-        seccomp.answer(self.listener, allowed=not self.locked)
 
     def _excess(self) -> bytes:
         if self.folder and _overfull(self.folder, self.most_disk):

@@ -77,7 +77,7 @@ def test_a_message_that_nobody_reads_is_given_up() -> None:
 
 
 HELD = """
-import os, signal, sys
+import os, signal, sys, time
 from ksflow.sandbox import zygote
 control = zygote.spawn()
 zygote.wait(control)
@@ -101,6 +101,14 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     os.kill(int(supervisor), signal.SIGSTOP)
     tried(box.alone)
     os.kill(int(supervisor), signal.SIGCONT)
+spec = SandboxSpec(control, "cpp", {}, sys.argv[3])
+with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
+    tried(box.ready, 120)
+    (supervisor,) = open(f"/proc/{child}/task/{child}/children").read().split()
+    begun = sum(map(int, open(f"/proc/{supervisor}/stat").read().split()[13:15]))
+    time.sleep(1)
+    spent = sum(map(int, open(f"/proc/{supervisor}/stat").read().split()[13:15])) - begun
+    print("its supervisor waits" if spent < 10 else f"its supervisor is busy: {spent} ticks of 100")
 spec = SandboxSpec(control, "cpp", {}, sys.argv[2])
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     tried(box.ready, 1)
@@ -118,11 +126,14 @@ def test_kernel_supervisor_and_zygote_that_hang_are_told_apart(problem: Problem)
     right = client.compile_kernel(problem, toy.RIGHT_CPP, detect())
     start = "#include <unistd.h>\nstatic int wait = [] { for (;;) pause(); return 0; }();\n"
     hangs = client.compile_kernel(problem, toy.cpp(toy.LOOP, start), detect())
-    command = [sys.executable, "-c", HELD, right.artefact, hangs.artefact]
+    leaves = client.compile_kernel(problem, toy.cpp(toy.LOOP, start.replace("for (;;) pause()", "_exit(3)")), detect())
+    command = [sys.executable, "-c", HELD, right.artefact, hangs.artefact, leaves.artefact]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert said.stdout.splitlines() == [
         "fine",
         "harness its supervisor does not answer",
+        "exit exited with status 3",
+        "its supervisor waits",
         "timeout no answer in time",
         "harness nothing starts it: its zygote or its supervisor stands still",
     ], said.stderr
