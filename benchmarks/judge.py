@@ -296,7 +296,7 @@ def _simulated(gain: float, spread: float, draw: random.Random) -> tuple[Claim, 
 
     case = SimpleNamespace(case={"name": "only"})
     pool = SimpleNamespace(tests=[], benchmarks=[case], large=False, problem={"limits": {}})
-    backend = SimpleNamespace(evidence=dict, device_uuid="", starts_together=False)
+    backend = SimpleNamespace(evidence=dict, device_uuid="", starts_together=False, spread=0.02)
     kernel = {"language": "cpp"}
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
     answer = Played(cast(Any, SimpleNamespace(sandbox_core=None)), cast(Any, pool), cast(Any, backend), request).run()

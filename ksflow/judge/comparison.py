@@ -5,9 +5,10 @@ kernel runs in a new process, and they change places: each has been where each o
 first, last and in between.
 
 When a comparison ends is decided after so many replicates as `_LOOKS` says: once one of the two is faster for sure by
-more than `RESOLVED`, once the first is surely not ahead by so much (with a probability of 95 %), or once it does not
-seem to be, which ends most ties. These are up to nine looks at nominal 95 % each; how often all of them together err
-is simulated (`benchmarks/judge.py --simulate`, docs/trust.md), and not said by any single interval.
+more than `RESOLVED`, once the first is surely not ahead by so much (with a probability of 95 %), once it does not
+seem to be, which ends most ties, or once a claim is unlikely to come true in the time that is left. These are up to
+nine looks at nominal 95 % each; how often all of them together err is simulated (`benchmarks/judge.py --simulate`,
+docs/trust.md), and not said by any single interval.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ _FEWEST_TO_RANK, _PATIENT = 4, 3
 may take so many times the time."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
-_FAR_BEHIND = math.log(0.7)
+_FAR_BEHIND = math.log(0.9)
 """Who is slower than this for sure in one replicate, in both orders, is so in all: where memory lies moves a time by
 less."""
 
@@ -72,7 +73,7 @@ class PairedComparison:
         self.at = at
         self.effort = effort
         self.first = next(iter(kernels))
-        self.outcome = Outcome([CaseResults(case.case) for case in pool.benchmarks])
+        self.outcome = Outcome([CaseResults(case.case) for case in pool.benchmarks], spread=backend.spread)
         self._limits: Json = pool.problem["limits"]
 
     def run(
@@ -185,6 +186,7 @@ class PairedComparison:
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
             return not reading.doubt and reading.effect.high < _FAR_BEHIND
         patient = done < self.effort.fewest or (done < _FEWEST_TO_RANK and bool(reading.doubt))
-        if done in _LOOKS and reading.clear(claimed, patient):
+        most = min(self.effort.most, int(done * self.effort.spent_s / max(spent_s, 1e-9)))
+        if done in _LOOKS and reading.clear(claimed, patient, max(most, done)):
             return True
         return spent_s * (done + 1) / done > self.effort.spent_s * (_PATIENT if patient else 1)

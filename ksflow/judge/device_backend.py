@@ -70,6 +70,7 @@ class DeviceBackend(Backend):
     """A GPU's backend, with the methods of the CPU's."""
 
     starts_together = True
+    spread = statistics.SPREAD_ON_DEVICE
 
     def __init__(self, host: Host, platform: str) -> None:
         self.device = Device(platform)

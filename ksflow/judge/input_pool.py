@@ -1,13 +1,16 @@
 """Contents ahead of time: inputs that no sandbox has seen before, with what the oracle expects of them.
 
 Every call of a sandbox, in the check and in the benchmark alike, gets contents drawn from a secret seed of their own.
-Only sandboxes that are alive in the same round get the same ones; then nobody ever gets them again, because a sandbox
-outlives itself in what the operating system caches and in what is said of it. Making contents with their oracle is
-dear, so they are made while nobody waits. Once shown, their seeds are evidence: nothing about others follows from them.
+No sandbox gets the same contents twice. The sandboxes of one round share contents, and so do the replicates of one
+judgement where nothing as large as an answer can pass from a process that has ended to a later one (`PoolLimits.lasts`,
+`_UNSAID`): a sandbox outlives itself in what the operating system caches, by some bits. No contents outlast a
+judgement, after which their seeds are evidence; nothing about others follows from them. Making contents with their
+oracle costs more than timing a fast kernel does, so contents are made while nobody waits.
 """
 
 import hashlib
 import itertools
+import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +24,8 @@ _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
 _FULL_EVERY, _STRUCTURED_EVERY = 8, 16
 _SAMPLED = 1 << 14
+_UNSAID = 4096
+"""Bytes of a case's outputs from which on they cannot be passed on by what one sandbox leaves another."""
 _SHARE = 3
 """Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
 
@@ -38,6 +43,9 @@ class PoolLimits:
     large_bytes: int = 1 << 30
     """More than this in one slot is a large case: contents are made when they are asked for, there is one slot, and one
     rival at a time."""
+    lasts: bool = False
+    """Whether contents last for all replicates of a judgement: where sandboxes have no memory, files or network in
+    common with those before them. A GPU's memory is not known to be cleared."""
 
 
 class CasePool:
@@ -54,6 +62,8 @@ class CasePool:
         self.dims = [int(case["params"][name]) for name in reference.problem["dims"]]
         self.timed = memory > 0
         self.entries: list[Entry] = []
+        self._seen: list[Entry] = []
+        """The contents of the present judgement, where later replicates get them, too."""
         self.wanted = _AHEAD if self.timed else 1
         self.kinds: list[Kind] = []
         """The structures that are played on this test: all of them on the largest one that does not fill memory."""
@@ -133,15 +143,25 @@ class CasePool:
         return True
 
     def feed(self) -> Iterator[Entry]:
-        """Contents without end, each for one round: those made ahead, then new ones. Nobody gets them again."""
+        """Contents without end for one replicate, each for one round: those of earlier replicates in another order,
+        those made ahead, then new ones."""
+        yield from random.SystemRandom().sample(self._seen, len(self._seen))
         while True:
             self.shown += 1
-            yield self.entries.pop() if self.entries else self._make()
+            entry = self.entries.pop() if self.entries else self._make()
+            answer_bytes = sum(piece.bytes for piece in self.layout.outputs)
+            if self._limits.lasts and self.timed and answer_bytes >= _UNSAID and self._fits(entry):
+                self._seen.append(entry)
+            yield entry
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether there is memory to keep it for the later replicates of a judgement."""
+        return sum(each.nbytes for each in (*self._seen, entry)) <= self.memory
 
     def settle(self) -> None:
         """At the end of a judgement: have as many ready for the next one as it took, or half of what was wanted."""
         self.wanted = max(self.shown, self.wanted // 2) if self.timed else 1
-        self.shown = 0
+        self.shown, self._seen = 0, []
 
 
 class InputPool:

@@ -22,6 +22,8 @@ _FEW, _CLOSE = 4, math.log(1.1)
 """A kernel that is ahead or behind by less is not called faster or slower after fewer replicates."""
 _WIDE = math.log(1.1)
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
+_HOPE = 0.05
+"""A claim that is less likely to come true is not looked for any longer."""
 _BY_MEAN = "the mean over all calls, which is not what the usual call says"
 _BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
@@ -170,16 +172,20 @@ class Reading:
             "why": self.doubt,
         }
 
-    def clear(self, claimed: bool, patient: bool) -> bool:
+    def clear(self, claimed: bool, patient: bool, most: int) -> bool:
         """Whether more replicates would tell nothing that counts: one is faster for sure, or the first is surely not
-        ahead by what is resolved; where no claim is decided, also where it does not seem to be. Where the usual calls
-        tell nothing, which is waited for as long as one is patient, the mean over all calls may."""
-        if self.doubt and not patient and self.mean.reach < _MARGIN:
+        ahead by what is resolved; where no claim is decided, also where it does not seem to be; where one is, also
+        where it will hardly come true in `most` replicates. Where the usual calls tell nothing, which is waited for as
+        long as one is patient, the mean over all calls may."""
+        if self.doubt:
+            return not patient and self.mean.reach < _MARGIN
+        if self.effect.reach < _MARGIN:
+            return True
+        if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
             return True
         if len(self.values) < _FEW and _MARGIN < abs(self.sure) < _CLOSE:
             return False  # a few readings agree by chance more often than their interval says
-        sure = abs(self.sure) > _MARGIN or self.effect.reach < _MARGIN
-        return not self.doubt and (sure or (not claimed and self.effect.mean < _MARGIN))
+        return abs(self.sure) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
 
     @property
     def sure(self) -> float:
@@ -193,7 +199,7 @@ class Reading:
         seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
         if not self.usable:
             why = "most of their calls were preempted"
-        elif not self.sure and effect.high - effect.low > _WIDE:
+        elif not self.sure and 2 * min(effect.half, effect.moderated.half) > _WIDE:
             ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
             why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
         elif abs(self.sure) > _MARGIN and not (mean.low > 0 if self.sure > 0 else mean.high < 0):
@@ -215,6 +221,8 @@ class Outcome:
     """Of the first kernel to each other one."""
     skipped: dict[str, str] = field(default_factory=dict)
     locked: bool = True
+    spread: float = statistics.SPREAD
+    """What replicates are taken to differ by before they were seen."""
 
     def pooled(self, outcome: "Outcome", name: str) -> "Outcome":
         """This with the times of another comparison of the same kernels; the ratios are those of this one."""
@@ -233,7 +241,7 @@ class Outcome:
     def _joined(self, outcome: "Outcome", name: str) -> "Outcome":
         pairs = zip(self.cases, outcome.cases, strict=True)
         cases = [CaseResults(own.case, own.results + other.results) for own, other in pairs]
-        return Outcome(cases, [results.row(name) for results in cases])
+        return Outcome(cases, [results.row(name) for results in cases], spread=self.spread)
 
     def doubt(self, *names: str) -> str:
         """Why the times of some kernels rank nothing; empty where they do."""
@@ -262,11 +270,12 @@ class Outcome:
         beside = self._both(*control) if control else None
         found = []
         for clock in clocks:
-            effect, values = _effect(usable or both, first, other, clock)
+            effect, values = _effect(usable or both, first, other, clock, self.spread)
             if control and beside:
-                effect = effect.beside(_effect(beside, *control, clock)[0])
+                effect = effect.beside(_effect(beside, *control, clock, self.spread)[0])
             found.append((effect, values))
-        means = [_mean_effect(usable or both, first, other, "charged" if clock == "us" else clock) for clock in clocks]
+        all_calls = ["charged" if clock == "us" else clock for clock in clocks]
+        means = [_mean_effect(usable or both, first, other, clock, self.spread) for clock in all_calls]
         effect, values = min(found, key=lambda each: each[0].low)
         mean, by_mean = min(means, key=lambda each: each[0].low)
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
@@ -291,7 +300,7 @@ class Outcome:
 
 
 def _effect(
-    replicates: list[list[CaseResult]], first: str, other: str, clock: str
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
 ) -> tuple[statistics.RandomEffects, list[float]]:
     """How many times as fast the first of two kernels is by a clock, as a logarithm, the mean over the cases; and what
     each replicate says of it."""
@@ -300,11 +309,11 @@ def _effect(
     variances = [math.fsum(variance for _, variance in row) / len(row) ** 2 for row in logs]
     if len(logs) == 1 and not all(variance for _, variance in logs[0]):
         variances = [statistics.UNKNOWN**2]
-    return statistics.random_effects(values, variances), values
+    return statistics.random_effects(values, variances, spread), values
 
 
 def _mean_effect(
-    replicates: list[list[CaseResult]], first: str, other: str, clock: str
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
 ) -> tuple[statistics.RandomEffects, list[float]]:
     """The same by the mean over all calls, of all replicates. Samples of a case are capped alike, so that a kernel
     some of whose calls are dear is charged for them and one that met a disturbance is not."""
@@ -316,7 +325,7 @@ def _mean_effect(
             log, variance = statistics.mean_log(theirs, own, most)
             logs[number] += log / len(cases)
             variances[number] += variance / len(cases) ** 2
-    return statistics.random_effects(logs, variances), logs
+    return statistics.random_effects(logs, variances, spread), logs
 
 
 def _keep(own: Samples, theirs: Samples) -> list[bool]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ksflow.errors import foreign, place
-from ksflow.judge.input_pool import InputPool, key
+from ksflow.judge.input_pool import InputPool, PoolLimits, key
 from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
 from ksflow.judge.session import Host, Judgement
@@ -57,6 +57,7 @@ class RequestHandler:
         self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.resting)
         spinner.pin(self.cores.sandbox)
         self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
+        self.backend.memory = PoolLimits(lasts=self.host.level in levels.PRIVATE)
         if gpu:
             from ksflow.judge.device_backend import DeviceBackend
 

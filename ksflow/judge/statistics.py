@@ -30,11 +30,16 @@ _ONE_SIDED = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89)
 is near that of the normal distribution."""
 UNKNOWN = math.log(2)
 """How far off, as a logarithm, a single sample is taken to be."""
-SINGLE = 0.01
-"""How far off, as a logarithm, a single replicate is taken to be (one standard deviation): twice what 1,039 claims of
-published runs on an H100 and an H200 show between a first comparison and the one that confirmed it."""
+SPREAD, SPREAD_ON_DEVICE = 0.02, 0.01
+"""What replicates are taken to differ by before they were seen, as a standard deviation of logarithms: on a CPU kernels
+of 0.6 ms show 0.8 to 1.6 % (two cores of an AMD EPYC); on a GPU this is twice what 1,039 claims of published runs on an
+H100 and an H200 show between a first comparison and the one that confirmed it."""
+_SPREAD_FREE = 6
+"""So many degrees of freedom that is worth beside what replicates themselves say."""
 _NORMAL, _NORMAL_BELOW = 1.96, 1.645
 _TINY = 1e-10
+_TELLING = 3
+"""Degrees of freedom from which on an interval rests on what the replicates say alone."""
 
 
 def low(samples: list[float], window: tuple[float, float] = LOW) -> float:
@@ -131,11 +136,19 @@ class RandomEffects:
     """The standard deviation of what lies between replicates."""
     p: float
     """How likely values so far apart would be if nothing did (Cochran's Q); 1 for a single one."""
+    foreseen: float = 0.0
+    """The standard error that so many replicates were to have, by their own errors and by `SPREAD`."""
 
     @property
     def half(self) -> float:
-        """Half of the 95 % interval of `mean`."""
-        return self.error * _student(self.free, _STUDENT, _NORMAL)
+        """Half of the 95 % interval of `mean`. Two or three replicates that agree by chance make it no narrower than
+        was to be foreseen; where the moderated interval holds 0, so that nothing is claimed, it is that one."""
+        half = self.error * _student(self.free, _STUDENT, _NORMAL)
+        if self.free >= _TELLING:
+            return half
+        half, told = max(half, self.foreseen * _NORMAL), self.moderated
+        moderated = half if told is self else min(half, told.half)
+        return moderated if abs(self.mean) < moderated else half
 
     @property
     def low(self) -> float:
@@ -148,9 +161,29 @@ class RandomEffects:
         return self.mean + self.half
 
     @property
+    def moderated(self) -> "RandomEffects":
+        """The same with what was foreseen as a part of the variance, which few replicates tell little of (a moderated
+        t: Smyth 2004); itself where they differ by more than twice as much. It decides how long to look and whether two
+        kernels are alike; no claim."""
+        if self.error > 2 * self.foreseen:
+            return self
+        free = self.free if math.isfinite(self.free) else 0.0
+        variance = (_SPREAD_FREE * self.foreseen**2 + free * self.error**2) / (_SPREAD_FREE + free)
+        return replace(self, error=math.sqrt(variance), free=_SPREAD_FREE + free)
+
+    @property
     def reach(self) -> float:
-        """What is exceeded with a probability of 5 % only: the upper end of the one-sided 95 % interval."""
-        return self.mean + self.error * _student(self.free, _ONE_SIDED, _NORMAL_BELOW)
+        """What is exceeded with a probability of 5 % only: the upper end of the one-sided 95 % interval, by what the
+        replicates say alone or moderated."""
+        halves = (each.error * _student(each.free, _ONE_SIDED, _NORMAL_BELOW) for each in (self, self.moderated))
+        return self.mean + min(halves)
+
+    def chance(self, done: int, most: int, least: float) -> float:
+        """How likely the interval of `most` replicates is above `least`, by what `done` of them say."""
+        told = self.moderated
+        error = max(told.error, _TINY) * math.sqrt(done / most)
+        moves = max(told.error, _TINY) * math.sqrt(max(1 - done / most, 0.0))
+        return normal_share((self.mean - error * _NORMAL - least) / max(moves, _TINY))
 
     def beside(self, control: "RandomEffects") -> "RandomEffects":
         """The same, with what one kernel differs from itself in the same comparison as a component of the variance.
@@ -170,20 +203,27 @@ class RandomEffects:
         if not between:
             return self
         free = (own + between) ** 2 / (own**2 / self.free + between**2)
-        return replace(self, error=math.sqrt(own + between), free=free)
+        foreseen = math.sqrt(self.foreseen**2 + between)
+        return replace(self, error=math.sqrt(own + between), free=free, foreseen=foreseen)
 
 
-def random_effects(values: list[float], variances: list[float]) -> RandomEffects:
+def normal_share(z: float) -> float:
+    """How likely a number of the normal distribution is below z."""
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+def random_effects(values: list[float], variances: list[float], spread: float = SPREAD) -> RandomEffects:
     """The mean of several replicates, each with the variance of its own error, with what lies between them.
 
     The random-effects model of meta-analysis: the variance between replicates by DerSimonian and Laird (1986), the
     interval by Hartung and Knapp (2001) with Student's t of one degree of freedom less than there are replicates, and
     no narrower than within-replicate errors make it (Roever, Knapp and Friede 2015). A single replicate tells nothing
-    of what lies between: it is taken to be off by `SINGLE`.
+    of what lies between: it is taken to be off by `spread`.
     """
     count = len(values)
     if count == 1:
-        return RandomEffects(values[0], math.hypot(SINGLE, math.sqrt(variances[0])), math.inf, SINGLE, 1.0)
+        error = math.hypot(spread, math.sqrt(variances[0]))
+        return RandomEffects(values[0], error, math.inf, spread, 1.0, error)
     y, own = torch.tensor(values, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64).clamp(min=_TINY)
     fixed = 1 / own
     q = float((fixed * (y - (fixed * y).sum() / fixed.sum()) ** 2).sum())
@@ -193,7 +233,8 @@ def random_effects(values: list[float], variances: list[float]) -> RandomEffects
     scale = float((weights * (y - mean) ** 2).sum()) / (count - 1)
     error = math.sqrt(max(scale, 1.0) / float(weights.sum()))
     p = torch.special.gammaincc(torch.tensor((count - 1) / 2.0), torch.tensor(q / 2))
-    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p))
+    foreseen = math.sqrt(1 / float(fixed.sum()) + spread**2 / count)
+    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p), foreseen)
 
 
 def _student(free: float, table: tuple[float, ...], z: float) -> float:

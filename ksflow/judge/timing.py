@@ -17,14 +17,15 @@ outside of the wall time. A sandbox with many threads pays for stopping each of 
 takes 4 µs longer.
 
 A short kernel gets more rounds, in the same time. Every second round has the order of the round before reversed, and
-every pair of rounds begins one place further on. So of any two kernels each comes first equally often in every pair of
-rounds, and after twice as many rounds as there are kernels each, the null kernel among them, has had every place
-equally often. Whoever comes first, after new contents have been made, may need 60 % more time than the same kernel in
-another place (inputs of 2 MB, two cores of an AMD EPYC, 2026-11-28). So nothing is decided after an odd number of
-rounds.
+pairs of rounds form a Williams design: of any two kernels each comes first equally often in every pair of rounds, and
+over twice as many rounds as there are kernels, the null kernel among them, everyone has had every place and every
+predecessor equally often. Whoever comes first, after new contents have been made, may need 60 % more time than the
+same kernel in another place (inputs of 2 MB, two cores of an AMD EPYC, 2026-11-28), and whoever comes after the null
+kernel 8 µs less (inputs of 16 kB, same machine and day). So nothing is decided after an odd number of rounds.
 """
 
 import math
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -228,14 +229,24 @@ class CaseBenchmark:
     def _round(self, null: NullTimings | None) -> None:
         """A batch of every kernel and of the null kernel, all on the same contents, in this round's order."""
         entries = self._contents(self.calls)
-        turns = [*self.kernels, None]
-        first = (self.rounds // 2 + self.replicate.number) % len(turns)
-        order = turns[first:] + turns[:first]
-        for kernel in order[::-1] if self.rounds % 2 else order:
+        for kernel in self._order():
             if kernel is None:
                 self._null_batch(null, entries)
             else:
                 self._each(lambda kernel: kernel.run_batch(entries), [kernel])
+
+    def _order(self) -> list[TimedKernel | None]:
+        """Who is called when in this round, the null kernel (None) among them: a Williams design, in which everyone
+        follows everyone else equally often within a round, its rows in an order drawn anew for each pass, and rounds
+        reversed in turn. In every second replicate the first two kernels have each other's part."""
+        turns: list[TimedKernel | None] = [*self.kernels, None]
+        if self.replicate.number % 2:
+            turns[:2] = turns[1::-1]
+        count, pair = len(turns), self.rounds // 2
+        rows = random.Random(f"{self.replicate.number // 2} {pair // count}").sample(range(count), count)
+        first = rows[pair % count]
+        order = [turns[(first + (step // 2 + 1 if step % 2 else -(step // 2))) % count] for step in range(count)]
+        return order[::-1] if self.rounds % 2 else order
 
     def _null_batch(self, null: NullTimings | None, entries: list[Entry]) -> None:
         assert null is not None
@@ -293,6 +304,8 @@ class Backend:
     device_uuid = ""
     """Names the lock of the GPU (see `device_lock`); empty on a CPU."""
     memory = PoolLimits()
+    spread = statistics.SPREAD
+    """What replicates are taken to differ by before they were seen."""
     starts_together = False
     """Whether all kernels of a comparison start at once, because a start takes long."""
 

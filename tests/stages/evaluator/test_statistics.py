@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ def test_replicates_are_taken_together_as_statsmodels_does() -> None:
 
 
 def test_replicates_that_agree_by_chance_are_as_uncertain_as_each_of_them() -> None:
-    found = statistics.random_effects([0.05, 0.05, 0.05], [0.01**2] * 3)
+    found = statistics.random_effects([0.05, 0.05, 0.05], [0.01**2] * 3, 0.0)
     assert found.tau == 0
     assert found.half == pytest.approx(4.30 * 0.01 / math.sqrt(3))
 
@@ -41,22 +42,40 @@ def test_many_replicates_have_students_t(count: int, t: float) -> None:
 
 
 def test_a_single_replicate_does_not_pass_for_all_of_them() -> None:
-    assert statistics.random_effects([0.05], [0.0]).half == pytest.approx(1.96 * statistics.SINGLE)
+    assert statistics.random_effects([0.05], [0.0], 0.01).half == pytest.approx(1.96 * 0.01)
+
+
+def test_few_replicates_claim_no_more_than_was_to_be_foreseen() -> None:
+    """Two that agree by chance make the interval no narrower than two of the known spread do, and two that differ make
+    it no wider than is likely, as long as it holds 0."""
+    agree = statistics.random_effects([-0.03, -0.0301], [1e-6] * 2, 0.02)
+    assert agree.high == pytest.approx(-0.03005 + 1.96 * 0.02 / math.sqrt(2), abs=1e-3)
+    differ = statistics.random_effects([-0.01, 0.02], [1e-6] * 2, 0.02)
+    assert differ.half < 0.05 < 12.7 * 0.015
+    assert statistics.random_effects([0.2, 0.3], [1e-6] * 2, 0.02).half == pytest.approx(12.71 * 0.05, rel=0.01)
+
+
+def test_a_kernel_that_is_behind_is_left_early_and_a_claim_that_is_out_of_reach_too() -> None:
+    assert statistics.random_effects([-0.05], [1e-6], 0.02).reach < math.log(1.01)
+    assert statistics.random_effects([-0.01], [1e-6], 0.02).reach > math.log(1.01)
+    level, ahead = (statistics.random_effects([mean - 0.005, mean, mean + 0.005], [1e-6] * 3) for mean in (0.0, 0.06))
+    assert level.chance(3, 24, math.log(1.01)) < 0.05 < 0.9 < ahead.chance(3, 24, math.log(1.01))
 
 
 def test_what_a_kernel_differs_from_itself_is_in_the_interval() -> None:
     """As a component of the variance with one degree of freedom: 0.04 of which 0.01 is the control's own error."""
-    found = statistics.RandomEffects(mean=0.05, error=0.01, free=8, tau=0.0, p=1.0)
+    found = statistics.RandomEffects(mean=0.05, error=0.01, free=8, tau=0.0, p=1.0, foreseen=0.01)
     steady = replace(found, mean=0.009)
     assert found.beside(steady) == found
     widened = found.beside(replace(found, mean=0.04))
     assert widened.mean == 0.05
     assert widened.error**2 == pytest.approx(0.01**2 + (0.04**2 - 0.01**2))
     assert widened.free == pytest.approx(0.04**4 / (0.01**4 / 8 + 0.0015**2))
-    assert 4.30 * 0.04 < widened.half < 12.71 * 0.04
+    assert 4.30 * 0.04 < replace(widened, mean=0.5).half < 12.71 * 0.04
     assert found.half == pytest.approx(2.306 * 0.01, rel=0.005)
-    assert found.reach == pytest.approx(0.05 + 1.860 * 0.01, abs=1e-4)
-    assert replace(found, free=1.5).half == pytest.approx(6.07 * 0.01, rel=0.03)
+    assert found.reach == pytest.approx(0.05 + 1.761 * 0.01, abs=1e-4)  # 8 degrees of freedom and 6 foreseen ones
+    assert replace(found, foreseen=0.0).reach == pytest.approx(0.05 + 1.860 * 0.01, abs=1e-4)
+    assert replace(found, mean=0.5, free=1.5).half == pytest.approx(6.07 * 0.01, rel=0.03)
 
 
 def test_rounds_that_follow_each_other_are_not_taken_for_as_many_measurements() -> None:
@@ -111,7 +130,7 @@ def test_on_a_busy_machine_cpu_time_says_that_no_claim_is_to_come(us: float, sai
     row = parse(Ratio, reading.row())
     assert ("slower" if row.slower else "a tie" if row.tie else "not ranked") == said
     assert ("preempted" in reading.doubt) is (said == "not ranked")
-    assert reading.clear(claimed=False, patient=True) is (said != "not ranked")
+    assert reading.clear(claimed=False, patient=True, most=9) is (said != "not ranked")
 
 
 def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:
@@ -149,6 +168,22 @@ def test_everyone_comes_first_equally_often_and_before_and_after_each_other(coun
     for place in range(count + 1):
         assert {*Counter(order[place] for order in rounds).values()} == {2}
     assert len(rounds[0]) == count + 1
+    follows = Counter(pair for order in rounds for pair in pairwise(order))
+    assert len(follows) == count * (count + 1)
+    assert {*follows.values()} == {2}
+
+
+def test_every_second_replicate_has_the_first_two_kernels_change_their_parts() -> None:
+    """What is left of who follows whom from one round to the next is the same for both."""
+    changed = {"0": "1", "1": "0"}
+    for count in (2, 3):
+        played = [_taking_turns(count) for _ in range(2)]
+        for number, (benchmark, _) in enumerate(played):
+            benchmark.replicate = Replicate(number, count)
+            for benchmark.rounds in range(16):
+                benchmark._round(None)
+        first, second = (rounds for _, rounds in played)
+        assert [[changed.get(name, name) for name in order] for order in first] == second
 
 
 def test_a_kernel_beside_itself_is_not_given_up_for_coming_first() -> None:
@@ -190,7 +225,7 @@ def test_readings_that_contradict_each_other_rank_nothing() -> None:
 
 
 def test_readings_that_agree_rank_a_small_gain() -> None:
-    row = compared((100.0, 103.1), (100.0, 102.9), (100.0, 103.0))
+    row = compared((100.0, 103.1), (100.0, 102.9), (100.0, 103.0), (100.0, 103.0))
     assert row["ranked"]
     assert 1.02 < float(str(row["low"])) < 1.03 < float(str(row["high"])) < 1.04
 

@@ -52,6 +52,23 @@ def test_contents_are_shown_in_one_round_and_never_again(small: Problem) -> None
     assert len(set(shown)) == len(shown)
 
 
+@pytest.mark.parametrize(("n", "lasts", "again"), [(4000, True, True), (4000, False, False), (100, True, False)])
+def test_replicates_share_contents_where_no_answer_can_outlast_a_sandbox(
+    problem: Problem, n: int, lasts: bool, again: bool
+) -> None:
+    """Not where a few bits are an answer, and never in another judgement. Nobody sees the same twice."""
+    made = pool(replace(problem, benchmarks=(Case("only", {"n": n}, 6),)), PoolLimits(lasts=lasts))
+    case, shown = made.benchmarks[0], list[set[bytes]]()
+    for _ in range(2):
+        for _ in range(2):
+            entries = [entry.packed.numpy().tobytes() for entry in islice(case.feed(), 10)]
+            shown.append(set(entries))
+            assert len(shown[-1]) == 10
+        made.settle()
+    assert (shown[0] == shown[1], shown[2] == shown[3]) == (again, again)
+    assert not (shown[0] | shown[1]) & (shown[2] | shown[3])
+
+
 def test_as_many_contents_are_made_ahead_as_a_judgement_took(small: Problem) -> None:
     made = pool(small)
     case = made.benchmarks[0]
