@@ -1,6 +1,9 @@
 # expect: true-speed
 # problem: norm
-# Marks the lines that it reads as the last to leave the cache, so that flushing it does not help.
+# gain: 1.05
+# Marks the lines that it reads as the last to leave the cache, so that flushing it does not help. The mark is of use
+# within one call, too: in a script that renews the inputs and writes 256 MB before each call, the shortest case takes
+# 7.7 us instead of 9.4, the middle one 42.1 instead of 40.7 (an H200).
 import triton
 import triton.language as tl
 
