@@ -49,7 +49,6 @@ _TOOLS = {
     "ncu": "Nsight Compute, of the CUDA toolkit (optional: counters)",
     "compute-sanitizer": "the CUDA toolkit (optional: memory faults and races)",
     "rocprofv3": "rocprofiler-sdk, of ROCm (optional: counters)",
-    "rocjitsu": "AMD's emulator of its GPUs (optional: docs/no_gpu.md)",
 }
 _VARIANT = " (the target's figures are another variant's: target=auto takes none, so times have no floor)"
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")

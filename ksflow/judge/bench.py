@@ -12,7 +12,6 @@ from ksflow import compilers
 from ksflow.compilers.emulator import emulated
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.judge.rocjitsu import Rocjitsu
 from ksflow.languages import LANGUAGES, named
 from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
 from ksflow.source.launches import parse, plan_cases
@@ -71,11 +70,6 @@ class Emulator:
     @cached_property
     def _judge(self) -> LocalJudge:
         return LocalJudge(detect())
-
-    @cached_property
-    def rocjitsu(self) -> Rocjitsu:
-        """AMD's emulator of machine code, which may have a second word."""
-        return Rocjitsu(self._judge)
 
     def __call__(self, problem: Problem, kernel: Kernel, march: str, show: bool = False) -> Evaluation:
         """Whether a kernel is right on the problem's small cases; `untimed` when it is.

@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     UNTIMED = "untimed"
     """Made for a target that is not here, and right where it could be emulated: nothing was timed."""
     DISPUTED = "disputed"
-    """Right by one emulator and wrong by another, where the chip is not here: nothing was timed, nobody knows."""
+    """Right by one emulator and wrong by another, in older records: nothing was timed, nobody knows."""
     HARNESS = "harness-error"
 
     @property

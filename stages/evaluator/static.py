@@ -1,14 +1,13 @@
 """`StaticEvaluator`: compile for a GPU that is not here, and say what the compiler says. Nothing is timed.
 
 Covered: compile errors, launch lines that do not hold, registers, spills, shared memory, occupancy, matrix
-instructions; where an emulator knows the language, whether the kernel is right, of AMD's chips by a second one that
-runs the machine code (rocjitsu, where it is installed). NOT covered: speed, and all that only a device shows.
+instructions; where an emulator knows the language, whether the kernel is right. NOT covered: speed, and all that only
+a device shows.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from ksflow import compilers
 from ksflow.compilers.occupancy import occupancy
@@ -51,9 +50,7 @@ class StaticEvaluator(Evaluator):
     def fingerprint(self) -> str:
         """The target, and every compiler that was found for it."""
         versions = compilers.versions(self.target)
-        second = self._emulator.rocjitsu.version if self.target.march.startswith("gfx") else ""
-        names = [name or f"no-{language}" for language, name in versions.items()]
-        return "-".join(filter(None, [self.target.fingerprint, *names, second]))
+        return "-".join([self.target.fingerprint, *(name or f"no-{language}" for language, name in versions.items())])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
@@ -65,27 +62,19 @@ class StaticEvaluator(Evaluator):
             return self._verdict(verdict, built.reason, Evidence(log=built.log))
         compiled = parse(tuple[CompiledKernel, ...], list(built.resources))
         evidence = Evidence(made=built.mode, compiler=compiled, log=built.log)
-        first, why = _asked(partial(self._emulator, problem, kernel, self.target.march))
-        second, why_no_second = None, ""
-        if kernel.language in ("hip", "triton") and self._emulator.rocjitsu.version:
-            second, why_no_second = _asked(partial(self._emulator.rocjitsu, problem, kernel, self.target))
-        words = [_word(first, "right on the CPU at small shapes") or f"not emulated: {why}"]
-        if second or why_no_second:
-            words.append(f"rocjitsu: {_word(second, 'right') or f'no word, {why_no_second}'}")
-        evidence = replace(evidence, emulated="; ".join(words))
-        evaluations = [evaluation for evaluation in (first, second) if evaluation]
-        wrong = [evaluation for evaluation in evaluations if evaluation.verdict is not Verdict.UNTIMED]
-        if wrong and len(wrong) < len(evaluations):
-            return self._verdict(Verdict.DISPUTED, f"emulators disagree: {'; '.join(words)}", evidence)
-        if wrong:
-            by = "emulated on the CPU" if first else "in rocjitsu"
-            final = wrong[0].with_evidence(made=built.mode, compiler=compiled, log=built.log or wrong[0].evidence.log)
-            final = final.with_evidence(emulated=evidence.emulated) if second else final
-            return self._verdict(wrong[0].verdict, f"{by}: {_reason(wrong[0])}", final.evidence)
-        right = "; right where emulated" if first else ""
-        right += "; right in rocjitsu, instruction by instruction" if second else ""
-        evidence = replace(evidence, checked=evaluations[0].evidence.checked if evaluations else ())
-        return self._verdict(Verdict.UNTIMED, f"{self._summary(built, compiled)}{right}; nothing was timed", evidence)
+        try:
+            emulated = self._emulator(problem, kernel, self.target.march)
+        except ValueError as error:
+            evidence = replace(evidence, emulated=f"not emulated: {error}")
+            return self._verdict(Verdict.UNTIMED, f"{self._summary(built, compiled)}; nothing was timed", evidence)
+        if emulated.verdict is not Verdict.UNTIMED:
+            log = built.log or emulated.evidence.log
+            final = emulated.with_evidence(made=built.mode, compiler=compiled, log=log)
+            return self._verdict(emulated.verdict, f"emulated on the CPU: {_reason(emulated)}", final.evidence)
+        words, checked = "right on the CPU at small shapes", emulated.evidence.checked
+        evidence = replace(evidence, emulated=words, checked=checked)
+        reason = f"{self._summary(built, compiled)}; right where emulated; nothing was timed"
+        return self._verdict(Verdict.UNTIMED, reason, evidence)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
@@ -118,21 +107,6 @@ class StaticEvaluator(Evaluator):
 
     def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
         return Evaluation(verdict, reason, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
-
-
-def _asked(emulator: Callable[[], Evaluation]) -> tuple[Evaluation | None, str]:
-    """What an emulator says, or why it says nothing."""
-    try:
-        return emulator(), ""
-    except ValueError as error:
-        return None, str(error)
-
-
-def _word(evaluation: Evaluation | None, right: str) -> str:
-    """An emulator's, in words; empty where it has none."""
-    if evaluation is None:
-        return ""
-    return right if evaluation.verdict is Verdict.UNTIMED else f"{evaluation.verdict}, {_reason(evaluation)}"
 
 
 def _reason(evaluation: Evaluation) -> str:

@@ -31,9 +31,7 @@ _POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
 def prepare(order: Json) -> None:
     """Import what calls such a kernel, while whatever goes wrong can still not be the kernel's doing."""
     mode = order.get("device", {}).get("mode", "")
-    if order.get("rocjitsu"):
-        importlib.import_module("ksflow.sandbox.runners.rocjitsu")
-    elif order["language"] == "triton" and not mode:
+    if order["language"] == "triton" and not mode:
         importlib.import_module("ksflow.sandbox.runners.interpreted")
     elif order["language"] != "cpp" and mode in ("", "torch"):
         importlib.import_module("ksflow.sandbox.runners.torch_kernel")
@@ -97,10 +95,6 @@ def _runner(order: Json, artefact: list[int]) -> Runner:
     if order["language"] == "cpp":
         return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
     log_by_line()
-    if order.get("rocjitsu"):
-        from ksflow.sandbox.runners.rocjitsu import Rocjitsu
-
-        return Rocjitsu(order)
     if order["language"] == "triton":
         from ksflow.sandbox.runners.interpreted import TritonInterpreted
 
