@@ -1,6 +1,6 @@
 """How steady the judge is, what it tells apart, and what a judgement costs.
 
-    python benchmarks/judge.py [--times 20] [--short | --neighbour | --itself | --simulate [--spread 1.6]]
+    python benchmarks/judge.py [--times 20] [--short | --neighbour | --itself | --spread | --simulate [--between 1.6]]
 
 The kernel is a vectorised softmax; its slower twin does 3 % of the rows again, which is 3 % more of the same work.
 With --short only the same for calls of about 5 and 30 µs, where the judge's own part of a turn is as long.
@@ -8,10 +8,11 @@ Run it on an idle machine: where the A/A control says that nothing can be ranked
 With --neighbour it brings the other work itself: a loop that keeps one core busy all the time, then one that is busy
 for a second in three. With --itself kernels of ten problems, native ones and Python's, calls of 0.01 to 20 ms on
 inputs of 16 kB to 64 MB, are each judged beside themselves, on the machine as it is and beside a loop on another core.
+With --spread what replicates differ by is taken apart (`judge_spread.py`).
 The exit status is 1 where one of the comparisons is ranked the wrong way.
 
 With --simulate nothing is timed: the judge's own rule (`ksflow.judge`, from samples to the claim) is given samples that
-are drawn, --times judgements for each true gain. Between replicates the ratio varies by --spread per cent (a standard
+are drawn, --times judgements for each true gain. Between replicates the ratio varies by --between per cent (a standard
 deviation; 1.6 is what this judge sees on two cores of an AMD EPYC), calls by 1 % and more, upwards.
 """
 
@@ -116,13 +117,19 @@ def main() -> int:
     parser.add_argument("--neighbour", action="store_true")
     parser.add_argument("--itself", action="store_true")
     parser.add_argument("--simulate", action="store_true")
-    parser.add_argument("--spread", type=float, default=1.6)
+    parser.add_argument("--between", type=float, default=1.6)
+    parser.add_argument("--spread", action="store_true")
     options = parser.parse_args()
     times = options.times
     if options.simulate:
-        return simulate(times, options.spread / 100)
+        return simulate(times, options.between / 100)
     os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
     problem, target = load("softmax"), detect()
+    if options.spread:
+        from judge_spread import spread
+
+        spread(softmax(0), problem)
+        return 0
     judge = LocalEvaluator(target) if options.neighbour or options.itself else LocalEvaluator(target, control="always")
 
     def against(own: int, rival: int, of: Problem = problem) -> Callable[[], Evaluation]:

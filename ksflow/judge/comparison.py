@@ -184,7 +184,7 @@ class PairedComparison:
         if reading is None:
             return True
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
-            return not reading.doubt and reading.effect.high < _FAR_BEHIND
+            return not reading.doubt and reading.sure < _FAR_BEHIND
         patient = done < self.effort.fewest or (done < _FEWEST_TO_RANK and bool(reading.doubt))
         most = min(self.effort.most, int(done * self.effort.spent_s / max(spent_s, 1e-9)))
         if done in _LOOKS and reading.clear(claimed, patient, max(most, done)):

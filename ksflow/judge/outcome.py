@@ -19,7 +19,10 @@ BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE = 4, math.log(1.1)
-"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates."""
+"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates, and none where others
+were at work on the machine."""
+_CALM = 0.75
+"""Others were at work where less than this share of the calls was undisturbed."""
 _WIDE = math.log(1.1)
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
 _HOPE = 0.05
@@ -153,11 +156,14 @@ class Reading:
     """By which clocks the two were timed."""
     usable: bool
     """Whether enough of their calls were undisturbed."""
+    calm: bool = True
+    """Whether hardly any call was disturbed."""
 
     def row(self) -> Json:
         """As it is recorded. Above 1 it is faster."""
         effect, mean = self.effect, self.mean
-        speedup, low, high = (significant(math.exp(end)) for end in (effect.mean, effect.low, effect.high))
+        ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
+        speedup, low, high = (significant(math.exp(end)) for end in (effect.mean, *ends))
         values = [significant(math.exp(value)) for value in self.values]
         return {
             "speedup": speedup,
@@ -183,14 +189,23 @@ class Reading:
             return True
         if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
             return True
-        if len(self.values) < _FEW and _MARGIN < abs(self.sure) < _CLOSE:
-            return False  # a few readings agree by chance more often than their interval says
         return abs(self.sure) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
 
     @property
     def sure(self) -> float:
         """The logarithm that one is surely ahead by, below 0 where it is the other one; 0 where neither is."""
+        return self._apart if self._claims else 0.0
+
+    @property
+    def _apart(self) -> float:
+        """The same by the interval alone."""
         return max(self.effect.low, 0.0) + min(self.effect.high, 0.0)
+
+    @property
+    def _claims(self) -> bool:
+        """Whether there are enough replicates to claim anything: a few agree by chance more often than their interval
+        says."""
+        return len(self.values) >= _FEW or (self.calm and abs(self._apart) > _CLOSE)
 
     @property
     def doubt(self) -> str:
@@ -286,7 +301,9 @@ class Outcome:
             return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
             effect, values, by = mean, by_mean, [*by, _BY_MEAN]
-        return Reading(effect, mean, values, by, enough)
+        seen = [cell.samples[name].undisturbed for cells in both for cell in cells for name in (first, other)]
+        calm = all(sum(each) >= _CALM * len(each) for each in seen)
+        return Reading(effect, mean, values, by, enough, calm)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
         """The replicates in which both kernels began, case by case; None unless both finished each of them."""

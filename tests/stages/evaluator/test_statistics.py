@@ -224,6 +224,24 @@ def test_readings_that_contradict_each_other_rank_nothing() -> None:
     assert float(str(row["high"])) > 1.046
 
 
+@pytest.mark.parametrize(
+    ("pairs", "busy", "said"),
+    [
+        (((100.0, 95.0), (100.0, 95.0)), -1, "a tie"),
+        (((100.0, 95.0),) * 4, -1, "slower"),
+        (((100.0, 80.0),), -1, "slower"),
+        (((100.0, 80.0), (100.0, 80.1)), 0, "a tie"),
+        (((100.0, 80.0), (100.0, 80.1)), -1, "slower"),
+    ],
+)
+def test_few_replicates_claim_only_what_is_a_tenth_apart_on_a_machine_of_their_own(
+    pairs: tuple[tuple[float, float], ...], busy: int, said: str
+) -> None:
+    row = compared(*pairs, busy=busy)
+    ratio = parse(Ratio, {name: row[name] for name in row if name not in ("case", "doubt")})
+    assert ("slower" if ratio.slower else "a tie" if ratio.tie else "not ranked") == said
+
+
 def test_readings_that_agree_rank_a_small_gain() -> None:
     row = compared((100.0, 103.1), (100.0, 102.9), (100.0, 103.0), (100.0, 103.0))
     assert row["ranked"]
