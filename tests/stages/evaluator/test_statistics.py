@@ -230,8 +230,8 @@ def test_readings_that_contradict_each_other_rank_nothing() -> None:
         (((100.0, 95.0), (100.0, 95.0)), -1, "a tie"),
         (((100.0, 95.0),) * 4, -1, "slower"),
         (((100.0, 80.0),), -1, "slower"),
-        (((100.0, 80.0), (100.0, 80.1)), 0, "a tie"),
-        (((100.0, 80.0), (100.0, 80.1)), -1, "slower"),
+        (((100.0, 80.0), (100.0, 80.1), (100.0, 80.0)), 0, "a tie"),
+        (((100.0, 80.0), (100.0, 80.1), (100.0, 80.0)), -1, "slower"),
     ],
 )
 def test_few_replicates_claim_only_what_is_a_tenth_apart_on_a_machine_of_their_own(
