@@ -18,9 +18,9 @@ Json = dict[str, Any]
 BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
-_FEW, _CLOSE = 4, math.log(1.1)
-"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates, and none where others
-were at work on the machine."""
+_FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
+"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates; the last figure is for
+where others were at work on the machine."""
 _CALM = 0.75
 """Others were at work where less than this share of the calls was undisturbed."""
 _WIDE = math.log(1.1)
@@ -205,7 +205,7 @@ class Reading:
     def _claims(self) -> bool:
         """Whether there are enough replicates to claim anything: a few agree by chance more often than their interval
         says."""
-        return len(self.values) >= _FEW or (self.calm and abs(self._apart) > _CLOSE)
+        return len(self.values) >= _FEW or abs(self._apart) > (_CLOSE if self.calm else _CLOSE_BESIDE_OTHERS)
 
     @property
     def doubt(self) -> str:
