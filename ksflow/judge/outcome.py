@@ -19,8 +19,8 @@ BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
-"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates; the last figure is for
-where others were at work on the machine."""
+"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates. The last figure is
+for where others were at work on the machine."""
 _CALM = 0.75
 """Others were at work where less than this share of the calls was undisturbed."""
 _WIDE = math.log(1.1)
