@@ -113,8 +113,7 @@ class Assistant:
         with self._lock:
             if reason := self.run.limits.enough():
                 raise _over(reason)
-            self.run.tally.rounds += 1
-        begun = self.run.lineage.begin_round()
+        begun = self.run.begin_round()
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
         self.run.lineage.select(selection, begun.name)
         trials = dispatch(self.run, selection, plan, begun)
@@ -163,7 +162,7 @@ class Assistant:
 
     def finish(self) -> Ticket:
         """Have the winner judged once more in fresh processes, beside the runner-up and the baselines."""
-        self.run.baseline_ids = startup.baselines(self.run, self.seeds)
+        self.run.find_baselines(self.seeds)
 
         def answer(ticket: Ticket) -> None:
             confirm(self.run)

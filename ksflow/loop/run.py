@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from statistics import median
 
-from ksflow.lineage import Lineage
+from ksflow.lineage import Lineage, Round
 from ksflow.lineage.history import RecordedRun
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.transcript import Transcript
@@ -32,7 +32,7 @@ from ksflow.protocols import (
     as_evaluator,
     as_writer,
 )
-from ksflow.records import Key, Note, Plan, Population, Problem, Trial, Verdict
+from ksflow.records import Key, Note, Plan, Population, Problem, Seed, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
@@ -102,6 +102,8 @@ class Run:
         self.changed = threading.Condition(threading.RLock())
         """Guards what is in flight, and what is counted."""
         self._listeners = listeners
+        self._judged_before: dict[str, int] = {}
+        """A round in flight -> experiments that had been judged when it began."""
 
     @property
     def key(self) -> Key:
@@ -135,6 +137,16 @@ class Run:
         """Count from now on what is tried, and have stops end what has begun."""
         self.search_started = time.monotonic()
         self.limits.hold = self.exact is None
+
+    def end_search(self) -> None:
+        """What is left is the confirmation."""
+        self.search_ended = time.monotonic()
+
+    def find_baselines(self, seeds: Sequence[Seed]) -> None:
+        """Know which trials are baselines, by the seeds that say so."""
+        digests = {seed.kernel.digest for seed in seeds if seed.baseline}
+        trials = self.lineage.all_trials()
+        self.baseline_ids = frozenset(t.id for t in trials if t.kernel and t.kernel.digest in digests)
 
     # -- when it has had enough ------------------------------------------------------------------
 
@@ -176,7 +188,32 @@ class Run:
         ]
         return max(min(ends), 0.0) + confirm_s if ends else None
 
+    def end(self, reason: str) -> None:
+        """Begin no more rounds, for this reason or an earlier one; what is in flight ends at its next step."""
+        self.limits.ended = self.limits.ended or reason
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error that no round can go on from; the first one counts."""
+        self.limits.error = self.limits.error or error
+
     # -- what is counted, and seen ---------------------------------------------------------------
+
+    def begin_round(self) -> Round:
+        """Begin a round, and count it. BudgetError where a recording has no more of them."""
+        begun = self.lineage.begin_round()
+        with self.changed:
+            self.tally.rounds += 1
+            self.tally.planning.add(begun.name)
+            self._judged_before[begun.name] = self.tally.judged
+        return begun
+
+    def round_over(self, begun: Round, trouble: str = "") -> None:
+        """Count a round that is over: whether it brought a trial. trouble: why it could not be planned."""
+        with self.changed:
+            self.tally.trouble = trouble or self.tally.trouble
+            self.tally.planning.discard(begun.name)
+            brought = self.tally.judged > self._judged_before.pop(begun.name)
+            self.tally.barren = 0 if brought else self.tally.barren + 1
 
     def reserve(self, wanted: int, plan: Plan | None = None, cause: str = "") -> int:
         """How many of so many questions to the judge the budget covers; they are taken from it.

@@ -36,10 +36,10 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float |
         run.open(settings)
         _greet(run)
         _compile_first(run, seeds)
-        run.baseline_ids = startup.baselines(run, seeds)
+        run.find_baselines(seeds)
         took.end("set-up")
         startup.start(run, seeds)
-        run.baseline_ids = startup.baselines(run, seeds)
+        run.find_baselines(seeds)
         took.end("seeds")
         _estimate(run)
         took.end("set-up")
@@ -48,7 +48,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float |
         Rounds(run).go_on()
         reason = f"{run.limits.reason}{early}"
         took.end("search")
-        run.search_ended = time.monotonic()
+        run.end_search()
         busy = (run.device.busy_s - before) / max(took["search"], 1e-9)
         if run.schedule.confirm and (run.exact is None or run.exact.missing):
             try:
@@ -170,15 +170,12 @@ class Rounds:
             self._running.append(Job(partial(map_parallel, partial(attempt, run), left[:slots]), self._job_over))
             return True
         try:
-            begun = run.lineage.begin_round()
+            begun = run.begin_round()
         except BudgetError as error:  # a recording that has no more rounds
-            run.limits.ended = str(error)
+            run.end(str(error))
             return True
         every, known = run.schedule.digest_every, len(begun.known.trials)
         learning, self._digested = known // every > self._digested // every, known
-        with run.changed:
-            run.tally.rounds += 1
-            run.tally.planning.add(begun.name)
         self._running.append(Job(partial(self._round, begun, learning), self._job_over))
         return True
 
@@ -195,22 +192,19 @@ class Rounds:
         )
 
     def _round(self, begun: Round, learning: bool) -> None:
-        run = self._run
-        before = run.tally.judged
+        run, trouble = self._run, ""
         try:
             run_round(run, begun, learning)
         except StageError as error:
-            run.tally.trouble = str(error)
-            run.tell(Notice(f"no plan: {error}"))
+            trouble = str(error)
+            run.tell(Notice(f"no plan: {trouble}"))
         finally:
-            with run.changed:
-                run.tally.planning.discard(begun.name)
-                run.tally.barren = 0 if run.tally.judged > before else run.tally.barren + 1
+            run.round_over(begun, trouble)
 
     def _job_over(self, job: Job) -> None:
         run = self._run
         if isinstance(job.error, BudgetError):
-            run.limits.ended = run.limits.ended or (str(job.error) if run.exact is None else "")
+            run.end(str(job.error) if run.exact is None else "")
         elif job.error is not None:
-            run.limits.error = run.limits.error or job.error
+            run.fail(job.error)
         run.rest()

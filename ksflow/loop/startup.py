@@ -101,12 +101,6 @@ def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> 
         time.sleep(_LOOK_S if waiting else 0)
 
 
-def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:
-    """The ids of the trials that are baselines."""
-    digests = {seed.kernel.digest for seed in seeds if seed.baseline}
-    return frozenset(t.id for t in run.lineage.all_trials() if t.kernel and t.kernel.digest in digests)
-
-
 def no_start(population: Population) -> str:
     """Why a search cannot begin."""
     judged = [trial.evaluation for trial in population.trials if trial.evaluation]
