@@ -35,7 +35,7 @@ THIS = "this"
 _AUTHOR = "ksflow <ksflow@localhost>"
 _MANY = 16
 """Objects from which on a process of its own reads them faster than question and answer."""
-_PACKED_EVERY = 4_000
+_PACKED_EVERY = 10_000
 """Loose objects written before they are packed."""
 _OBJECT_TRIES = 10
 """How often git may take the empty folder of an object away, each time that it has packed."""
