@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dspy
 import structlog
@@ -283,3 +284,22 @@ class Program(dspy.Module):  # type: ignore[misc]
         """Names one sample. It is part of a kept answer's name and is not sent."""
         sample = digest(self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index), digits=12)
         return int(sample, 16)
+
+
+@dataclass(eq=False)
+class ModelStage:
+    """A stage that asks a model: the class names the prompt, the fields are the keys of its configuration."""
+
+    label: ClassVar[str]
+    """The stage and its variant: writer=diff."""
+    signature: ClassVar[type[dspy.Signature]]
+
+    lm: Model | None = None
+    attempts: int = 3
+    prompt: str | None = None
+    """See `Program`."""
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Make `program`. ConfigError as `Program` raises it."""
+        self.program = Program(self.label, self.signature, self.lm, self.attempts, self.prompt, self.seed)

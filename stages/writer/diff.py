@@ -7,7 +7,7 @@ import dspy
 
 from ksflow.errors import ConfigError
 from ksflow.lm import Model
-from ksflow.lm.program import MoreWanted, Program
+from ksflow.lm.program import MoreWanted
 from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.prompts.findings import FINDINGS
@@ -75,6 +75,8 @@ class Edit(Given):
 class Diff(ModelWriter):
     """Edits of the base's files, or of the failed attempt's."""
 
+    label, signature = "writer=diff", Edit
+
     def __init__(  # noqa: PLR0913 - each is a key of the configuration
         self,
         lm: Model | None = None,
@@ -92,8 +94,8 @@ class Diff(ModelWriter):
         """
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code - code // 3)
-        self.style, self.spare = style, code // 3
+        super().__init__(lm, attempts, prompt, findings, target, seed=seed)
+        self.style, self.spare, self.room = style, code // 3, code - code // 3
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""

@@ -35,7 +35,7 @@ class LlmWriter(Rewrite):
         code: int = CODE,
     ) -> None:
         """`style` and `code`: as in `Diff`. The rest is as for `Rewrite`."""
-        super().__init__(lm, attempts, prompt, findings, target, seed)
+        super().__init__(lm, attempts, prompt, findings, target, seed=seed)
         self.edits = Diff(lm, attempts, None, style, findings, target, seed, code)
         self.edit_above = edit_above
 

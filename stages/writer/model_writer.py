@@ -1,17 +1,18 @@
 """What the model writers share: what they tell the model, and what becomes of its answer."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 
 from ksflow.errors import StageError
 from ksflow.lm.adapter import payload_of
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
 from ksflow.prompts.difference import difference, reference_code
 from ksflow.prompts.failures import KEEP, failure
-from ksflow.prompts.findings import findings, more_findings
+from ksflow.prompts.findings import FINDINGS, findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
 from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, Target, Trial
@@ -42,7 +43,6 @@ CRAFT = """
 
 _LONG = 3_000  # tokens of a base from which on it is told as what differs from a failed attempt
 _REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as what differs from the base
-_WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
@@ -81,14 +81,16 @@ class Given(dspy.Signature):  # type: ignore[misc]
     failed_code: str = dspy.InputField(desc="the main file of the failed attempt")
 
 
-class ModelWriter(Writer):
+@dataclass(eq=False)
+class ModelWriter(ModelStage, Writer):
     """A writer that asks a model. Its `code` makes the new main file of an answer, and others as `MORE_FILES` says."""
 
-    def __init__(self, program: Program, findings: int, target: Target | None, room: int = _WHOLE) -> None:
-        """`findings`: how many tokens of notes the prompt has at most; `room`: of the file to change. `target`: what
-        kernels are for.
-        """
-        self.program, self.findings, self.target, self.room = program, findings, target, room
+    findings: int = FINDINGS
+    """Tokens of notes."""
+    target: Target | None = None
+    """What kernels are for."""
+    room: int = field(default=1_000_000, init=False)
+    """Tokens of the file to change: it is shown whole, unless a writer says otherwise."""
 
     def __call__(
         self,
