@@ -21,8 +21,6 @@ from ksflow.source.tunables import assign
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
 _WON = 1_000  # tokens of the newest step that won
 _EFFECTS = 500  # tokens of measured effects of single tunables
-CODE = 7_500
-"""Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
 
 
@@ -111,7 +109,7 @@ class LlmDesigner(ModelStage):
     """Tokens of notes."""
     target: Target | None = None
     """What kernels are for."""
-    code: int = CODE
+    code: int = 7_500
     """Tokens of the base kernel."""
 
     def __call__(

@@ -105,7 +105,7 @@ class AgentWriter(ModelWriter):
         """What TASK.md says, and how what is left becomes a kernel."""
         return _in_short(super().question(problem, selection, experiment, notes, failed))
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The files as the agent left them, ended by a line break as files are."""
         return ended(str(answer["code"]))
 

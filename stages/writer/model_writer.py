@@ -83,7 +83,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
 
 @dataclass(eq=False)
 class ModelWriter(ModelStage, Writer):
-    """A writer that asks a model. Its `code` makes the new main file of an answer, and others as `MORE_FILES` says."""
+    """A writer that asks a model. Its `main` makes the new main file of an answer, and others as `MORE_FILES` says."""
 
     findings: int = FINDINGS
     """Tokens of notes."""
@@ -120,7 +120,7 @@ class ModelWriter(ModelStage, Writer):
 
         def accept(answer: dict[str, Any]) -> Kernel:
             unchanged = isinstance(failed, Draft) and answer[payload].strip() == KEEP
-            text = start.main if unchanged else self.code(answer, start)
+            text = start.main if unchanged else self.main(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
             languages = problem.writable if problem.lane else (*problem.languages, start.language)
@@ -175,7 +175,7 @@ class ModelWriter(ModelStage, Writer):
         """What an answer takes that is about a file; 0 where that is never much."""
         return 0
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The new main file, and other new ones below it; `start` is the kernel whose language and files it has.
         ValueError says what is wrong.
         """

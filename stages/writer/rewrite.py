@@ -45,6 +45,6 @@ class Rewrite(ModelWriter):
         needed = self.answer_tokens(text)
         return needed <= (answer_limit(self.program.model, needed) or LONGEST_ANSWER)
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""
         return as_files(str(answer["code"]))
