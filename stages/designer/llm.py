@@ -121,8 +121,7 @@ class LlmDesigner(ModelStage):
         context: Context = NO_CONTEXT,
     ) -> Plan:
         inquiry = self.question(problem, population, selection, notes, context)
-        plan: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
-        return plan
+        return self.program.ask(inquiry, key=str(len(population.trials)))
 
     def _base(self, problem: Problem, selection: Selection, room: int) -> str:
         """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
@@ -138,7 +137,7 @@ class LlmDesigner(ModelStage):
         selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
-    ) -> Inquiry:
+    ) -> Inquiry[Plan]:
         """What the model is asked, and how its answer becomes a plan."""
         base, about = selection.base, render.about(problem)
         predictions = advice(population, self.program.by)

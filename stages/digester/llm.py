@@ -150,7 +150,7 @@ class LlmDigester(ModelStage):
             self.watch(self._piece(work, piece, inputs, (index + 1, len(pieces))))
         return tuple(work.notes.values())
 
-    def question(self, problem: Problem, material: Material) -> Inquiry | None:
+    def question(self, problem: Problem, material: Material) -> Inquiry[dict[str, Note]] | None:
         """What the model is asked about the newest outcomes, without documents; None where there are none.
 
         Its `accept` gives the notes that the answer adds or replaces, by title.
@@ -227,14 +227,11 @@ class LlmDigester(ModelStage):
         accept, held = self._reader(work, piece)
         size = self._size(inputs)
         try:
-            notes: dict[str, Note] = self.program.ask(
-                Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused)
-            )
+            return self.program.ask(Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused))
         except StageError:
             if best := max(held, key=len):
                 return best
             raise
-        return notes
 
     def _reader(
         self, work: _Work, piece: tuple[ShownPassage, ...]

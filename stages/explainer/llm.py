@@ -65,10 +65,9 @@ class LlmExplainer(ModelStage):
         return self.program.by
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
-        explanation: Explanation = self.program.ask(self.question(problem, trial, step, facts))
-        return explanation
+        return self.program.ask(self.question(problem, trial, step, facts))
 
-    def question(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Inquiry:
+    def question(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Inquiry[Explanation]:
         """What the model is asked, and how its answer becomes an explanation."""
         assert trial.kernel
         shown = _shown(trial.kernel, self.lines)

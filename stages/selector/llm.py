@@ -59,11 +59,9 @@ class LlmSelector(ModelStage):
     """What kernels are for."""
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
-        inquiry = self.question(problem, population, context)
-        selection: Selection = self.program.ask(inquiry, key=str(len(population.trials)))
-        return selection
+        return self.program.ask(self.question(problem, population, context), key=str(len(population.trials)))
 
-    def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry:
+    def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry[Selection]:
         """What the model is asked, and how its answer becomes a selection."""
         seen = view(problem, population, self.tokens, self.program.count)
 

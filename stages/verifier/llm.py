@@ -82,8 +82,7 @@ class LlmVerifier(ModelStage, Verifier):
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Review:
-        review: Review = self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
-        return review
+        return self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
 
     def question(
         self,
@@ -93,7 +92,7 @@ class LlmVerifier(ModelStage, Verifier):
         notes: tuple[Note, ...],
         kernel: Kernel,
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Review]:
         """What the model is asked, and how its answer becomes a review."""
         base = selection.base.kernel
         about, change = render.about(problem), unified(kernel.files, base.files) if base else ""

@@ -91,8 +91,7 @@ class AgentWriter(ModelWriter):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
         key = digest(selection.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
         with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
-            kernel: Kernel = self.program.ask(_in_short(whole), key=key)
-        return kernel
+            return self.program.ask(_in_short(whole), key=key)
 
     def question(
         self,
@@ -101,7 +100,7 @@ class AgentWriter(ModelWriter):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Kernel]:
         """What TASK.md says, and how what is left becomes a kernel."""
         return _in_short(super().question(problem, selection, experiment, notes, failed))
 
@@ -110,7 +109,7 @@ class AgentWriter(ModelWriter):
         return ended(str(answer["code"]))
 
 
-def _in_short(whole: Inquiry) -> Inquiry:
+def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
     """The same question with names of files in place of what is long."""
     entries = {}
     for name, text in whole.inputs.items():

@@ -101,8 +101,7 @@ class ModelWriter(ModelStage, Writer):
         failed: Trial | None = None,
     ) -> Kernel:
         asked = self.question(problem, selection, experiment, notes, failed)
-        kernel: Kernel = self.program.ask(asked, key=selection.rationale)
-        return kernel
+        return self.program.ask(asked, key=selection.rationale)
 
     def question(
         self,
@@ -111,7 +110,7 @@ class ModelWriter(ModelStage, Writer):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Kernel]:
         """What the model is asked, and how its answer becomes a kernel. StageError without a kernel to start from."""
         base, attempt = selection.base.kernel, failed.kernel if failed else None
         if base is None:
