@@ -101,8 +101,9 @@ class LlmDesigner(ModelStage):
 
     label, signature = "designer=llm", Design
     avenues: int = 10
+    """The least that is accepted."""
     experiments: int = 5
-    """The least that is accepted, as for avenues."""
+    """The least that is accepted; three are run."""
     tokens: int = 5300
     """The most that is shown of what was tried."""
     findings: int = 3_300  # who writes the kernel has more of them

@@ -23,8 +23,9 @@ class LlmWriter(Rewrite):
     edit_above: int = 10_000
     """Tokens of a file above which it is edited."""
     style: str = "blocks"
+    """The form of edits: as in `Diff`."""
     code: int = CODE
-    """As in `Diff`."""
+    """Tokens of the file to edit: as in `Diff`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
