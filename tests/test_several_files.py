@@ -112,14 +112,14 @@ def test_edits_reach_every_file_and_new_ones_come_below_them() -> None:
     old, new = "  for (int64_t j = 0; j < n; j++) y[j] = x[j] * s;\n", "  twice(x, s, y, n);\n"
     edits = f"<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n"
     told = {"edits": f"{edits}===== twice.h =====\n#pragma once\n"}
-    made = rewritten(START, Diff(dummy()).code(told, START), ("cpp",), "")
+    made = rewritten(START, Diff(dummy()).main(told, START), ("cpp",), "")
     assert made.files == {
         "scale.cpp": MAIN,
         "a_rows.cpp": ROWS.replace(old, new),
         "scale.h": HEADER,
         "twice.h": "#pragma once\n",
     }
-    alone = rewritten(START, Diff(dummy()).code({"edits": "===== scale.h =====\n#pragma once\n"}, START), ("cpp",), "")
+    alone = rewritten(START, Diff(dummy()).main({"edits": "===== scale.h =====\n#pragma once\n"}, START), ("cpp",), "")
     assert alone.files == {**START.files, "scale.h": "#pragma once\n"}
 
 

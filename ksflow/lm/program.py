@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import dspy
 import structlog
@@ -26,16 +27,17 @@ from ksflow.protocols import call_context
 from ksflow.records import digest
 from ksflow.redaction import redact
 
+T = TypeVar("T")
 _MOST_SHOWN = 3
 """How often a model may ask to see more before it answers."""
 
 
-class Inquiry(NamedTuple):
+class Inquiry(NamedTuple, Generic[T]):
     """What a stage asks, and how it reads the answer."""
 
     inputs: Mapping[str, str]
     """Input field -> text: all fields of the signature."""
-    accept: Callable[[dict[str, Any]], Any]
+    accept: Callable[[dict[str, Any]], T]
     """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
     answer_tokens: int = 0
     """What a whole answer takes, thinking not counted, where that may be more than the model's `max_tokens`."""
@@ -157,7 +159,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         """`forward` in a thread of DSPy's."""
         return await dspy.asyncify(self.forward)(**inputs)
 
-    def ask(self, inquiry: Inquiry, key: str = "", before: Callable[[str], None] = lambda refused: None) -> Any:
+    def ask(self, inquiry: Inquiry[T], key: str = "", before: Callable[[str], None] = lambda refused: None) -> T:
         """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
 
         `key` (and the call context's `sample_index`) sets this question apart from an earlier one with the same words:
@@ -283,3 +285,22 @@ class Program(dspy.Module):  # type: ignore[misc]
         """Names one sample. It is part of a kept answer's name and is not sent."""
         sample = digest(self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index), digits=12)
         return int(sample, 16)
+
+
+@dataclass(eq=False)
+class ModelStage:
+    """A stage that asks a model: the class names the prompt, the fields are the keys of its configuration."""
+
+    label: ClassVar[str]
+    """The stage and its variant: writer=diff."""
+    signature: ClassVar[type[dspy.Signature]]
+
+    lm: Model | None = None
+    attempts: int = 3
+    prompt: str | None = None
+    """See `Program`."""
+    seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Make `program`. ConfigError as `Program` raises it."""
+        self.program = Program(self.label, self.signature, self.lm, self.attempts, self.prompt, self.seed)

@@ -152,7 +152,7 @@ class PromptCompiler:
     """Prompt -> case -> score."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while an answer is graded: kernels are judged one at a time, whatever threads an optimiser has."""
-    _inquiries: list[Inquiry] = field(default_factory=list)
+    _inquiries: list[Inquiry[Any]] = field(default_factory=list)
     _graders: list[Grader] = field(default_factory=list)
     _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
     _prompts: dict[str, dspy.Predict] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class PromptCompiler:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def hear(self, question: Callable[[], Inquiry | None], grader: Callable[[str], Grader]) -> int | None:
+    def hear(self, question: Callable[[], Inquiry[Any] | None], grader: Callable[[str], Grader]) -> int | None:
         """The number of the question that `question` makes; None where there is none to ask.
 
         `grader` makes, of all that the model is shown, what grades the answers.

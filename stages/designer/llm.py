@@ -1,11 +1,11 @@
 """A model looks for avenues and designs experiments; three are picked by the paper's rule."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
-from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.notes.calibration import advice
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, Section
@@ -21,9 +21,6 @@ from ksflow.source.tunables import assign
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
 _WON = 1_000  # tokens of the newest step that won
 _EFFECTS = 500  # tokens of measured effects of single tunables
-_FINDINGS = 3_300  # tokens of notes: who writes the kernel has more of them
-CODE = 7_500
-"""Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
 
 
@@ -98,32 +95,23 @@ class Design(dspy.Signature):  # type: ignore[misc]
     )
 
 
-class LlmDesigner:
+@dataclass(eq=False)
+class LlmDesigner(ModelStage):
     """Ten avenues, five experiments, three picked: the paper's numbers."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        avenues: int = 10,
-        experiments: int = 5,
-        tokens: int = 5300,
-        findings: int = _FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-        code: int = CODE,
-    ) -> None:
-        """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, `code` the base kernel, in tokens; `target`: what kernels are for. `prompt`: see
-        `Program`.
-        """
-        self.program = Program("designer=llm", Design, lm, attempts, prompt, seed)
-        self.tokens, self.code = tokens, code
-        self.target = target
-        self.findings = findings
-        self.avenues = avenues
-        self.experiments = experiments
+    label, signature = "designer=llm", Design
+    avenues: int = 10
+    """The least that is accepted."""
+    experiments: int = 5
+    """The least that is accepted; three are run."""
+    tokens: int = 5300
+    """The most that is shown of what was tried."""
+    findings: int = 3_300  # who writes the kernel has more of them
+    """Tokens of notes."""
+    target: Target | None = None
+    """What kernels are for."""
+    code: int = 7_500
+    """Tokens of the base kernel."""
 
     def __call__(
         self,
@@ -134,8 +122,7 @@ class LlmDesigner:
         context: Context = NO_CONTEXT,
     ) -> Plan:
         inquiry = self.question(problem, population, selection, notes, context)
-        plan: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
-        return plan
+        return self.program.ask(inquiry, key=str(len(population.trials)))
 
     def _base(self, problem: Problem, selection: Selection, room: int) -> str:
         """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
@@ -151,7 +138,7 @@ class LlmDesigner:
         selection: Selection,
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
-    ) -> Inquiry:
+    ) -> Inquiry[Plan]:
         """What the model is asked, and how its answer becomes a plan."""
         base, about = selection.base, render.about(problem)
         predictions = advice(population, self.program.by)

@@ -14,7 +14,7 @@ import dspy
 from ksflow.errors import ConfigError, StageError
 from ksflow.hardware.target import label
 from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.notes.document_claims import Grounds, fits, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
@@ -100,39 +100,37 @@ class _Work:
     """Pieces in a row that gave no answer."""
 
 
-class LlmDigester:
+@dataclass(eq=False)
+class LlmDigester(ModelStage):
     """Reads documents in pieces, one call for each, within its limits; old notes stay unless replaced.
 
     `watch` is told of each piece and of what stays unread; pieces whose key is in `done` are not read again.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        piece_kb: int = 60,
-        tokens: int = 120_000,
-        minutes: float | None = 30.0,
-        findings: int = 6_000,
-        target: Target | None = None,
-        seed: int = 0,
-        outcomes: int = 10_000,
-    ) -> None:
-        """`tokens` bounds all that is sent in one digestion (answers not counted), `minutes` how long it takes: no
-        piece is begun and nothing is asked again after that, and no call lasts longer. `piece_kb` bounds what one call
-        reads, `findings` the current notes and `outcomes` what came of the latest trials, in tokens. `prompt`: see
-        `Program`.
-        """
-        for name, value in (("piece_kb", piece_kb), ("tokens", tokens), ("minutes", minutes)):
+    label, signature = "digester=llm", Digest
+    piece_kb: int = 60
+    """The most that one call reads."""
+    tokens: int = 120_000
+    """The most that is sent in one digestion, answers not counted."""
+    minutes: float | None = 30.0
+    """After that no piece is begun and nothing is asked again, and no call lasts longer."""
+    findings: int = 6_000
+    """Tokens of the current notes."""
+    target: Target | None = None
+    """What notes are for."""
+    outcomes: int = 10_000
+    """Tokens of what came of the latest trials."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("piece_kb", self.piece_kb), ("tokens", self.tokens), ("minutes", self.minutes)):
             if value is not None and not value > 0:
                 raise ConfigError(f"digester.{name}={value} must be above 0")
-        if isinstance(lm, Model) and minutes is not None:
-            lm = replace(lm, deadline_s=min(lm.deadline_s or 60 * minutes, 60 * minutes))
-        self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed)
-        self.places = Program("digester=llm", Places, lm, attempts, None, seed)
-        self.room = ReadingBudget(tokens, 0, piece_kb * 1000)
-        self.minutes, self.findings, self.target, self.outcomes = minutes, findings, target, outcomes
+        if isinstance(self.lm, Model) and self.minutes is not None:
+            most = 60 * self.minutes
+            self.lm = replace(self.lm, deadline_s=min(self.lm.deadline_s or most, most))
+        super().__post_init__()
+        self.places = Program(self.label, Places, self.lm, self.attempts, None, self.seed)
+        self.room = ReadingBudget(self.tokens, 0, self.piece_kb * 1000)
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
 
@@ -152,7 +150,7 @@ class LlmDigester:
             self.watch(self._piece(work, piece, inputs, (index + 1, len(pieces))))
         return tuple(work.notes.values())
 
-    def question(self, problem: Problem, material: Material) -> Inquiry | None:
+    def question(self, problem: Problem, material: Material) -> Inquiry[dict[str, Note]] | None:
         """What the model is asked about the newest outcomes, without documents; None where there are none.
 
         Its `accept` gives the notes that the answer adds or replaces, by title.
@@ -229,14 +227,11 @@ class LlmDigester:
         accept, held = self._reader(work, piece)
         size = self._size(inputs)
         try:
-            notes: dict[str, Note] = self.program.ask(
-                Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused)
-            )
+            return self.program.ask(Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused))
         except StageError:
             if best := max(held, key=len):
                 return best
             raise
-        return notes
 
     def _reader(
         self, work: _Work, piece: tuple[ShownPassage, ...]

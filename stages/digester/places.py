@@ -52,8 +52,7 @@ def chooser(
 
         asked = {**inputs, "outline": text, "room": room}
         try:
-            places: tuple[int, ...] = program.ask(Inquiry(asked, accept), before=lambda refused: asking(asked, refused))
-            return places
+            return program.ask(Inquiry(asked, accept), before=lambda refused: asking(asked, refused))
         except StageError as error:
             warn(f"no places named, so passages are chosen by their words: {error}")
             return ()

@@ -7,14 +7,13 @@ where it is shown (`Explanation.contradicted`).
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dspy
 
 from ksflow.errors import short
-from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.records import Explanation, Kernel, Presence, Problem, Statement, Step, Trial
@@ -52,20 +51,13 @@ class Explain(dspy.Signature):  # type: ignore[misc]
     )
 
 
-class LlmExplainer:
+@dataclass(eq=False)
+class LlmExplainer(ModelStage):
     """Asks a model about one kernel, whose facts are given."""
 
-    def __init__(
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        lines: int = 3000,
-        seed: int = 0,
-    ) -> None:
-        """`lines` bounds how much of the source is shown. Others: see `Program`."""
-        self.program = Program("explainer=llm", Explain, lm, attempts, prompt, seed)
-        self.lines = lines
+    label, signature = "explainer=llm", Explain
+    lines: int = 3000
+    """The most that is shown of the source."""
 
     @property
     def by(self) -> str:
@@ -73,10 +65,9 @@ class LlmExplainer:
         return self.program.by
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
-        explanation: Explanation = self.program.ask(self.question(problem, trial, step, facts))
-        return explanation
+        return self.program.ask(self.question(problem, trial, step, facts))
 
-    def question(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Inquiry:
+    def question(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Inquiry[Explanation]:
         """What the model is asked, and how its answer becomes an explanation."""
         assert trial.kernel
         shown = _shown(trial.kernel, self.lines)

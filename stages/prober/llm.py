@@ -104,12 +104,11 @@ class LlmProber:
     ) -> Probe | None:
         if claim is not None and failed is None and (shipped := fitting(claim, self.bench)):
             return shipped
-        probe: Probe = self.program.ask(self.question(problem, notes, claim, failed))
-        return probe
+        return self.program.ask(self.question(problem, notes, claim, failed))
 
     def question(
         self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
-    ) -> Inquiry:
+    ) -> Inquiry[Probe]:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)

@@ -1,12 +1,12 @@
 """A model picks the kernel to change and the one to learn from."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
 from ksflow.errors import short
-from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.target import describe
@@ -48,28 +48,20 @@ class Select(dspy.Signature):  # type: ignore[misc]
     reference_id: str = dspy.OutputField(desc="the reference's id, a number from the table and nothing else")
 
 
-class LlmSelector:
+@dataclass(eq=False)
+class LlmSelector(ModelStage):
     """Shows the model a view of bounded size; refuses ids that are not in it."""
 
-    def __init__(
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        tokens: int = 6000,
-        target: Target | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`tokens` bounds what is shown of the population; `target`: what kernels are for. `prompt`: see `Program`."""
-        self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
-        self.tokens, self.target = tokens, target
+    label, signature = "selector=llm", Select
+    tokens: int = 6000
+    """The most that is shown of the population."""
+    target: Target | None = None
+    """What kernels are for."""
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
-        inquiry = self.question(problem, population, context)
-        selection: Selection = self.program.ask(inquiry, key=str(len(population.trials)))
-        return selection
+        return self.program.ask(self.question(problem, population, context), key=str(len(population.trials)))
 
-    def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry:
+    def question(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Inquiry[Selection]:
         """What the model is asked, and how its answer becomes a selection."""
         seen = view(problem, population, self.tokens, self.program.count)
 

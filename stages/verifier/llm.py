@@ -1,11 +1,11 @@
 """A model reads a kernel that another one wrote, against its experiment and the contract, before it is compiled."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
-from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.prompts.difference import unified
@@ -16,8 +16,6 @@ from ksflow.protocols import Verifier
 from ksflow.records import Experiment, Finding, Kernel, Note, Problem, Review, Selection, Target, Trial
 
 _CHANGE = 4_000  # tokens of what differs from the base
-_FINDINGS = 6_500  # tokens of notes
-_CODE = 20_000  # tokens of the kernel
 
 
 class Verify(dspy.Signature):  # type: ignore[misc]
@@ -62,24 +60,18 @@ class Verify(dspy.Signature):  # type: ignore[misc]
     )
 
 
-class LlmVerifier(Verifier):
+@dataclass(eq=False)
+class LlmVerifier(ModelStage, Verifier):
     """Asks a model, best another one than the writer's."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        lm: Model | None = None,
-        attempts: int = 2,
-        prompt: str | None = None,
-        findings: int = _FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-        code: int = _CODE,
-    ) -> None:
-        """`findings` bounds the notes shown, `code` the kernel, in tokens; `target`: what kernels are for. `prompt`:
-        see `Program`.
-        """
-        self.program = Program("verifier=llm", Verify, lm, attempts, prompt, seed)
-        self.findings, self.target, self.room = findings, target, code
+    label, signature = "verifier=llm", Verify
+    attempts: int = 2
+    findings: int = 6_500
+    """Tokens of notes."""
+    target: Target | None = None
+    """What kernels are for."""
+    code: int = 20_000
+    """Tokens of the kernel."""
 
     def __call__(
         self,
@@ -90,8 +82,7 @@ class LlmVerifier(Verifier):
         kernel: Kernel,
         failed: Trial | None = None,
     ) -> Review:
-        review: Review = self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
-        return review
+        return self.program.ask(self.question(problem, selection, experiment, notes, kernel, failed))
 
     def question(
         self,
@@ -101,7 +92,7 @@ class LlmVerifier(Verifier):
         notes: tuple[Note, ...],
         kernel: Kernel,
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Review]:
         """What the model is asked, and how its answer becomes a review."""
         base = selection.base.kernel
         about, change = render.about(problem), unified(kernel.files, base.files) if base else ""
@@ -125,6 +116,6 @@ class LlmVerifier(Verifier):
             Section("report", VOLATILE, excerpt.beginning(kernel.report, _CHANGE), priority=2),
             Section("change", VOLATILE, lambda room: excerpt.beginning(change, room), _CHANGE, priority=1),
             Section("other_files", VOLATILE, render.others(kernel), priority=1),
-            Section("code", VOLATILE, lambda room: excerpt.of(kernel.main, room, work), self.room),
+            Section("code", VOLATILE, lambda room: excerpt.of(kernel.main, room, work), self.code),
         ]
         return Inquiry(self.program.brief(sections), accept)

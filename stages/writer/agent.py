@@ -1,5 +1,6 @@
 """A coding agent writes the kernel: it edits the file in a folder of its own, and may ask the judge."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
@@ -7,13 +8,12 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.lm import Model
 from ksflow.lm.adapter import KernelAdapter, doc
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry
 from ksflow.prompts.brief import count
 from ksflow.prompts.excerpt import beginning
-from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
-from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial, digest
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial, digest
 from ksflow.source.answer import ended
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
@@ -56,6 +56,7 @@ class TaskAdapter(KernelAdapter):
         return [{"role": "system", "content": signature.instructions}, {"role": "user", "content": text}]
 
 
+@dataclass(eq=False)
 class AgentWriter(ModelWriter):
     """Its model is an agent (`agent=claude`); of what the agent leaves, the kernel's files are the answer.
 
@@ -63,19 +64,14 @@ class AgentWriter(ModelWriter):
     all notes; `base/` and `reference/` the two kernels.
     """
 
-    def __init__(
-        self,
-        lm: Model | None = None,
-        attempts: int = 1,
-        prompt: str | None = None,
-        findings: int = FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`attempts`: how often the agent is started for one kernel. The rest: as in `Rewrite`."""
-        if not isinstance(lm, Model):
+    label, signature = "writer=agent", Work
+    attempts: int = 1
+    """How often the agent is started for one kernel."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lm, Model):
             raise ConfigError("writer=agent needs an agent: agent=claude, codex, gemini or command")
-        super().__init__(Program("writer=agent", Work, lm, attempts, prompt, seed), findings, target)
+        super().__post_init__()
 
     def __call__(
         self,
@@ -95,8 +91,7 @@ class AgentWriter(ModelWriter):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
         key = digest(selection.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
         with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
-            kernel: Kernel = self.program.ask(_in_short(whole), key=key)
-        return kernel
+            return self.program.ask(_in_short(whole), key=key)
 
     def question(
         self,
@@ -105,16 +100,16 @@ class AgentWriter(ModelWriter):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Kernel]:
         """What TASK.md says, and how what is left becomes a kernel."""
         return _in_short(super().question(problem, selection, experiment, notes, failed))
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The files as the agent left them, ended by a line break as files are."""
         return ended(str(answer["code"]))
 
 
-def _in_short(whole: Inquiry) -> Inquiry:
+def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
     """The same question with names of files in place of what is long."""
     entries = {}
     for name, text in whole.inputs.items():

@@ -1,17 +1,16 @@
 """A model edits the base's files, or the failed attempt's; an edit is applied where it can mean one place alone."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import dspy
 
 from ksflow.errors import ConfigError
-from ksflow.lm import Model
-from ksflow.lm.program import MoreWanted, Program
+from ksflow.lm.program import MoreWanted
 from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
-from ksflow.prompts.findings import FINDINGS
-from ksflow.records import Kernel, Target
+from ksflow.records import Kernel
 from ksflow.source.answer import as_files, as_text, divided, ended
 from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
@@ -72,30 +71,24 @@ class Edit(Given):
     report: str = dspy.OutputField(desc=REPORT)
 
 
+@dataclass(eq=False)
 class Diff(ModelWriter):
     """Edits of the base's files, or of the failed attempt's."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        style: str = "blocks",
-        findings: int = FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-        code: int = CODE,
-    ) -> None:
-        """`style`: the form of edits that is asked for, `blocks` or `unified`. `code` bounds what is shown of the file
-        to edit, in tokens: two thirds are the same for
-        a round's experiments, the rest bears on this one. The rest is as for `Rewrite`.
-        """
-        if style not in STYLES:
-            raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code - code // 3)
-        self.style, self.spare = style, code // 3
+    label, signature = "writer=diff", Edit
+    style: str = "blocks"
+    """The form of edits that is asked for, `blocks` or `unified`."""
+    code: int = CODE
+    """Tokens of the file to edit: two thirds are the same for a round's experiments, the rest bears on this one."""
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise ConfigError(f"writer.style={self.style} is not one of: {', '.join(STYLES)}")
+        super().__post_init__()
+        self.spare = self.code // 3
+        self.room = self.code - self.spare
+
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
         edits, below = divided(answer["edits"])
         if asked := _SHOW.fullmatch(edits):

@@ -1,19 +1,17 @@
 """A model writes the kernel: the whole file where that is short, else edits; each is the way back of the other."""
 
-from ksflow.lm import Model
+from dataclasses import dataclass
+
 from ksflow.lm.program import Unusable
 from ksflow.lm.replay import Replay
 from ksflow.prompts.brief import count
-from ksflow.prompts.findings import FINDINGS
 from ksflow.protocols import WriteFunction
-from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Target, Trial
+from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.stages.writer.diff import CODE, Diff
 from ksflow.stages.writer.rewrite import Rewrite
 
-EDIT_ABOVE = 10_000
-"""Tokens of a file above which it is edited, unless a stage says otherwise."""
 
-
+@dataclass(eq=False)
 class LlmWriter(Rewrite):
     """`writer=rewrite` for short files and `writer=diff` for long ones; its calls are recorded under these names.
 
@@ -22,22 +20,17 @@ class LlmWriter(Rewrite):
     `prompt`, is that of `writer=rewrite`.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        findings: int = FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-        edit_above: int = EDIT_ABOVE,
-        style: str = "blocks",
-        code: int = CODE,
-    ) -> None:
-        """`style` and `code`: as in `Diff`. The rest is as for `Rewrite`."""
-        super().__init__(lm, attempts, prompt, findings, target, seed)
-        self.edits = Diff(lm, attempts, None, style, findings, target, seed, code)
-        self.edit_above = edit_above
+    edit_above: int = 10_000
+    """Tokens of a file above which it is edited."""
+    style: str = "blocks"
+    """The form of edits: as in `Diff`."""
+    code: int = CODE
+    """Tokens of the file to edit: as in `Diff`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shared = (self.lm, self.attempts, None, self.findings, self.target)
+        self.edits = Diff(*shared, self.style, self.code, seed=self.seed)
 
     def __call__(
         self,

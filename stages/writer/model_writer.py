@@ -1,17 +1,18 @@
 """What the model writers share: what they tell the model, and what becomes of its answer."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
 
 from ksflow.errors import StageError
 from ksflow.lm.adapter import payload_of
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
 from ksflow.prompts.difference import difference, reference_code
 from ksflow.prompts.failures import KEEP, failure
-from ksflow.prompts.findings import findings, more_findings
+from ksflow.prompts.findings import FINDINGS, findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
 from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, Target, Trial
@@ -42,7 +43,6 @@ CRAFT = """
 
 _LONG = 3_000  # tokens of a base from which on it is told as what differs from a failed attempt
 _REFERENCE = 1_900  # tokens of the kernel to learn from, where it is told as what differs from the base
-_WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 1_000  # tokens
 _MOST_KB = 200  # of the new files
@@ -81,14 +81,16 @@ class Given(dspy.Signature):  # type: ignore[misc]
     failed_code: str = dspy.InputField(desc="the main file of the failed attempt")
 
 
-class ModelWriter(Writer):
-    """A writer that asks a model. Its `code` makes the new main file of an answer, and others as `MORE_FILES` says."""
+@dataclass(eq=False)
+class ModelWriter(ModelStage, Writer):
+    """A writer that asks a model. Its `main` makes the new main file of an answer, and others as `MORE_FILES` says."""
 
-    def __init__(self, program: Program, findings: int, target: Target | None, room: int = _WHOLE) -> None:
-        """`findings`: how many tokens of notes the prompt has at most; `room`: of the file to change. `target`: what
-        kernels are for.
-        """
-        self.program, self.findings, self.target, self.room = program, findings, target, room
+    findings: int = FINDINGS
+    """Tokens of notes."""
+    target: Target | None = None
+    """What kernels are for."""
+    room: int = field(default=1_000_000, init=False)
+    """Tokens of the file to change: it is shown whole, unless a writer says otherwise."""
 
     def __call__(
         self,
@@ -99,8 +101,7 @@ class ModelWriter(Writer):
         failed: Trial | None = None,
     ) -> Kernel:
         asked = self.question(problem, selection, experiment, notes, failed)
-        kernel: Kernel = self.program.ask(asked, key=selection.rationale)
-        return kernel
+        return self.program.ask(asked, key=selection.rationale)
 
     def question(
         self,
@@ -109,7 +110,7 @@ class ModelWriter(Writer):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
-    ) -> Inquiry:
+    ) -> Inquiry[Kernel]:
         """What the model is asked, and how its answer becomes a kernel. StageError without a kernel to start from."""
         base, attempt = selection.base.kernel, failed.kernel if failed else None
         if base is None:
@@ -118,7 +119,7 @@ class ModelWriter(Writer):
 
         def accept(answer: dict[str, Any]) -> Kernel:
             unchanged = isinstance(failed, Draft) and answer[payload].strip() == KEEP
-            text = start.main if unchanged else self.code(answer, start)
+            text = start.main if unchanged else self.main(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
             languages = problem.writable if problem.lane else (*problem.languages, start.language)
@@ -173,7 +174,7 @@ class ModelWriter(Writer):
         """What an answer takes that is about a file; 0 where that is never much."""
         return 0
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The new main file, and other new ones below it; `start` is the kernel whose language and files it has.
         ValueError says what is wrong.
         """

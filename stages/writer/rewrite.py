@@ -4,13 +4,10 @@ from typing import Any
 
 import dspy
 
-from ksflow.lm import Model
 from ksflow.lm.call import LONGEST_ANSWER
 from ksflow.lm.prices import answer_limit
-from ksflow.lm.program import Program
 from ksflow.prompts.brief import count
-from ksflow.prompts.findings import FINDINGS
-from ksflow.records import Kernel, Target
+from ksflow.records import Kernel
 from ksflow.source.answer import as_files
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
 
@@ -37,17 +34,7 @@ class Write(Given):
 class Rewrite(ModelWriter):
     """The answer replaces the base's main file, and such others as it names."""
 
-    def __init__(
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        findings: int = FINDINGS,
-        target: Target | None = None,
-        seed: int = 0,
-    ) -> None:
-        """`findings` bounds the notes shown, in tokens; `target`: what kernels are for; `prompt`: see `Program`."""
-        super().__init__(Program("writer=rewrite", Write, lm, attempts, prompt, seed), findings, target)
+    label, signature = "writer=rewrite", Write
 
     def answer_tokens(self, text: str) -> int:
         """What an answer takes that is the next version of a file, with its report and some thought."""
@@ -58,6 +45,6 @@ class Rewrite(ModelWriter):
         needed = self.answer_tokens(text)
         return needed <= (answer_limit(self.program.model, needed) or LONGEST_ANSWER)
 
-    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+    def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""
         return as_files(str(answer["code"]))
