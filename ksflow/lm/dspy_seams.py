@@ -19,9 +19,6 @@ from dspy.clients.costs import estimate_cost as estimate_cost
 # `dspy.LM(engine="litellm")` streams to asynchronous code alone.
 from dspy.clients.engines import LiteLLMEngine as LiteLLMEngine
 
-# `dspy.streamify` has DSPy ask an engine for its stream: not one that is metered, tried again and given up in time.
-from dspy.clients.engines.streaming import ListenerBridge as ListenerBridge
-
 # The price list before a call, and its version for the record.
 from dspy.clients.model_metadata import model_info as model_info
 from dspy.clients.model_metadata import source_info as source_info

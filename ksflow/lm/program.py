@@ -86,7 +86,7 @@ class Program(dspy.Module):  # type: ignore[misc]
     Called as any `dspy.Module` is, with the signature's input fields, it asks once and returns the prediction. It asks
     the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. The adapter that DSPy
     was told to use lays questions out and reads answers, else `KernelAdapter`; AdapterParseError is raised for one that
-    cannot be read. `acall` and `dspy.streamify` do the same from asynchronous code.
+    cannot be read. `dspy.asyncify` does the same from asynchronous code.
     """
 
     def __init__(
@@ -152,10 +152,6 @@ class Program(dspy.Module):  # type: ignore[misc]
         self._check(inputs)
         with dspy.context(lm=self.predict.lm or dspy.settings.lm or self.lm, adapter=self.adapter):
             return self.predict(**inputs)
-
-    async def aforward(self, **inputs: str) -> dspy.Prediction:
-        """`forward` in a thread of DSPy's."""
-        return await dspy.asyncify(self.forward)(**inputs)
 
     def ask(self, inquiry: Inquiry, key: str = "", before: Callable[[str], None] = lambda refused: None) -> Any:
         """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
