@@ -15,7 +15,6 @@ from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
 from ksflow.lm.engines import Given
-from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
 from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import calling
@@ -84,7 +83,6 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
 
                 response = call.answered(through_dspy)
                 text = text_of(response)
-        remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
 
     def _continued(self, sent: Messages) -> Messages:

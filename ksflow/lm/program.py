@@ -131,9 +131,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     @cached_property
     def lm(self) -> MeteredLM:
-        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are. Its history has
-        the last of them.
-        """
+        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are."""
         return self.model.client.copy(label=self.label)
 
     @property
@@ -166,7 +164,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         if _previewing.get():
             raise _Previewed(self._prompt(inquiry.inputs))
         refused, cut, shown, attempt = "", False, list[str](), 0
-        asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs), "history": self.lm.history}
+        asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs)}
         if most := answer_limit(self.model, inquiry.answer_tokens):
             asked["max_tokens"] = most
         while attempt < self.attempts:

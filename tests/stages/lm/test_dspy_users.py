@@ -1,4 +1,4 @@
-"""What who knows DSPy tries with a stage's program: asynchronous code, threads, adapters, histories."""
+"""What who knows DSPy tries with a stage's program: asynchronous code, threads, adapters."""
 
 import asyncio
 import json
@@ -7,8 +7,6 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError
-from ksflow.lm.answers import answer
-from ksflow.lm.history import KEPT
 from ksflow.optimize.teaching import PromptCompiler
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
@@ -62,20 +60,6 @@ def test_an_adapter_of_dspys_that_cannot_read_an_answer_says_why(provider, probl
     with dspy.context(adapter=dspy.ChatAdapter(use_json_adapter_fallback=False)):
         assert LlmSelector(provider.model())(problem, population).base.id == "00002"
     assert "refused: Adapter ChatAdapter failed to parse the LM response." in calls[1].messages[-1]["content"]
-
-
-def test_a_programs_model_remembers_its_last_calls_without_keys(provider, problem, population, monkeypatch):
-    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
-    provider.reply = lambda prompt: Reply(answer(prompt).replace("Dummy:", "sk-very-secret"))
-    selector = LlmSelector(provider.model(key="TEST_KEY", api_key="sk-very-secret", cache=False))
-    for _ in range(2):
-        selector(problem, population)
-    assert len(selector.program.lm.history) == 2
-    assert "[secret]" in selector.program.lm.history[-1]["outputs"][0]
-    assert "sk-very-secret" not in str(selector.program.lm.history)
-    for _ in range(KEPT):
-        selector(problem, population)
-    assert len(selector.program.lm.history) == KEPT
 
 
 def test_dspys_cache_stays_everybodys(provider, problem, population):
