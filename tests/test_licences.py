@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import accepted, draft, kernel, plant
-from test_dataset import card, faster, grow, rows
+from test_dataset import faster, grow, rows
 
 from ksflow.dataset import dataset
 from ksflow.dataset.verb import _splits
@@ -59,19 +59,18 @@ def test_licences_together_are_all_of_them_each_once() -> None:
     assert (on_the_hub([GPL]), on_the_hub([GPL, MIT]), on_the_hub(["Own-1.0"])) == ("gpl-3.0", "", "")
 
 
-def test_the_card_of_a_mixed_set_does_not_claim_one_licence(by_hand: Lineage, tmp_path: Path) -> None:
+def test_a_row_has_the_licences_of_its_kernel_and_of_the_reference(by_hand: Lineage, tmp_path: Path) -> None:
     for licence, name in ((GPL, "one"), (BOTH, "two"), ("", "three")):
         base = licensed(by_hand, licence)
         grow(by_hand, base, f"fast {name}", faster(50, base.id), f"answer {name}")
     by_hand.close()
-    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "licence=Apache-2.0"]) == 0
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer"]) == 0
     found = {row["completion"][0]["content"]: row["licence"] for row in rows(tmp_path / "out", "rl")}
     assert found == {
-        "answer one": "Apache-2.0 AND GPL-3.0-only",
-        "answer two": "Apache-2.0 AND GPL-2.0-only AND MIT",
-        "answer three": "Apache-2.0",
+        "answer one": "GPL-3.0-only AND unknown",
+        "answer two": "GPL-2.0-only AND MIT AND unknown",
+        "answer three": "unknown",
     }
-    assert (card(tmp_path / "out")["license"], card(tmp_path / "out")["license_name"]) == ("other", "see-card")
 
 
 def test_the_reference_that_a_writer_read_has_its_say(by_hand: Lineage, tmp_path: Path) -> None:
@@ -89,7 +88,7 @@ def test_the_reference_that_a_writer_read_has_its_say(by_hand: Lineage, tmp_path
     by_hand.close()
     assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=rl"]) == 0
     found = {row["completion"][0]["content"]: row["licence"] for row in rows(tmp_path / "out", "rl")}
-    assert found == dict.fromkeys(("the answer", "its child"), "GPL-3.0-only AND MIT AND see card")
+    assert found == dict.fromkeys(("the answer", "its child"), "GPL-3.0-only AND MIT AND unknown")
 
 
 def test_a_pair_holds_both_of_its_kernels(by_hand: Lineage, tmp_path: Path) -> None:
@@ -98,8 +97,8 @@ def test_a_pair_holds_both_of_its_kernels(by_hand: Lineage, tmp_path: Path) -> N
     wrong = Evaluation(Verdict.INCORRECT, "off", target="t")
     grow(by_hand, base, f"// SPDX-License-Identifier: {GPL}\n", wrong, "bad")
     by_hand.close()
-    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=preference", "licence=MIT"]) == 0
-    assert {row["licence"] for row in rows(tmp_path / "out", "preference")} == {"GPL-3.0-only AND MIT"}
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=preference"]) == 0
+    assert {row["licence"] for row in rows(tmp_path / "out", "preference")} == {"GPL-3.0-only AND MIT AND unknown"}
 
 
 def test_the_reference_in_a_prompt_is_licensed_too(tmp_path: Path) -> None:

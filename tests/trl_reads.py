@@ -124,7 +124,7 @@ def sampled(given: dict[str, Any], scratch: Path) -> dict[str, Any]:
 def main(export: str, scratch: Path) -> None:
     found = {}
     for name in ("chat", "preference", "rl", "prompts"):
-        data = load_dataset(export, name)
+        data = load_dataset(f"{export}/{name}")
         found[name] = {
             "rows": {split: len(rows) for split, rows in data.items()},
             "features": {key: str(kind) for key, kind in data["train"].features.items()},

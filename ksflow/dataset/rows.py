@@ -22,25 +22,8 @@ Message = dict[str, str]
 STAGES = ("writer", "designer", "selector", "verifier", "digester")
 FORMATS = {"chat": ("chat",), "preference": ("preference",), "rl": ("rl", "prompts"), "prompts": ("prompts",)}
 """What is asked for -> the configurations that it makes."""
-_TEXTS = ("stage", "kind", "model", "problem", "run", "about", "target", "judge", "verdict")
-_OF_ALL = {**dict.fromkeys(_TEXTS, "string"), "reward": "float64", "licence": "string"}
-COLUMNS = {
-    "chat": {"messages": "messages", **_OF_ALL},
-    "preference": {
-        **dict.fromkeys(("prompt", "chosen", "rejected"), "messages"),
-        "margin": "float64",
-        **dict.fromkeys(("rejected_model", "rejected_about", "rejected_verdict"), "string"),
-        **_OF_ALL,
-    },
-    "rl": {"prompt": "messages", "completion": "messages", "label": "bool", **_OF_ALL},
-    "prompts": {
-        "prompt": "messages",
-        **dict.fromkeys(("base", "base_commit"), "string"),
-        **dict.fromkeys(("base_us", "baseline_us", "score_us"), "float64"),
-        **_OF_ALL,
-    },
-}
-"""Configuration -> column -> its type; `messages` is a list of role and content."""
+_UNNAMED = "unknown"
+"""In a row whose licence nobody named."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +35,6 @@ class Source:
     stages: tuple[str, ...]
     seen: set[Hashable]
     """Digests of what was written, over all runs."""
-    licence: str
-    """Of kernels and references that name none."""
     problem: Problem | None = None
     """None where it is not at hand."""
     reference: str = UNKNOWN
@@ -108,7 +89,7 @@ class Source:
     def licence_of(self, *trials: Trial | None) -> str:
         """Of a row that shows the problem's reference and these kernels, with what they were made from."""
         names = {self.reference}.union(*(self.run.licences[trial.id] for trial in trials if trial))
-        return joined(name or self.licence for name in names)
+        return joined(name or _UNNAMED for name in names)
 
     def unseen(self, *names: Hashable) -> bool:
         """Whether none of it was seen before; from now on all of it was."""

@@ -1,28 +1,29 @@
 """`dataset`: the lineage as training data in the layouts that TRL and Hugging Face's readers take.
 
-    runs/dataset/README.md                       the card: licences, models, problems, splits, how rewards are made
     runs/dataset/<configuration>/<split>.jsonl   chat, preference, rl, prompts (see `rows`)
 
 What it does not do: judge, train, publish, or settle whose words these are. Secrets of the environment and paths of
 this machine are struck out; read what you publish all the same.
 """
 
+import json
 import os
 import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from rich.progress import Progress
 
 from ksflow import report
 from ksflow.config import compose, keys
-from ksflow.dataset.card import MARK, SEE_CARD, Files
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Source, chat, prompts, rl
@@ -39,10 +40,10 @@ _OPTIONS = {
     "out": "runs/dataset",
     "stages": ",".join(STAGES),
     "test_problems": "",
-    "licence": "",
     "run": "",
 }
-_LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,60}")
+_MARK = ".ksflow-dataset"
+"""A file: a folder with it may be replaced by another data set."""
 _TENTH = 10
 """One problem in so many is for testing, where none is named."""
 _ANY_ROOT = r"(?:tmp|root|mnt|media|private|scratch|var/(?:tmp|folders))"
@@ -67,8 +68,8 @@ def dataset(words: list[str], overrides: list[str]) -> int:
         splits = _splits({name for name, _ in runs}, own["test_problems"])
         clean = _cleaner(lineage.store.path)
         console = report.console(stderr=True)
-        with _replacing(Path(own["out"]).expanduser()) as folder, Files(folder) as files:
-            reader = _RunReader(lineage.store, clean, stages, own["licence"], problem, console)
+        with _replacing(Path(own["out"]).expanduser()) as folder, _Files(folder) as files:
+            reader = _RunReader(lineage.store, clean, stages, problem, console)
             for name, run in runs:
                 for configuration, row in reader.rows(name, run, kinds):
                     files.write(configuration, splits[row["problem"]], row)
@@ -77,13 +78,11 @@ def dataset(words: list[str], overrides: list[str]) -> int:
                     f"format={own['format']} stages={own['stages']} makes no row of {counted(len(runs), 'run')}: "
                     "no answer of a model, and no two kernels from one base, whose worth the record tells"
                 )
-            public = ("format", "stages", "test_problems", "licence")
-            files.card(" ".join(override for override in overrides if override.partition("=")[0] in public))
     console = report.console()
     for (configuration, split), count in sorted(files.rows.items()):
         file = f"{own['out']}/{configuration}/{split}.jsonl"
         report.say(console, f"{file}  {counted(count, 'row')}")
-    report.say(console, f"{own['out']}/README.md  the card: licences and providers' terms are yours to settle")
+    report.say(console, "licences (the column `licence`) and providers' terms are yours to settle")
     return 0
 
 
@@ -95,8 +94,6 @@ def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], li
     options = _OPTIONS | mine
     if options["format"] != "all" and options["format"] not in FORMATS:
         raise ConfigError(f"format={options['format']}; valid: {', '.join(FORMATS)}, all")
-    if options["licence"] and not _LICENCE.fullmatch(options["licence"]):
-        raise ConfigError(f"licence={options['licence']} is not an SPDX name such as Apache-2.0")
     return options, rest
 
 
@@ -120,6 +117,27 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
     return {problem: "test" if family(problem) in test else "train" for problem in problems}
 
 
+class _Files(ExitStack):
+    """The files of a data set, being written. Use it as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.rows: Counter[tuple[str, str]] = Counter()
+        """(configuration, split) -> rows."""
+        self._folder = folder
+        self._open: dict[tuple[str, str], IO[str]] = {}
+
+    def write(self, configuration: str, split: str, row: Row) -> None:
+        """Add one row to the file of its configuration and split."""
+        place = configuration, split
+        if place not in self._open:
+            path = self._folder / configuration / f"{split}.jsonl"
+            path.parent.mkdir(exist_ok=True)
+            self._open[place] = self.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+        self._open[place].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        self.rows[place] += 1
+
+
 @dataclass
 class _RunReader:
     """Makes rows of runs. What was seen is seen for all runs."""
@@ -127,7 +145,6 @@ class _RunReader:
     store: Store
     clean: Callable[[str], str]
     stages: tuple[str, ...]
-    licence: str
     problem: Problem | None
     console: Console
     seen: set[Hashable] = field(default_factory=set)
@@ -139,7 +156,7 @@ class _RunReader:
             reading = progress.add_task(f"reading {name}/{run}", total=len(reader))
             index, problem = reader.index(lambda: progress.advance(reading)), self._problem(name)
             reference = of_problem(problem) if problem else UNKNOWN
-            source = Source(index, reader, self.stages, self.seen, self.licence or SEE_CARD, problem, reference)
+            source = Source(index, reader, self.stages, self.seen, problem, reference)
             writing = progress.add_task(f"writing {name}/{run}", total=None)
             for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
                 for row in _MAKERS[configuration](source):
@@ -180,6 +197,7 @@ def _replacing(out: Path) -> Iterator[Path]:
     new, old = draft / "new", draft / "old"
     try:
         new.mkdir()
+        (new / _MARK).touch()
         yield new
         try:
             if out.exists():
@@ -194,7 +212,4 @@ def _replacing(out: Path) -> Iterator[Path]:
 
 
 def _ours(out: Path) -> bool:
-    if out.is_dir() and not any(out.iterdir()):
-        return True
-    card = out / "README.md"
-    return card.is_file() and f"- {MARK}\n" in card.read_text(encoding="utf-8", errors="replace")[:4000]
+    return out.is_dir() and ((out / _MARK).is_file() or not any(out.iterdir()))

@@ -34,7 +34,6 @@ from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.prices import cached, paid, price, tokens
 from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
 from ksflow.lm.settings import ModelSettings
-from ksflow.lm.streaming import Listener
 from ksflow.lm.tokenizer import counter
 from ksflow.protocols import calling, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
@@ -52,15 +51,10 @@ _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is 
 class ModelCall:
     """One question on its way to its record; the engine that DSPy calls where no answer is kept."""
 
-    def __init__(
-        self, stage: str, model: ModelSettings, sent: Messages, provider: Any, listener: Listener | None = None
-    ) -> None:
-        """`sent` goes on record, `provider` is the engine that reaches one; `listener` hears the answer as it is made,
-        where the model is one of a provider's.
-        """
-        self.stage, self.model, self.listener = stage, model, listener
-        streamed = isinstance(model.engine, str) and (model.stream or listener)
-        self.provider = Streamed(provider, listener) if streamed else provider
+    def __init__(self, stage: str, model: ModelSettings, sent: Messages, provider: Any) -> None:
+        """`sent` goes on record, `provider` is the engine that reaches one."""
+        self.stage, self.model = stage, model
+        self.provider = Streamed(provider) if isinstance(model.engine, str) and model.stream else provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]
         self.messages = tuple({"role": role, "content": redact(text)} for role, text in texts)
         """What is asked, without secrets."""
@@ -139,7 +133,7 @@ class ModelCall:
                 request, cuts = shorter, cuts + 1
                 continue
             except RETRYABLE_ERRORS as error:
-                if attempt >= self.model.retries or (self.listener and self.listener.heard):
+                if attempt >= self.model.retries:
                     raise
                 hint_s = error.retry_after
                 pause_s = hint_s if hint_s is not None and hint_s >= 0 else min(2.0**attempt, _LONGEST_PAUSE_S)

@@ -15,10 +15,8 @@ from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
 from ksflow.lm.engines import Given
-from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
 from ksflow.lm.settings import ModelSettings
-from ksflow.lm.streaming import listener
 from ksflow.protocols import calling
 from ksflow.records import digest
 from ksflow.redaction import redact
@@ -64,7 +62,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
             sent = self._continued(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
-        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine, listener(self.model))
+        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine)
         with calling(stage=self.label):
             if isinstance(self.owner.engine, Replay):
                 recorded = replayed(self.owner.engine, self.label, call.messages)
@@ -85,12 +83,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
 
                 response = call.answered(through_dspy)
                 text = text_of(response)
-        remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
-
-    async def acall(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """The same from asynchronous code: in a thread of DSPy's, so metered, bounded and recorded, too."""
-        return await dspy.asyncify(self.__call__)(prompt, messages=messages, **settings)
 
     def _continued(self, sent: Messages) -> Messages:
         """The messages, the question with what the model asked to see and why the answer before was refused."""

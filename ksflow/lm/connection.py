@@ -6,7 +6,7 @@ An engine has `complete(dspy.lm15.Request) -> dspy.lm15.Response`: one try, whos
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -120,19 +120,12 @@ def _in_an_envelope(body: bytes) -> bytes:
 class Streamed:
     """Has the answer sent as it is made."""
 
-    def __init__(self, engine: Any, listener: Callable[[Any], None] | None = None) -> None:
-        """`listener` is given every event as it comes."""
-        self._engine, self._listener = engine, listener
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
 
     def complete(self, request: Request) -> Response:
         """The whole answer."""
-        return materialize_response(self._events(request), request)
-
-    def _events(self, request: Request) -> Iterator[Any]:
-        for event in self._engine.stream(request):
-            if self._listener:
-                self._listener(event)
-            yield event
+        return materialize_response(self._engine.stream(request), request)
 
 
 def engine_of(model: ModelSettings) -> Any:

@@ -3,14 +3,12 @@
 A release that moves one of these breaks this file and no other; its test names every one that is gone.
 """
 
-# `dspy.inspect_history` reads it, and there is no other way to forget the oldest.
 # What an error body says beside its message is gone once lm15 has read it: Gemini's delay, the words of other shapes.
 # Answers are kept on disk as JSON, without `dspy.cache`, which is everybody's.
 from dspy._vendor.lm15.serde import request_to_dict as request_to_dict
 from dspy._vendor.lm15.serde import response_from_dict as response_from_dict
 from dspy._vendor.lm15.serde import response_to_dict as response_to_dict
 from dspy._vendor.lm15.transports import StdlibTransport as StdlibTransport
-from dspy.clients.base_lm import GLOBAL_HISTORY as GLOBAL_HISTORY
 
 # `dspy.LM` counts tokens and prices answers of its own engines alone, and after the call: a budget asks before it.
 from dspy.clients.call_result import usage_dict as usage_dict
@@ -18,9 +16,6 @@ from dspy.clients.costs import estimate_cost as estimate_cost
 
 # `dspy.LM(engine="litellm")` streams to asynchronous code alone.
 from dspy.clients.engines import LiteLLMEngine as LiteLLMEngine
-
-# `dspy.streamify` has DSPy ask an engine for its stream: not one that is metered, tried again and given up in time.
-from dspy.clients.engines.streaming import ListenerBridge as ListenerBridge
 
 # The price list before a call, and its version for the record.
 from dspy.clients.model_metadata import model_info as model_info

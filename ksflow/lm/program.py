@@ -88,7 +88,7 @@ class Program(dspy.Module):  # type: ignore[misc]
     Called as any `dspy.Module` is, with the signature's input fields, it asks once and returns the prediction. It asks
     the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. The adapter that DSPy
     was told to use lays questions out and reads answers, else `KernelAdapter`; AdapterParseError is raised for one that
-    cannot be read. `acall` and `dspy.streamify` do the same from asynchronous code.
+    cannot be read. `dspy.asyncify` does the same from asynchronous code.
     """
 
     def __init__(
@@ -133,9 +133,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     @cached_property
     def lm(self) -> MeteredLM:
-        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are. Its history has
-        the last of them.
-        """
+        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are."""
         return self.model.client.copy(label=self.label)
 
     @property
@@ -155,10 +153,6 @@ class Program(dspy.Module):  # type: ignore[misc]
         with dspy.context(lm=self.predict.lm or dspy.settings.lm or self.lm, adapter=self.adapter):
             return self.predict(**inputs)
 
-    async def aforward(self, **inputs: str) -> dspy.Prediction:
-        """`forward` in a thread of DSPy's."""
-        return await dspy.asyncify(self.forward)(**inputs)
-
     def ask(self, inquiry: Inquiry[T], key: str = "", before: Callable[[str], None] = lambda refused: None) -> T:
         """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
 
@@ -172,7 +166,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         if _previewing.get():
             raise _Previewed(self._prompt(inquiry.inputs))
         refused, cut, shown, attempt = "", False, list[str](), 0
-        asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs), "history": self.lm.history}
+        asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs)}
         if most := answer_limit(self.model, inquiry.answer_tokens):
             asked["max_tokens"] = most
         while attempt < self.attempts:

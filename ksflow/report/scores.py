@@ -16,7 +16,6 @@ from rich.console import Console
 
 from ksflow import home
 from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean
-from ksflow.report import results
 from ksflow.report.headline import Headline, headline, known_baselines
 from ksflow.report.words import grid, us
 
@@ -87,8 +86,7 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
     the first baseline. With p = 0 it is the share that is right, whether or not a baseline was accepted.
 
     sure: by the lower end of the interval, so that noise never counts as speed. Otherwise by the mean speed-up, which
-    is what KernelBench's `fastp` makes of the exported files: at least as high, and higher where a mean above p is
-    within noise of p.
+    is what KernelBench's `fastp` makes of them: at least as high, and higher where a mean above p is within noise of p.
     """
     results = [row["figures"] for row in rows if row.get("figures")]
     kind = "sure" if sure else "speedups"
@@ -115,12 +113,11 @@ def show_sweep(console: Console, folder: Path) -> None:
 
 
 def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """The totals and the rows as `report.json`, and what the formats' own tools read; the former's path."""
+    """Write the totals and the rows as `report.json`, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "report.json"
     whole = {"name": name, "totals": by_variant(rows), "rows": rows}
     home.write(file, json.dumps(whole, indent=1) + "\n")
-    results.write(folder, rows)
     return file
 
 

@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import dspy
 import numpy as np
 import pytest
 from test_cli import ksflow
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import Model
-from ksflow.stages.selector.llm import LlmSelector
 
 if importlib.util.find_spec("llama_cpp") is None or importlib.util.find_spec("gguf") is None:
     pytest.skip('llama.cpp is not here: pip install -e ".[soak]", which compiles it', allow_module_level=True)
@@ -110,15 +108,6 @@ def test_a_stage_is_answered_and_the_tokens_are_told(url, stream, select, calls)
         assert call.cost.untold == 0
         assert call.cost.tokens_in > len(call.messages[1]["content"])
         assert call.cost.tokens_out == len(call.answer)
-
-
-def test_a_stream_is_heard_word_by_word(url, problem, population):
-    stage = LlmSelector(_model(url))
-    listeners = [dspy.streaming.StreamListener(signature_field_name="rationale")]
-    streaming = dspy.streamify(stage.program, stream_listeners=listeners, async_streaming=False)
-    *pieces, last = streaming(**stage.question(problem, population).inputs)
-    assert len(pieces) > 5
-    assert "".join(piece.chunk for piece in pieces).strip().startswith(last.rationale.strip())
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

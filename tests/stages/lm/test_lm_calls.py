@@ -1,12 +1,10 @@
 """What happens around a call: retries, the cache, the transcript, deadlines, keys and providers' errors."""
 
-import io
 import subprocess
 import sys
 import threading
 import time
 
-import dspy
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
@@ -14,7 +12,6 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
 from ksflow.lm.engines import BAD, DummyEngine
-from ksflow.lm.history import KEPT
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
@@ -246,33 +243,13 @@ def test_retries_recover(problem, population):
     assert LlmSelector(dummy("truncated", times=2))(problem, population).rationale
 
 
-def test_the_last_questions_can_be_inspected_and_no_more_are_kept(provider, problem, population, monkeypatch):
-    """As DSPy does it, without keys; what others asked stays in DSPy's history."""
-    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
-    theirs = {"messages": [], "prompt": "theirs", "outputs": ["x"]}
-    GLOBAL_HISTORY.append(theirs)
-    provider.reply = lambda prompt: (200, f"your key is sk-very-secret\n{answer(prompt)}")
-    selector = LlmSelector(provider.model(key="TEST_KEY", api_key="sk-very-secret"))
+def test_dspys_histories_have_none_of_a_programs_questions(problem, population, calls):
+    before = len(GLOBAL_HISTORY)
+    selector = LlmSelector(dummy())
     selector(problem, population)
-    told = io.StringIO()
-    dspy.inspect_history(n=1, file=told)
-    assert "You direct the search for the fastest correct kernel" in told.getvalue()
-    assert "| 00002 | 00001 |" in told.getvalue()
-    assert "your key is [secret]" in told.getvalue()
-    assert "sk-very-secret" not in str(GLOBAL_HISTORY)
-    for seed in range(KEPT + 3):
-        LlmSelector(dummy(), seed=seed)(problem, population)
-    assert sum(entry is not theirs for entry in GLOBAL_HISTORY) == KEPT
-    assert GLOBAL_HISTORY.pop(0) is theirs
-    assert selector.program.model.client.history == []
-    assert len(selector.program.predict.history) == 1
-
-
-def test_a_person_can_switch_histories_off(problem, population, calls):
-    GLOBAL_HISTORY.clear()
-    with dspy.context(disable_history=True):
-        LlmSelector(dummy())(problem, population)
-    assert not GLOBAL_HISTORY
+    assert len(GLOBAL_HISTORY) == before
+    assert selector.program.lm.history == selector.program.model.client.history == []
+    assert selector.program.predict.history == []
     assert len(calls) == 1
 
 

@@ -164,7 +164,7 @@ def test_a_run_asks_its_verifier_and_happens_again(tmp_path: Path) -> None:
 
     verdicts = {id: verdict for id, *_, verdict in trials}
     sound = {id: said for id, said in reviews.items() if not said.mended}
-    done = ksflow(tmp_path, "dataset", "run=dry", "stages=verifier", "licence=MIT", "out=rows")
+    done = ksflow(tmp_path, "dataset", "run=dry", "stages=verifier", "out=rows")
     if not sound:  # which kernels the dummy finds mistakes in depends on their bases
         assert (done.returncode, "stages=verifier makes no row of 1 run" in done.stderr) == (2, True)
         return

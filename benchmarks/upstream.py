@@ -1,10 +1,14 @@
 """A suite's results as the tools of the formats write them: KernelBench's `eval_results.json`, GPU MODE's results.
 
-KernelBench counts milliseconds, GPU MODE nanoseconds; the times are the judge's.
+    python benchmarks/upstream.py runs/suites/NAME
+
+The files are in `runs/suites/NAME/upstream/`, for KernelBench's own analysis among others. KernelBench counts
+milliseconds, GPU MODE nanoseconds; the times are the judge's.
 """
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,3 +127,9 @@ def _full(row: Mapping[str, Any]) -> Json:
         "runs": {"leaderboard": {"compilation": None, "run": run, "profile": None}},
         "system": {"gpu": figures["target"]},
     }
+
+
+if __name__ == "__main__":
+    suite = Path(sys.argv[1])
+    write(suite, json.loads((suite / "report.json").read_text(encoding="utf-8"))["rows"])
+    print(f"written to {suite / 'upstream'}")
