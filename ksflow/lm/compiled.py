@@ -20,8 +20,6 @@ from ksflow.records import digest
 FOLDER = Path("runs", "prompts")
 """Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
 _STATE = {"traces", "train", "demos", "signature", "lm"}
-_EARLIER = {"stage", "signature", "state"}
-"""What a file of ksflow's earlier, own format has."""
 Signature = type[dspy.Signature]
 State = dict[str, Any]
 
@@ -95,8 +93,6 @@ def _parts(record: Any) -> tuple[State, State | None]:
     """What the file says of itself, and the state of its predictor; None where it has none that DSPy could take."""
     if not isinstance(record, dict):
         return {}, None
-    if set(record) >= _EARLIER:  # the hash of that format says something else
-        return {"stage": record["stage"]}, _prompt(record["state"])
     metadata = record.get("metadata")
     ours = metadata.get("ksflow") if isinstance(metadata, dict) else None
     flat = {name: value for name, value in record.items() if name != "metadata"}  # of a lone dspy.Predict

@@ -110,9 +110,7 @@ def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:
 def no_start(population: Population) -> str:
     """Why a search cannot begin."""
     judged = [trial.evaluation for trial in population.trials if trial.evaluation]
-    if judged and all(
-        evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED, Verdict.COMPILE) for evaluation in judged
-    ):
+    if judged and all(evaluation.verdict in (Verdict.UNTIMED, Verdict.COMPILE) for evaluation in judged):
         return (
             "nothing was timed, and a search needs times: evaluator=local where the target is, evaluator=spool where "
             "it is not; `python -m ksflow evaluate KERNEL` shows what the compilers said"

@@ -159,33 +159,6 @@ def test_a_type_counts_by_its_values_and_not_by_its_place():
     assert len({hashed(kind) for kind in (Point, more, other, str, list[str])}) == 5
 
 
-def earlier(program: Any) -> dict[str, Any]:
-    """A file of the format that ksflow had of its own."""
-    state = program.dump_state()["predict"]
-    return {"stage": program.stage, "signature": "0123456789abcdef", "dspy": "3.4.1", "state": state}
-
-
-def test_a_file_of_the_earlier_format_is_taken_where_its_fields_are_todays(
-    tmp_path, problem, population, selection, calls
-):
-    program = LlmDesigner(dummy()).program
-    program.predict.signature = Design.with_instructions("Invent.")
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(earlier(program)))
-    LlmDesigner(dummy(), prompt=str(path))(problem, population, selection, ())
-    assert calls[0].messages[0]["content"].startswith("Invent.")
-
-
-def test_a_file_of_the_earlier_format_with_other_fields_names_the_remedy(tmp_path):
-    record = earlier(LlmSelector(dummy()).program)
-    for field, prefix in zip(record["state"]["signature"]["fields"][-2:], ("Base:", "Reference:"), strict=True):
-        field["prefix"] = prefix
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"compiled for other fields than selector has now: compile it again with"):
-        LlmSelector(dummy(), prompt=str(path))
-
-
 def test_a_plain_file_for_another_signature_is_refused(tmp_path):
     Plain(Write).save(tmp_path / "x.json")
     with pytest.raises(ConfigError, match=r"compiled for other fields than selector has now"):
