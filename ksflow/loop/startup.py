@@ -45,7 +45,7 @@ def no_other(problem: Problem, lineage: Lineage) -> None:
     One that was moved is the same problem; two that are there share a name alone.
     """
     known = lineage.made_with.get("place") or ()
-    for before, now in zip([known] if isinstance(known, str) else known, places(problem), strict=False):
+    for before, now in zip(known, places(problem), strict=False):
         if now not in ("", before) and before and Path(before).exists():
             raise ConfigError(
                 f"run={lineage.run} of {problem.name} is for {before}, and {now} is another problem of that name: give "
