@@ -92,9 +92,6 @@ def _command(arguments: list[str]) -> int:
     arguments = arguments or ["--help"]
     if arguments[:1] == ["--version"]:
         return _say(f"ksflow {__version__}")
-    if arguments and (now := usage.RENAMED.get(arguments[0])):
-        sys.stderr.write(f"ksflow: the command {arguments[0]} is called {now} now\n")
-        arguments = [now, *arguments[1:]]
     verb = list(takewhile(_is_word, arguments))
     name = verb[0] if verb else "run"
     if not {"--help", "-h", "help"}.isdisjoint(arguments):

@@ -91,7 +91,7 @@ def test_what_is_not_accepted_or_stale_is_not_approved(folder: Path) -> None:
     (folder / "wrong.cpp").write_text(
         "enum { scalar, vector };\nconstexpr int FORM = vector;  // tune: scalar vector\n"
     )
-    done = ksflow(folder, *DRY[:1], "problem=softmax", "run=two", other, "seed=wrong.cpp", "loop.evaluations=0")
+    done = ksflow(folder, *DRY[:1], "problem=softmax", "run=two", other, "seed_kernels=wrong.cpp", "loop.evaluations=0")
     assert done.returncode == 0, done.stderr
     run = ["problem=softmax", "evaluator=fake", "run=two"]
     wrong = ksflow(folder, "approve", "00005", *run, other, **ME)

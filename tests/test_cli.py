@@ -415,12 +415,6 @@ def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: 
     assert set(usage.COMMANDS) == {*verbs.COMMANDS, "worker"}
 
 
-def test_a_command_is_found_by_its_former_name(tmp_path: Path) -> None:
-    done = ksflow(tmp_path, "export", "--help")
-    assert done.stdout == ksflow(tmp_path, "dataset", "--help").stdout
-    assert done.stderr == "ksflow: the command export is called dataset now\n"
-
-
 @pytest.mark.slow
 def test_each_example_of_a_page_fits_the_configuration() -> None:
     for name in usage.COMMANDS:
@@ -521,7 +515,7 @@ def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:
     [
         ("problem.root=~/KernelBench", "problem.root=/h me/KernelBench"),
         ("problem.root=~", "problem.root=/h me"),
-        ("seed=[~/a.cpp,~/b.cpp]", "seed=['/h me/a.cpp','/h me/b.cpp']"),
+        ("seed_kernels=[~/a.cpp,~/b.cpp]", "seed_kernels=['/h me/a.cpp','/h me/b.cpp']"),
         ("x='~/a'", "x='~/a'"),
         ("x=a~/b", "x=a~/b"),
         ("~designer", "~designer"),

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hydra.utils import get_object
 
 from ksflow.config.compose import build, compose
-from ksflow.config.keys import _MOVED, _tell_renamed
 from ksflow.config.members import Suite, members
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
@@ -142,7 +140,6 @@ def test_every_problem_folder_has_an_option() -> None:
         (["problem="], r"no option problem=; valid: .*softmax"),
         (["designer=rules", "designer.experiments=many"], "designer.experiments=many must be a number"),
         (["random_seed=abc"], "designer.seed=abc must be a number"),
-        (["rng=abc"], "designer.seed=abc must be a number"),
         (["loop.repairs=two"], "loop.repairs=two must be a number"),
         (["llm=dummy", "model.temperature=hot"], "selector.lm.temperature=hot must be a number, or null"),
         (["llm=dummy", "model.stream=often"], "selector.lm.stream=often must be true or false"),
@@ -240,39 +237,3 @@ def test_a_users_folder_adds_options(tmp_path: Path) -> None:
     (tmp_path / "selector" / "mine.yaml").write_text("_target_: ksflow.stages.selector.fastest.Fastest\n")
     cfg = compose(["--config-dir", str(tmp_path), "selector=mine"])
     assert build(cfg.selector) is not None
-
-
-def test_old_names_of_keys_are_understood_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    _tell_renamed.cache_clear()
-    cfg = compose(["rng=3", "seed=mine.cpp", "designer.seed=4"])
-    assert (cfg.random_seed, cfg.rng, cfg.seed_kernels, cfg.designer.seed) == (3, 3, "mine.cpp", 4)
-    told = capsys.readouterr().err.splitlines()
-    assert told == ["ksflow: rng= is called random_seed= now", "ksflow: seed= is called seed_kernels= now"]
-
-
-def test_parts_by_their_old_names_are_understood_and_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _tell_renamed.cache_clear()
-    (tmp_path / "recipe").mkdir()
-    old = "# @package _global_\nloop:\n  _target_: ksflow.session.schedule.Schedule\n  evaluations: 7\n"
-    (tmp_path / "recipe" / "old.yaml").write_text(old)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "old.yaml").write_text("_target_: ksflow.stages.lm.Model\nname: openai/old\n")
-    (tmp_path / "problem").mkdir()
-    (tmp_path / "problem" / "old.yaml").write_text("_target_: ksflow.problem.load\npath: softmax\ntarget: ${target}\n")
-    cfg = compose(["--config-dir", str(tmp_path), "recipe=old", "problem=old", "llm=openai", "model=old"])
-    assert build(cfg.loop).caps["evaluations"] == 7
-    assert cfg.designer.lm._target_ == "ksflow.lm.Model"
-    assert build(cfg.problem).name == "softmax"
-    told = capsys.readouterr().err.splitlines()
-    assert sorted(told) == [
-        "ksflow: ksflow.problem.load is called ksflow.problem.loader.load now",
-        "ksflow: ksflow.session.schedule.Schedule is called ksflow.loop.schedule.Schedule now",
-        "ksflow: ksflow.stages.lm.Model is called ksflow.lm.Model now",
-    ]
-
-
-@pytest.mark.parametrize("old", sorted(_MOVED))
-def test_what_moved_is_where_it_is_said_to_be(old: str) -> None:
-    assert callable(get_object(_MOVED[old]))

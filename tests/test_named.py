@@ -43,6 +43,14 @@ def test_without_a_name_the_newest_is_meant_and_said(folder: Path) -> None:
     assert not only.stderr
 
 
+@pytest.mark.slow
+def test_a_run_of_a_problem_that_was_named_by_its_path_is_found(folder: Path, tmp_path: Path) -> None:
+    words = ("recipe=dry_run", f"problem.path={folder / 'dwt'}", "loop.evaluations=0")
+    assert ksflow(tmp_path, *words).returncode == 0
+    shown = ksflow(tmp_path, "lineage", "dwt", "show", "1")
+    assert "dwt/dry/00001" in shown.stdout, shown.stderr
+
+
 def test_a_name_that_is_none_is_told_with_those_that_are(folder: Path) -> None:
     for words in (("lineage", "dwd"), ("report", "dwd"), ("verify", "dwd", "3")):
         done = ksflow(folder, *words)

@@ -76,20 +76,6 @@ def test_a_module_that_cannot_be_imported_names_its_line(own: Path) -> None:
     assert done.stderr.endswith("(broken.py, line 3)\n")
 
 
-def test_a_selector_that_knows_the_old_name_of_its_answer_works(own: Path) -> None:
-    (own / "conf" / "selector").mkdir()
-    (own / "conf" / "selector" / "old.yaml").write_text("_target_: old_parts.Old\n")
-    (own / "old_parts.py").write_text(
-        "from ksflow.records import Choice, Population, Problem\n\n\n"
-        "class Old:\n"
-        "    def __call__(self, problem: Problem, population: Population) -> Choice:\n"
-        "        best = population.ranked[0].id\n"
-        "        return population.choose(best, best, 'as ever')\n"
-    )
-    done = ksflow(own, "--config-dir=conf", "selector=old", "recipe=dry_run", "problem=softmax", "loop.evaluations=1")
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 def test_a_run_with_a_stage_of_ones_own_that_fails_has_the_traceback_in_its_log(own: Path) -> None:
     done = ksflow(own, "--config-dir=conf", "designer=mine", "evaluator=fake", "problem=softmax")

@@ -1137,9 +1137,6 @@ def test_a_run_is_for_the_problem_of_one_place(lineage: Lineage, tmp_path: Path)
     startup.no_other(other, lineage)
     lineage.open_session("place: [secret]/a")
     startup.no_other(other, lineage)
-    lineage.open_session(f"place: {startup.places(first)[0]}")  # as older versions kept it
-    with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
-        startup.no_other(other, lineage)
     lineage.open_session(f"place: {[*startup.places(first)]}")
     with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
         startup.no_other(other, lineage)

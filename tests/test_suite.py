@@ -346,8 +346,9 @@ def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:
     assert scores.summary(row(5.0)) == "problem.id=4: 5 µs (x2 [1.98, 2.02] over PyTorch) in 2 s"
 
 
-WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)", "seed=mine.py"]
-WORDS += ["llm=offline", "designer=tune", "evaluator=fake", "loop.evaluations=3", "suite.name=three"]
+WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)"]
+WORDS += ["seed_kernels=mine.py", "llm=offline", "designer=tune", "evaluator=fake"]
+WORDS += ["loop.evaluations=3", "suite.name=three"]
 
 
 def three(folder: Path) -> list[str]:

@@ -84,7 +84,7 @@ def _problem_words(problem: str, recorded: Mapping[str, Any]) -> list[str]:
     typed = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
     words = [word for word in typed if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
     value = keys.own_options(words, "problem")[0].get("problem", "")
-    place = str(recorded.get("place") or "")
+    place = str(next(iter(recorded.get("place") or ()), ""))
     if value and Path(value, "problem.yaml").is_file():
         return words
     if problem in keys.options("problem"):

@@ -10,8 +10,6 @@ from ksflow.home import sections, shipped
 _PAGES = sections(Path(__file__).with_name("usage.txt"))
 _WHOLE = _PAGES.pop("ksflow")
 COMMANDS = tuple(_PAGES)
-RENAMED = {"export": "dataset"}
-"""Former names of commands."""
 
 
 def whole(version: str) -> str:

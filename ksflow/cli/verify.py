@@ -47,7 +47,7 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     evidence.show(console, evaluation, details=details)
     if out:
         out.write_bytes(schema.dump("evaluation", evaluation))
-    if evaluation.verdict in (Verdict.HARNESS, Verdict.DISPUTED):
+    if evaluation.verdict is Verdict.HARNESS:
         return 3
     return 0 if evaluation.accepted or evaluation.verdict is Verdict.UNTIMED else 1
 

@@ -74,7 +74,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
-    sys.argv = ["ksflow", *map(_free_key, keys.renamed(_flags_first(arguments)))]
+    sys.argv = ["ksflow", *map(_free_key, _flags_first(arguments))]
     results: list[float | None] = []
     failures: list[KsflowError] = []
 
@@ -155,7 +155,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
         with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
-            cfg = hydra.compose(config, [*map(_free_key, keys.renamed(overrides)), *search], return_hydra_config=True)
+            cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,25 +15,6 @@ from ksflow.errors import ConfigError, place, suggest
 from ksflow.home import quoted, shipped
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
-_RENAMED = {"seed": "seed_kernels", "rng": "random_seed"}
-"""Old names of keys that are still understood."""
-_MOVED = {
-    f"ksflow.{old}": f"ksflow.{now}"
-    for now, before in {
-        "config.members.Suite": "members.Suite",
-        "hardware.target.default_target": "target.here hardware.target.here",
-        "hardware.target.detect": "target.detect",
-        "hardware.target.from_data_sheet": "target.known hardware.target.known",
-        "judge.bench.Bench": "stages.evaluator.measure.Bench",
-        "lineage.history.recorded_run": "past.past lineage.past.past lineage.recorded_run.recorded_run",
-        "loop.schedule.Schedule": "schedule.Schedule session.schedule.Schedule",
-        "notes.knowledge.initial_notes": "knowledge.handbook notes.knowledge.handbook",
-        "optimize.teaching.PromptCompiler": "stages.lm.teaching.School lm.teaching.School lm.teaching.PromptCompiler",
-        "problem.loader.load": "problem.load",
-    }.items()
-    for old in before.split()
-}
-"""Where a `_target_` was -> where it is. Rooms that moved whole: `_moved`."""
 _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _TEXTS: dict[str, set[Any]] = {
     "run": {str},
@@ -66,7 +46,7 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
         if root not in (*names, "model"):
             raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, names)}")
     for path, node in parts(cfg, ""):
-        target = node["_target_"] = _moved(str(node["_target_"]))
+        target = str(node["_target_"])
         valid, free = _parameters(target, path)
         needed = [name for name, p in valid.items() if p.default is p.empty and p.kind not in _FREE]
         if lacking := [] if node.get("_partial_") else [name for name in needed if name not in node]:
@@ -77,18 +57,6 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
                 _check_kind(f"{path}.{name}", node, name, valid[name].annotation, typed)
             elif name not in _HYDRA_KEYS and not free:
                 raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
-
-
-def renamed(words: Sequence[str]) -> list[str]:
-    """The words of a command line with today's names of keys. A notice on stderr tells of each old one."""
-    current = []
-    for word in words:
-        prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
-        now = _RENAMED.get(old, old) if rest.startswith("=") else old
-        if now != old:
-            _tell_renamed(f"{old}=", f"{now}=")
-        current.append(f"{prefix}{now}{rest}")
-    return current
 
 
 def as_typed(word: str) -> str:
@@ -141,20 +109,6 @@ def _leaves(annotation: Any) -> set[Any]:
     if get_origin(annotation) in (*_MAPS, Callable) or not inner:
         return {annotation}
     return set[Any]().union(*(_leaves(each) for each in inner if each is not ...))
-
-
-def _moved(target: str) -> str:
-    """A `_target_` by today's name, which a notice on stderr tells where it is another one."""
-    now = re.sub(r"^ksflow\.(?:importers|formats)\.(\w+)\.load$", r"ksflow.formats.\1.importer.load", target)
-    now = _MOVED.get(target) or now.replace("ksflow.stages.lm.", "ksflow.lm.")
-    if now != target:
-        _tell_renamed(target, now)
-    return now
-
-
-@cache
-def _tell_renamed(old: str, now: str) -> None:
-    sys.stderr.write(f"ksflow: {old} is called {now} now\n")
 
 
 def _check_removed(words: Sequence[str]) -> None:

@@ -101,7 +101,7 @@ def _machine(target: Target) -> str:
 
 
 def _read(file: Path) -> list[_Measurement]:
-    """What is on file; nothing where that cannot be read, or is of a version that kept the best alone."""
+    """What is on file; nothing where that cannot be read."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         return [

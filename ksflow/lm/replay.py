@@ -14,8 +14,6 @@ from ksflow.protocols import Recording, call_context, record, reserve
 from ksflow.records import Call, Question, digest
 
 Messages = Sequence[Mapping[str, str]]
-_RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
-"""Stage -> sections that earlier versions of ksflow called otherwise, and what they are called now."""
 
 
 class Replay(Engine):
@@ -62,7 +60,7 @@ class Replay(Engine):
         """
         with self._lock:
             self._recorded()
-            asked = _digest(stage, messages)
+            asked = _digest(messages)
             outcome = self._pick(stage, asked, late=False)
             if outcome is None:
                 return ()
@@ -72,7 +70,7 @@ class Replay(Engine):
     def _recorded(self) -> list[tuple[str, Call]]:
         """What is left of the calls."""
         if self._left is None:
-            self._left = [(_digest(call.stage, call.messages), call) for call in self.past.calls()]
+            self._left = [(_digest(call.messages), call) for call in self.past.calls()]
         return self._left
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
@@ -85,7 +83,7 @@ class Replay(Engine):
 
 
 def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
-    """The recorded call, recorded as it was; what comes back has the answer's sections as they are called now.
+    """The recorded call, recorded as it was.
 
     Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
     are judged anew.
@@ -107,15 +105,8 @@ def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
         threading.Thread(target=keep, args=(record, replace(late, about="")), daemon=True).start()
     if first.error:
         raise failure(stage, first.error)
-    return replace(first, answer=_as_now(stage, first.answer))
+    return first
 
 
-def _digest(stage: str, messages: Messages) -> str:
-    return digest(json.dumps([[message["role"], _as_now(stage, message["content"])] for message in messages]))
-
-
-def _as_now(stage: str, text: str) -> str:
-    """A question or an answer with its sections as they are called now."""
-    for before, now in _RENAMED.get(stage.partition("=")[0], {}).items():
-        text = text.replace(f"[[ ## {before} ## ]]", f"[[ ## {now} ## ]]")
-    return text
+def _digest(messages: Messages) -> str:
+    return digest(json.dumps([[message["role"], message["content"]] for message in messages]))

@@ -45,7 +45,7 @@ def no_other(problem: Problem, lineage: Lineage) -> None:
     One that was moved is the same problem; two that are there share a name alone.
     """
     known = lineage.made_with.get("place") or ()
-    for before, now in zip([known] if isinstance(known, str) else known, places(problem), strict=False):
+    for before, now in zip(known, places(problem), strict=False):
         if now not in ("", before) and before and Path(before).exists():
             raise ConfigError(
                 f"run={lineage.run} of {problem.name} is for {before}, and {now} is another problem of that name: give "
@@ -104,9 +104,7 @@ def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> 
 def no_start(population: Population) -> str:
     """Why a search cannot begin."""
     judged = [trial.evaluation for trial in population.trials if trial.evaluation]
-    if judged and all(
-        evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED, Verdict.COMPILE) for evaluation in judged
-    ):
+    if judged and all(evaluation.verdict in (Verdict.UNTIMED, Verdict.COMPILE) for evaluation in judged):
         return (
             "nothing was timed, and a search needs times: evaluator=local where the target is, evaluator=spool where "
             "it is not; `python -m ksflow evaluate KERNEL` shows what the compilers said"

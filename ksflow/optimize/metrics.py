@@ -49,9 +49,8 @@ _NEUTRAL = 0.5
 _BRIEF, _LONG = 60, 300  # words of a note
 
 
-NO_TIME = (Verdict.UNTIMED, Verdict.DISPUTED)
-UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], **dict.fromkeys(NO_TIME, 0.5 + reward.SLOWEST)}
-"""Rewards by verdicts that training leaves out: one may be the machine's fault, others lack a time."""
+UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5 + reward.SLOWEST}
+"""Rewards by verdicts that training leaves out: one may be the machine's fault, the other lacks a time."""
 
 
 def graded(evaluation: Evaluation, gain_percent: float | None) -> float:
@@ -246,7 +245,7 @@ def _verdict(evaluation: Evaluation) -> str:
 
 def verifier(evaluation: Evaluation) -> Grader:
     """By the square of how far its risk is off (Brier's score): only what it truly expects pays in the mean."""
-    refused_by_judge = not evaluation.accepted and evaluation.verdict not in NO_TIME
+    refused_by_judge = not evaluation.accepted and evaluation.verdict is not Verdict.UNTIMED
 
     def grade(review: Review | None, refused: str) -> Grade:
         if review is None:

@@ -111,7 +111,7 @@ def has_failed(trial: Trial) -> bool:
 
 def untimed(trial: Trial) -> bool:
     """Nothing is wrong with it, but there was no device to time it on."""
-    return trial.evaluation is not None and trial.evaluation.verdict in (Verdict.UNTIMED, Verdict.DISPUTED)
+    return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
 
 def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_Row]:

@@ -52,6 +52,3 @@ from ksflow.records.trials import (
     Trial,
     portfolio,
 )
-
-Choice = Selection
-"""What it was called before; stages of one's own may still import it."""

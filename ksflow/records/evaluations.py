@@ -21,14 +21,12 @@ class Verdict(StrEnum):
     COMPILE = "compile-error"
     UNTIMED = "untimed"
     """Made for a target that is not here, and right where it could be emulated: nothing was timed."""
-    DISPUTED = "disputed"
-    """Right by one emulator and wrong by another, in older records: nothing was timed, nobody knows."""
     HARNESS = "harness-error"
 
     @property
     def blameless(self) -> bool:
         """Whether it says nothing against the kernel, and nothing of its time."""
-        return self in (Verdict.UNTIMED, Verdict.DISPUTED, Verdict.HARNESS)
+        return self in (Verdict.UNTIMED, Verdict.HARNESS)
 
 
 @dataclass(frozen=True, slots=True)

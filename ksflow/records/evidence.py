@@ -121,7 +121,7 @@ class Ratio(EvidenceRecord):
     def inverse(self) -> "Ratio":
         """The same from the other kernel's side."""
         same = {name: getattr(self, name) for name in ("clocks", "tau", "heterogeneity_p", "ranked", "why", "moment")}
-        replicates = tuple(1 / value for value in self.replicates if value)  # once rounded to four decimals
+        replicates = tuple(1 / value for value in self.replicates)
         return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low, replicates=replicates, **same)
 
 

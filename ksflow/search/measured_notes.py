@@ -100,12 +100,12 @@ def dead_end_note(end: DeadEnd) -> Note:
 
 def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tuple[frozenset[Item], ...]:
     """The values that never worked in kernels of this structure by notes of other runs; of this run's dead ends its
-    trials tell more. Notes of earlier versions name no structure, and are taken to be of this one.
+    trials tell more.
     """
     dead = []
     for note in notes:
         title, of = _NEVER.fullmatch(note.title), _STRUCTURE.search(note.text)
-        if of and of[1] != structure_of(kernel):
+        if not of or of[1] != structure_of(kernel):
             continue
         if title and note.status is not Status.REFUTED and len(note.closes) >= ENOUGH:
             values = frozenset((m[1], m[2]) for m in re.finditer(r"(\w+)=(\S+)", title[1]))

@@ -184,28 +184,6 @@ def test_in_a_session_what_a_call_was_for_decides(provider, calls, problem, popu
     assert (again.base.id, again.reference.id) == (live.base.id, live.reference.id)
 
 
-def earlier(call: Call) -> Call:
-    """The call as versions recorded it that called the selector's answer `base` and `reference`."""
-
-    def text(said: str) -> str:
-        for name in ("base", "reference"):
-            said = said.replace(f"[[ ## {name}_id ## ]]", f"[[ ## {name} ## ]]")
-        return said
-
-    messages = tuple({**message, "content": text(message["content"])} for message in call.messages)
-    return replace(call, messages=messages, answer=text(call.answer))
-
-
-def test_a_run_of_earlier_sections_happens_again_and_its_record_stays_as_it_was(provider, calls, problem, population):
-    provider.reply = lambda prompt: Reply("prose" if len(provider.requests) == 1 else answer(prompt))
-    live = LlmSelector(provider.model())(problem, population)
-    before = [earlier(call) for call in calls]
-    assert all("[[ ## base ## ]]" in call.messages[0]["content"] for call in before)
-    calls.clear()
-    assert LlmSelector(replayed(before))(problem, population) == live
-    assert calls == before
-
-
 def test_outside_a_session_another_question_is_refused(provider, calls, problem, population):
     LlmSelector(provider.model())(problem, population)
     other = [replace(call, messages=({"role": "user", "content": "Pick one."},)) for call in calls]
