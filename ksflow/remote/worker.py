@@ -26,7 +26,7 @@ from ksflow.processes import ending
 from ksflow.records import Evaluation, Verdict
 from ksflow.remote import worker_payload
 from ksflow.remote.job_judge import JobJudge, words
-from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, folder_path, read, write
+from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, folder_path, write
 from ksflow.sandbox.levels import LOWEST_FLOOR, probe
 
 _USAGE = (
@@ -187,10 +187,11 @@ class Worker:
 
     def _open(self, name: str) -> bool:
         """Whether it is there and not answered. An answer is read once: where folders are copied, it stays."""
-        result = self.spool.results / f"{name}.json"
-        if result.exists() and (name in self._answered or read(result)):
-            self._answered.add(name)
-            return False
+        there = (self.spool.results / f"{name}.json").exists()
+        with contextlib.suppress(InvalidFile):
+            if there and (name in self._answered or self.spool.result(name)):
+                self._answered.add(name)
+                return False
         return (self.spool.jobs / f"{name}.json").exists()
 
     def _suitable(self, name: str) -> Job | None:
