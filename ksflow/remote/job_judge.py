@@ -3,6 +3,7 @@
 It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
 """
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,6 @@ from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Target, Verdict, digest
-from ksflow.remote import job_locks
 from ksflow.remote.job_store import Job
 
 
@@ -28,7 +28,6 @@ class JobJudge:
         self._references, self._make = references, make
         self._judge: Evaluator | None = None
         self._wanted: Target | None = None
-        self._host = job_locks.identity()["host"]
 
     def refusal(self, job: Job) -> str:
         """Why this machine can give no verdict on a job; empty where nothing speaks against it."""
@@ -62,8 +61,8 @@ class JobJudge:
         except StageError as error:
             evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
         took = round(time.monotonic() - started, 3)
-        worker = {"host": self._host, "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
-        return evaluation.with_evidence(more={**evaluation.evidence.more, "worker": worker})
+        here = {"host": socket.gethostname(), "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
+        return evaluation.with_evidence(more={**evaluation.evidence.more, "worker": here})
 
     def prepare(self, job: Job) -> None:
         """Compile ahead, with the judge that there is. KsflowError: what is wrong shows when the job's turn comes."""

@@ -3,7 +3,7 @@
     jobs/<id>.json         what is to be judged: the problem, the kernels and the target, whole
     results/<id>.json      the judge's word on it
     taken/<id>.json        results that were used: each answers one question, once
-    claims/<id>.<n>        who judges it; the n-th to try, where those before died
+    claims/<id>            a worker judges it, and touches this file while it lives
     workers/<name>.json    who is there, and which jobs it refuses
     worker/                the code a worker runs (`worker_payload`)
 
@@ -130,16 +130,10 @@ class JobStore:
         return _record(Evaluation, content, head, "result")
 
     def take(self, name: str) -> None:
-        """The result is used: the next who asks the same is asking anew."""
+        """The result is used: the next who asks the same is asking anew. The job goes first: else it has no answer."""
+        (self.jobs / f"{name}.json").unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.replace(self.results / f"{name}.json", self.taken / f"{name}.json")
-        (self.jobs / f"{name}.json").unlink(missing_ok=True)
-
-    def tidy(self) -> None:
-        """Remove late copies of what was taken before."""
-        for path in self.taken.glob("*.json"):
-            (self.results / path.name).unlink(missing_ok=True)
-            (self.jobs / path.name).unlink(missing_ok=True)
 
 
 def write(path: Path, value: Json) -> None:

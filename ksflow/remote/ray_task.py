@@ -6,6 +6,7 @@ to task; judge and kernels run in children of it, which see an explicit environm
 
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator
 
 from ksflow.errors import ConfigError
@@ -13,7 +14,6 @@ from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.processes import scratch
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Target, parse, plain
-from ksflow.remote import job_locks
 from ksflow.remote.job_judge import JobJudge
 from ksflow.remote.job_store import Job
 from ksflow.sandbox.levels import LOWEST_FLOOR, probe
@@ -30,7 +30,7 @@ def judge(
 
     context = ray.get_runtime_context()
     gpu = ",".join(context.get_accelerator_ids().get("GPU", ()))
-    yield json.dumps({"node": context.get_node_id(), "host": job_locks.identity()["host"], "gpu": gpu})
+    yield json.dumps({"node": context.get_node_id(), "host": socket.gethostname(), "gpu": gpu})
     yield json.dumps(_verdict(body, make, gpu, isolation_floor), allow_nan=False)
 
 

@@ -8,7 +8,7 @@ has the folder's format, and what it does not cover.
 from dataclasses import replace
 
 from ksflow import compilers
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError
 from ksflow.judge import VERSION
 from ksflow.languages import ON_DEVICE
 from ksflow.protocols import Evaluator
@@ -23,8 +23,9 @@ class SpoolEvaluator(Evaluator):
     """Judges kernels on a machine that shares a folder with this one, or to and from which it is copied.
 
     folder: relative to where the program was started; no URL. patience_minutes: give up after so long without any sign
-    of a worker; null waits on. devices: kernels that may be out at the same time, for several workers. compile_first: a
-    GPU kernel that the compiler of this machine refuses is a compile error at once, and never sent.
+    of a worker, a day unless told otherwise; null waits on. devices: kernels that may be out at the same time, for
+    several workers. compile_first: a GPU kernel that the compiler of this machine refuses is a compile error at once,
+    and never sent.
     """
 
     judge = fingerprint = ""
@@ -33,18 +34,17 @@ class SpoolEvaluator(Evaluator):
         self,
         target: Target,
         folder: str = "runs/spool",
-        patience_minutes: float | None = None,
+        patience_minutes: float | None = 1440.0,
         devices: int = 1,
         compile_first: bool = True,
     ) -> None:
         if devices < 1 or (patience_minutes is not None and patience_minutes <= 0):
             raise ConfigError("evaluator.devices must be at least 1, evaluator.patience_minutes positive or null")
-        self.target, self.devices, self.patience_minutes = target, devices, patience_minutes
-        self.compile_first = compile_first
+        self.target, self.devices, self.compile_first = target, devices, compile_first
         self.spool = JobStore(job_store.folder_path(folder).absolute())
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
-        self._client = JobClient(self.spool, target, self.judge, patience_minutes)
+        self._client = JobClient(self.spool, target, patience_minutes)
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes; or that the kernel does not compile, without asking any.
@@ -53,17 +53,7 @@ class SpoolEvaluator(Evaluator):
         """
         if refused := self._refused(problem, kernel):
             return refused
-        job = job_store.job(self.judge, problem, kernel, against, self.target)
-        try:
-            self._client.make_folder()
-            name = self.spool.post(job)
-            evaluation = self._client.wait(name, problem)
-            self._client.take(name)
-        except OSError as error:
-            raise ConfigError(f"the folder {self.spool.root} cannot be used: {error}; set evaluator.folder") from error
-        except ValueError as error:
-            raise StageError("evaluator", f"the job cannot be written: {error}") from error
-        return evaluation
+        return self._client.ask(job_store.job(self.judge, problem, kernel, against, self.target), problem)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
