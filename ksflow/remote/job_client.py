@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.protocols import call_context
 from ksflow.records import Evaluation, Problem, Target
 from ksflow.remote import worker_payload
 from ksflow.remote.job_store import InvalidFile, Job, JobStore, read
@@ -41,7 +42,8 @@ class JobClient:
         self._ready = True
 
     def ask(self, job: Job, problem: Problem) -> Evaluation:
-        """A worker's verdict. ConfigError: folder not usable, patience at its end. StageError: the job is no JSON."""
+        """A worker's verdict. ConfigError: folder not usable, patience at its end. StageError: the job is no JSON, or
+        the run is being ended while there is no sign of a worker."""
         self.make_folder()
         try:
             name = self.store.post(job)
@@ -64,6 +66,9 @@ class JobClient:
             before, alone_s = beats, time.monotonic() - sign
             if alone_s > _QUIET_S:
                 self._tell("waiting for a worker", job=name, run=self._remedy(refusals))
+                with call_context().unanswered() as interrupted:
+                    if interrupted():
+                        raise StageError("evaluator", f"no sign of a worker; the job stays. {self._remedy(refusals)}")
             if self.patience_minutes is not None and alone_s > self.patience_minutes * 60:
                 words = f"no sign of a worker for {self.patience_minutes:g} minutes"
                 raise ConfigError(f"{words}: {self._remedy(refusals)}")

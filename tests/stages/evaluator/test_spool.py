@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +20,13 @@ from conftest import accepted, until
 from test_suite import at_work
 
 from ksflow.compilers import build
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, StageError
 from ksflow.formats.runtime import SourceFiles
 from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
+from ksflow.protocols import calling
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, parse, plain
 from ksflow.remote import job_store, worker, worker_payload
 from ksflow.remote.job_store import JobStore
@@ -392,6 +393,28 @@ def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) 
     evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"), patience_minutes=0.02)
     with pytest.raises(ConfigError, match=r"on a machine with NVIDIA H200 SXM .*run: cd .*spool/worker && python -m"):
         evaluator(problem, toy.RIGHT_CPP, ())
+
+
+def test_ctrl_c_ends_the_wait_for_a_worker_that_is_not_there(
+    tmp_path: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job stays, and with it a worker's answer for the next run."""
+    asked = threading.Event()
+
+    @contextmanager
+    def waiting() -> Iterator[Callable[[], bool]]:
+        asked.set()
+        yield asked.is_set
+
+    monkeypatch.setattr("ksflow.remote.job_client._QUIET_S", 0.1)
+    evaluator = SpoolEvaluator(target.default_target(), str(tmp_path / "spool"))
+    with (
+        calling(unanswered=waiting),
+        pytest.raises(StageError, match=r"the job stays\. on any machine, run"),
+    ):
+        evaluator(problem, toy.RIGHT_CPP, ())
+    assert asked.is_set()
+    assert len(list((tmp_path / "spool" / "jobs").iterdir())) == 1
 
 
 def test_a_worker_on_another_machine_says_so_and_answers_nothing(
