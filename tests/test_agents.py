@@ -164,6 +164,7 @@ def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
     assert "estimated" in engine.paid(response)[1]
 
 
+@pytest.mark.slow
 def test_its_time_does_not_run_while_the_judge_is_asked(tmp_path: Path) -> None:
     def slow(kernel: Kernel) -> Trial:
         time.sleep(3)

@@ -52,6 +52,7 @@ def mine(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(), ("run=..",), ("problem.path=nowhere",)], ids=["", "no run", "no problem"])
 def test_a_run_ends_its_judge_also_where_the_set_up_fails(mine: Path, given: tuple[str, ...]) -> None:
     calls = f"""

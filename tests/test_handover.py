@@ -206,6 +206,7 @@ for wrong in ((x.double(), y), (x.to("meta"), y.to("meta")), (x, y.to("meta"))):
 """
 
 
+@pytest.mark.slow
 def test_a_tensor_that_lies_otherwise_than_where_the_kernel_was_judged_ends_no_process(tmp_path: Path) -> None:
     problem, trial = given(tmp_path), won(ALIGNED, language="cpp")
     found = hand_over(tmp_path / "out", problem, detect(), trial)

@@ -156,6 +156,7 @@ def of(*args: tuple[str, str], dims: tuple[str, ...] = ("n",)) -> Problem:
 TWO = (("a", "float32"), ("b", "int64"))
 
 
+@pytest.mark.slow
 def test_a_second_reference_of_a_kernel_is_another_problem(folder: Path, problem: Problem, lineage: Lineage) -> None:
     (folder / "other.py").write_text(REFERENCE.replace(".sum(0)", ".mean(0)"))
     other = load(kernel=str(folder / "good.cpp"), reference=str(folder / "other.py"), target=detect())

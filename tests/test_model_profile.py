@@ -144,6 +144,7 @@ def test_a_region_says_where_its_kernel_belongs(profiled: tuple[Path, str], prob
     }
 
 
+@pytest.mark.slow
 def test_the_problem_is_the_modules_own_forward_on_contents_like_its_own(
     profiled: tuple[Path, str], problem: Problem, reference: ModuleType
 ) -> None:
@@ -175,12 +176,14 @@ def test_the_problem_is_the_modules_own_forward_on_contents_like_its_own(
     assert 0.05 < drawn.std() < 0.2  # a weight that is the same everywhere need never be read
 
 
+@pytest.mark.slow
 def test_held_out_shapes_are_in_nothing_that_a_model_reads(problem: Problem) -> None:
     assert [case.name for case in problem.heldout] == ["5x1234x48"]
     read = [problem.shown, problem.statement, problem.description, *problem.seeds[0].kernel.files.values()]
     assert not any("1234" in text for text in read)
 
 
+@pytest.mark.slow
 def test_the_bound_takes_honest_arithmetic_and_nothing_less(problem: Problem, reference: ModuleType) -> None:
     case = problem.benchmarks[0]
     data = reference.generate_input(**case.params, seed=7)

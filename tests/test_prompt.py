@@ -92,6 +92,7 @@ def test_a_run_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         prompt(["selector"], ["problem=softmax", "run=other", "llm=dummy"])
 
 
+@pytest.mark.slow
 def test_the_prompts_of_a_round_begin_alike(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("prompts", PACKAGE.parent / "benchmarks" / "prompts.py")
     assert spec

@@ -177,6 +177,7 @@ def test_no_dollars_are_told_where_no_price_is_known(cost: Cost, said: str) -> N
     assert bool(cost.dollars()) is ("$" in said)
 
 
+@pytest.mark.slow
 def test_a_budget_in_minutes_names_what_used_it_up(lineage: Lineage) -> None:
     def slow(*given: Any) -> Any:
         time.sleep(0.2)

@@ -40,6 +40,7 @@ def test_the_same_population_gives_the_same_plan(designer: Designer) -> None:
     assert plan(designer, population) == plan(designer, population)
 
 
+@pytest.mark.slow
 def test_tpe_beats_chance_on_a_softmax() -> None:
     start = seeds(softmax, SOFTMAX)
     tpe = median(best(run(softmax, start, Tpe(seed=seed), 30)) for seed in range(5))

@@ -138,6 +138,7 @@ def test_what_was_changed_in_the_cache_is_made_again(
     assert not client._is_kept(made)
 
 
+@pytest.mark.slow
 def test_an_artefact_that_changed_after_it_was_compiled_is_not_loaded(
     evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,6 +232,7 @@ def test_a_verdict_that_came_while_nobody_waited_is_taken_at_once(
     assert again(problem, kernel, ()).evidence == came.evidence
 
 
+@pytest.mark.slow
 def test_half_a_job_is_not_there_yet_and_a_forged_one_is_left_alone(
     shared: tuple[SpoolEvaluator, Started], problem: Problem
 ) -> None:

@@ -137,6 +137,7 @@ def honest_time(result: Evaluation) -> None:
 # -- honest kernels --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) -> None:
     """Long enough for what else is done on the machine to be a small part of it."""
     true_us = 100_000
@@ -278,6 +279,7 @@ def test_time_that_no_call_can_take_is_a_cheat(judge: Judge, claim: str, at: str
     assert "says that a call took" in result.reason
 
 
+@pytest.mark.slow
 def test_forged_times_do_not_count(danger: Judge) -> None:
     """Long enough for what turning to the box takes here to be a small part of it."""
     true_us = 30_000
