@@ -11,9 +11,9 @@ thing at a time can be done otherwise:
 - one process, buffers touched: the same, with 64 MB read between replicates (caches and the heap's pages are others);
 - half the rounds, twice the rounds.
 
-`between` is the standard deviation of the replicates' ratios, `within` what a replicate's own rounds explain of it; the
-last column is the half-width of the interval that four seconds buy. Huge pages are left out where the system has none
-for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+`between` is the standard deviation of the replicates' ratios (by medians, over three passes), `within` what a
+replicate's own rounds explain of it; the last column is the half-width of the interval that four seconds buy. Huge
+pages are left out where the system has none for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
 """
 
 import contextlib
@@ -41,10 +41,12 @@ from ksflow.records import Case, Kernel, Origin, Problem, Trial
 from ksflow.sandbox import zygote
 from ksflow.stages.evaluator.local import LocalEvaluator
 
-_REPLICATES = 16
+_REPLICATES, _PASSES = 16, 3
 _ROWS = (64, 2048)
 _BUDGET_S = 4.0
 _TOUCHED = 8 << 20
+_OF_MEDIAN = 1.4826
+"""A standard deviation, of the median of the distances from the median: single bursts of others do not count."""
 
 
 class Here(LocalEvaluator):
@@ -122,18 +124,25 @@ def spread(kernel: Kernel, problem: Problem) -> None:
     variants = {"as judged": contextlib.nullcontext(), "one order": fixed, "buffers stay": stay, "new buffers": fresh}
     variants |= {"one process": kept, "one process, buffers touched": touched}
     variants |= {"half the rounds": half, "twice the rounds": twice}
-    print(f"{_REPLICATES} replicates each | between | within | seconds a replicate | half-width after {_BUDGET_S:g} s")
+    columns = ("between", "within", "seconds a replicate", f"half-width after {_BUDGET_S:g} s")
+    print(" | ".join((f"{_PASSES} x {_REPLICATES} replicates", *columns)))
     for rows in _ROWS:
         of = replace(problem, benchmarks=(Case(f"{rows}x256", {"rows": rows, "cols": 256}, 9),))
-        for name, change in variants.items():
-            with change:
-                between, within, seconds = _measured(judge, of, kernel)
+        found: dict[str, list[tuple[list[float], float, float]]] = {name: [] for name in variants}
+        for _ in range(_PASSES):
+            for name, change in variants.items():
+                with change:
+                    found[name].append(_measured(judge, of, kernel))
+        for name, passes in found.items():
+            off = [abs(log - statistics.median(logs)) for logs, _, _ in passes for log in logs]
+            between = _OF_MEDIAN * statistics.median(off)
+            within, seconds = (statistics.median(column) for column in list(zip(*passes, strict=True))[1:])
             half_width = 1.96 * between / math.sqrt(max(_BUDGET_S / seconds, 1))
             print(f"{rows} rows, {name} | {between:.2%} | {within:.2%} | {seconds:.2f} | {half_width:.2%}", flush=True)
 
 
-def _measured(judge: Here, of: Problem, kernel: Kernel) -> tuple[float, float, float]:
-    """Spread between replicates and within them, and what one takes."""
+def _measured(judge: Here, of: Problem, kernel: Kernel) -> tuple[list[float], float, float]:
+    """What replicates read (logarithms), the error within one, and what one takes."""
     within, endless = list[float](), mock.patch.object(PairedComparison, "_settled", return_value=False)
     read = Outcome.reading
 
@@ -152,7 +161,7 @@ def _measured(judge: Here, of: Problem, kernel: Kernel) -> tuple[float, float, f
         seconds = (time.perf_counter() - started) / _REPLICATES
     (row,) = found.evidence.against
     own = math.sqrt(max(within[0] ** 2 * len(row.replicates) - 0.02**2, 0.0))
-    return statistics.stdev(map(math.log, row.replicates)), own, seconds
+    return list(map(math.log, row.replicates)), own, seconds
 
 
 def _staying(make: Callable[..., Any]) -> Callable[..., Any]:
