@@ -205,7 +205,9 @@ class Reading:
     def _claims(self) -> bool:
         """Whether there are enough replicates to claim anything: a few agree by chance more often than their interval
         says."""
-        return len(self.values) >= _FEW or abs(self._apart) > (_CLOSE if self.calm else _CLOSE_BESIDE_OTHERS)
+        if len(self.values) >= _FEW:
+            return True
+        return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
 
     @property
     def doubt(self) -> str:

@@ -233,6 +233,7 @@ def test_readings_that_contradict_each_other_rank_nothing() -> None:
         (((100.0, 80.0), (100.0, 80.1), (100.0, 80.0)), 0, "a tie"),
         (((100.0, 80.0), (100.0, 80.1), (100.0, 80.0)), -1, "slower"),
         (((100.0, 20.0), (100.0, 20.1), (100.0, 20.0)), 0, "slower"),
+        (((100.0, 50.0), (100.0, 48.0), (100.0, 52.0)), 0, "slower"),
     ],
 )
 def test_few_replicates_claim_only_what_is_a_tenth_apart_on_a_machine_of_their_own(
