@@ -39,7 +39,7 @@ _FEWEST_TO_RANK, _PATIENT = 4, 3
 may take so many times the time."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
-_FAR_BEHIND = math.log(0.9)
+_FAR_BEHIND = math.log(0.7)
 """Who is slower than this for sure in one replicate, in both orders, is so in all: where memory lies moves a time by
 less."""
 
