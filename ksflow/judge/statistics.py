@@ -9,6 +9,7 @@ check on that.
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import torch
 
@@ -183,7 +184,7 @@ class RandomEffects:
         told = self.moderated
         error = max(told.error, _TINY) * math.sqrt(done / most)
         moves = max(told.error, _TINY) * math.sqrt(max(1 - done / most, 0.0))
-        return normal_share((self.mean - error * _NORMAL - least) / max(moves, _TINY))
+        return NormalDist().cdf((self.mean - error * _NORMAL - least) / max(moves, _TINY))
 
     def beside(self, control: "RandomEffects") -> "RandomEffects":
         """The same, with what one kernel differs from itself in the same comparison as a component of the variance.
@@ -205,11 +206,6 @@ class RandomEffects:
         free = (own + between) ** 2 / (own**2 / self.free + between**2)
         foreseen = math.sqrt(self.foreseen**2 + between)
         return replace(self, error=math.sqrt(own + between), free=free, foreseen=foreseen)
-
-
-def normal_share(z: float) -> float:
-    """How likely a number of the normal distribution is below z."""
-    return 0.5 * math.erfc(-z / math.sqrt(2))
 
 
 def random_effects(values: list[float], variances: list[float], spread: float = SPREAD) -> RandomEffects:

@@ -151,6 +151,8 @@ class _Supervisor:
         """Do what the judge says; false when that is to end."""
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
+        while select.select([self.status], [], [], 0)[0] and self._pass_on():
+            pass  # what was said before the process was ready, with which descriptor starting others is asked for
         self.locked = True
         if not self.frozen_by_group:
             with contextlib.suppress(OSError):  # the first process may have ended
