@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import importlib.util
 import io
 import json
 import os
@@ -31,6 +30,7 @@ from ksflow.problem.loader import load
 from ksflow.prompts import render
 from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import scores
+from ksflow.sandbox.runners.torch_kernel import loaded
 from ksflow.source.answer import rewritten
 
 UPSTREAM = PACKAGE.parent / "benchmarks" / "upstream.py"
@@ -209,12 +209,7 @@ def test_whoever_states_a_run_s_ratio_states_the_same_over_the_same_baseline(tmp
 
 @pytest.fixture
 def upstream() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("upstream", UPSTREAM)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return loaded("upstream", UPSTREAM)
 
 
 def test_results_as_the_formats_tools_read_them(upstream: ModuleType, tmp_path: Path) -> None:
