@@ -27,6 +27,8 @@ _GUARD = 1024
 _BLANK = 0xFF
 """What is there beside inputs: NaN, or -1."""
 _PAGE = 4096
+_ASKED_AGAIN = 2
+"""So often the oracle answers its first inputs again: a single answer may be alike by chance."""
 _PATIENCE_S = 60.0
 """For a problem's own check of one answer, where the problem does not say."""
 _AGAIN_S = 0.5
@@ -303,12 +305,12 @@ class Reference:
         """
         if self.oracle is None:
             return ()
-        untouched = data if self._steady else like(data, [tensor.clone() for tensor in data])
+        copies = () if self._steady else tuple(like(data, [one.clone() for one in data]) for _ in range(_ASKED_AGAIN))
         rows = self._rows(data)
-        if not self._steady:
+        for untouched in copies:
             if unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):
                 raise ValueError(f"the oracle in reference.py {AT_RANDOM}")
-            self._steady = True
+        self._steady = True
         outputs = data[len(data) - self.outputs :]
         self._products |= any("spread" in row for row in rows)
         longest = max((size for tensor in data for size in tensor.shape), default=1)

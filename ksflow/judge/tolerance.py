@@ -22,8 +22,10 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 AT_RANDOM = "draws at random: its answer to the same inputs differs from call to call; seed what it draws from"
-_STEADY = 0.01
-"""Of an answer's root mean square, or of its elements: so far it may be from another to the same inputs."""
+_STEADY = 0.001
+"""Two answers to the same inputs may differ by this share of the root mean square, or by one rounding of the type."""
+_STEADY_ELEMENTS = 0.01
+"""Of integers, this share of the elements may differ."""
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
 _RUN = 64
@@ -106,9 +108,10 @@ def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bo
     """Whether two answers to the same inputs differ by more than the order of additions explains."""
     for mine, theirs in zip(first, again, strict=True):
         if parts(mine).is_floating_point():
-            if rms(parts(mine), parts(theirs)) > _STEADY * rms(parts(mine)):
+            share = max(_STEADY, torch.finfo(parts(mine).dtype).eps)
+            if rms(parts(mine), parts(theirs)) > share * rms(parts(mine)):
                 return True
-        elif mine.numel() and float((mine != theirs).double().mean()) > _STEADY:
+        elif mine.numel() and float((mine != theirs).double().mean()) > _STEADY_ELEMENTS:
             return True
     return False
 
