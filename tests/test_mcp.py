@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -284,9 +283,8 @@ def test_a_signal_ends_a_server_when_the_judge_is_done_and_a_second_one_at_once(
 def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 of them would take minutes."""
     trials = [Trial(f"{n:05}", Origin.SEED, kernel=kernel(f"// {n}"), evaluation=accepted(n)) for n in range(1, 301)]
-    run = SimpleNamespace(tally=SimpleNamespace(most=inf, dispatched=0))
-    lineage = SimpleNamespace(population=lambda: Population(trials))
-    tools = SimpleNamespace(_lineage=lineage, _run=run, _assistant=SimpleNamespace(waiting=list))
+    study = SimpleNamespace(population=Population(trials), waiting=list)
+    tools = SimpleNamespace(_run=SimpleNamespace(left=dict), _study=study)
 
     def compared(*_: object) -> bool:
         raise AssertionError("two trials are compared")
