@@ -41,7 +41,7 @@ def setup(folder: Path) -> None:
         )
     )
     root = logging.getLogger()
-    _add(root, handler)
+    root.addHandler(handler)
     root.setLevel(logging.INFO)
     for waiting in _ON_STDERR:
         _tell_on_stderr(waiting)
@@ -58,7 +58,7 @@ def setup(folder: Path) -> None:
 def close() -> None:
     """Close the file of `setup`, and tell nothing on stderr any more: the process goes on, as a notebook's does."""
     for logger in map(logging.getLogger, (None, *_ON_STDERR)):
-        for handler in [each for each in logger.handlers if getattr(each, "ksflow", False)]:
+        for handler in [each for each in logger.handlers if isinstance(each.formatter, _Redacted)]:
             logger.removeHandler(handler)
             handler.close()
 
@@ -71,11 +71,6 @@ def keep_quiet() -> None:
         structlog.configure(
             [as_arguments], structlog.stdlib.BoundLogger, logger_factory=structlog.stdlib.LoggerFactory()
         )
-
-
-def _add(logger: logging.Logger, handler: logging.Handler) -> None:
-    handler.ksflow = True  # type: ignore[attr-defined]
-    logger.addHandler(handler)
 
 
 def _as_line(logger: object, name: str, event: MutableMapping[str, Any]) -> str:
@@ -105,12 +100,5 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 def _tell_on_stderr(name: str) -> None:
     handler = _Stderr()
-    handler.setFormatter(
-        _Redacted(
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                _as_line,
-            ]
-        )
-    )
-    _add(logging.getLogger(name), handler)
+    handler.setFormatter(_Redacted(processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _as_line]))
+    logging.getLogger(name).addHandler(handler)

@@ -411,57 +411,6 @@ def record(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_run_through_the_protocol_leaves_the_record_that_the_command_line_leaves(tmp_path: Path) -> None:
-    (tmp_path / "line").mkdir()
-    (tmp_path / "protocol").mkdir()
-    given = ["recipe=dry_run", "loop.evaluations=6", "loop.rounds_in_flight=1"]
-    command(tmp_path / "line", *given, "llm=dummy")
-    wanted = record(tmp_path / "line")
-    trials = {ref.rpartition("/")[2]: row["trial"] for ref, row in wanted.items() if ref.startswith("refs/")}
-    rounds = "refs/ksflow/fp8_gemm/dry/rounds"
-    commits = [
-        line.partition(" ")
-        for line in git(tmp_path / "line", "log", "--reverse", "--format=%H %s", rounds).splitlines()
-    ]
-
-    async def work(ask: Ask) -> str:
-        await ready(ask)
-        for at, (commit, _, subject) in enumerate(commits):
-            if not subject.startswith("plan "):
-                continue
-            plan = json.loads(git(tmp_path / "line", "show", f"{commit}:plan.json"))["plan"]
-            base, reference = re.findall(r"\d{5}", commits[at - 1][2])
-            answer = await ask(
-                "plan",
-                base=base,
-                reference=reference,
-                rationale="as before",
-                avenues=plan["avenues"],
-                experiments=[
-                    {
-                        "description": one["description"],
-                        "rubric": one["rubric"],
-                        "lowest_gain_percent": one["gain_percent"][0],
-                        "highest_gain_percent": one["gain_percent"][1],
-                        "innovation": one["innovation"],
-                    }
-                    for one in plan["experiments"]
-                ],
-            )
-            for name in [json.loads(line)["id"] for line in answer.splitlines()[1:]]:
-                kernel = trials[name]["kernel"]
-                files = {
-                    file: git(tmp_path / "line", "show", f"fp8_gemm/dry/{name}:{file}") for file in kernel["files"]
-                }
-                await judged(ask, await ask("submit", trial=name, language=kernel["language"], files=files))
-        return await judged(ask, await ask("finish"))
-
-    served(tmp_path / "protocol", work, "recipe=dry_run")
-    assert record(tmp_path / "protocol") == wanted
-
-
-@pytest.mark.slow
-@pytest.mark.soak
 def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) -> None:
     rows = shipped("seeds", "softmax", "02_rows.cpp").read_text()
 

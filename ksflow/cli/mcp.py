@@ -93,7 +93,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
 
     cfg = compose.compose(overrides)
     with run_parts(cfg, driven=True) as made:
-        study = AskTell(made.run(), made.seeds, made.profiler)
+        study = AskTell(made.run(), made.seeds, made.settings, made.profiler)
 
         @asynccontextmanager
         async def begun(_: Any) -> AsyncIterator[None]:
@@ -101,7 +101,6 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
             yield
 
         with ending.handled(_at_signals(study)), closing(study):
-            study.open(made.settings)
             skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
             inbox = Inbox(Path(str(cfg.model.get("folder") or made.lineage.store.path.parent / "inbox")))
             tools = _Tools(study, inbox, partial(opened, cfg, made.problem.name), made.target).all()
@@ -270,13 +269,13 @@ class _Tools:
         return f"ticket {self._study.profile(trial)}: it is being judged; ask result"
 
     def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
-        """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
+        """What became of a ticket: judging with the seconds so far, or the verdict with its evidence."""
         entry = self._study.ticket(ticket)
         entry.over.wait(wait_s)
         if not entry.over.is_set():
-            return f"{entry.about}: {entry.state} for {time.monotonic() - entry.asked:.0f} s; ask again"
-        if entry.state == "failed" or entry.trial is None:
-            return f"{entry.about}: the judge failed: {without_paths(entry.error) or 'nothing was judged'}"
+            return f"{entry.about}: judging for {time.monotonic() - entry.asked:.0f} s; ask again"
+        if entry.trial is None:
+            return f"{entry.about}: the judge failed: {without_paths(entry.error)}"
         trial = entry.trial
         if entry.about == "the winner once more":
             return self._won(trial)

@@ -23,7 +23,7 @@ def run_parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
     """The parts of the configured run, as `config.parts.parts` builds and closes them, with what it inherits."""
     with parts(cfg, driven) as made:
         if cfg.inherit:
-            fingerprint = judging.key(made.problem, made.evaluator).target
+            fingerprint = judging.key(made.problem, made.stages.evaluate).target
             given = made.problem, made.target, fingerprint, made.lineage.run
             start = warm_start(compose.build(cfg.lineage), str(cfg.inherit), *given)
             seeds, notes = (*made.seeds, *start.seeds), (*made.notes, *start.notes)

@@ -42,21 +42,29 @@ def run(words: list[str], overrides: list[str]) -> int:
     if several := of_multirun(overrides):
         gc.enable()
         return COMMANDS["suite"]([], several)
-    idle: list[str] = []
-    compose.launch(partial(_job, idle, BEGAN), overrides)
-    if idle and all(idle):
-        raise NothingTried(idle[0])
+    searched(overrides, BEGAN)
     return 0
 
 
-def _job(idle: list[str], began: float, cfg: DictConfig) -> float:
-    """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
+def searched(overrides: list[str], began: float) -> Outcome | None:
+    """Search as the words say, once or as a sweep. Returns the last outcome; None where the words only show something.
+
+    Raises NothingTried where no run came to an experiment.
+    """
+    found: list[Outcome] = []
+    compose.launch(partial(_job, found, began), overrides)
+    if found and all(outcome.idle for outcome in found):
+        raise NothingTried(found[0].idle)
+    return found[-1] if found else None
+
+
+def _job(found: list[Outcome], began: float, cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs. Its outcome is added to `found`."""
     if not gc.isenabled():  # all is imported
         gc.freeze()
         gc.enable()
-    outcome = search(cfg, began)
-    idle.append(outcome.idle)
-    return outcome.score_us
+    found.append(search(cfg, began))
+    return found[-1].score_us
 
 
 def search(cfg: DictConfig, began: float) -> Outcome:

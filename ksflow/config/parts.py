@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ class Parts:
 
     problem: Problem
     target: Target
-    evaluator: Evaluator
     lineage: Lineage
     stages: Stages
     schedule: Schedule
@@ -38,10 +37,10 @@ class Parts:
     notes: tuple[Note, ...]
     settings: str
     """The configuration as it is kept with the session."""
-    models: tuple[Answerer, ...] = ()
-    tracker: Tracker | None = None
-    recorded: RecordedRun | None = None
-    profiler: Callable[[], Evaluator] | None = None
+    models: tuple[Answerer, ...]
+    tracker: Tracker | None
+    recorded: RecordedRun | None
+    profiler: Callable[[], Evaluator] | None
     """Builds the evaluator with hardware counters, where the device has them."""
     remarks: tuple[str, ...] = ()
     """Lines for the terminal on what the run starts with."""
@@ -61,7 +60,18 @@ def parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
     Raises ConfigError, LineageError.
     """
     with ExitStack() as opened:
-        evaluate = _opened(cfg, opened)
+
+        def evaluator() -> Evaluator:
+            evaluate = compose.evaluator(cfg)
+            opened.callback(judging.close, evaluate)
+            return evaluate
+
+        @cache
+        def profiler() -> Evaluator:
+            cfg.evaluator.profile = True
+            return evaluator()
+
+        evaluate = evaluator()
         evaluate.start()
         problem = compose.problem(cfg)
         tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker and not driven else None
@@ -71,21 +81,19 @@ def parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
         no_other(problem, lineage)
         target: Target = compose.build(cfg.target)
         select, design, write, digest = (_from_outside,) * 4 if driven else stages(cfg)
-        counted = driven and target.kind == "gpu" and evaluate.profiles
         yield Parts(
             problem,
             target,
-            evaluate,
             lineage,
             Stages(select, design, write, evaluate, digest),
             compose.build(cfg.loop),
-            (*problem.seeds, *_own_seeds(cfg, problem)),
+            _seeds(cfg, problem),
             tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
             compose.settings(cfg, places(problem)),
             () if driven else tuple(compose.models(cfg)),
             tracker,
             recorded,
-            cache(partial(_opened, cfg, opened, profile=True)) if counted else None,
+            profiler if target.kind == "gpu" and evaluate.profiles else None,
         )
 
 
@@ -95,20 +103,10 @@ def stages(cfg: DictConfig) -> tuple[Any, Any, Any, Any]:
     return select, design, write, digest
 
 
-def _opened(cfg: DictConfig, closing: ExitStack, profile: bool = False) -> Evaluator:
-    if profile:
-        cfg.evaluator.profile = True
-    evaluate = compose.evaluator(cfg)
-    closing.callback(judging.close, evaluate)
-    return evaluate
-
-
-def _own_seeds(cfg: DictConfig, problem: Problem) -> Iterator[Seed]:
+def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
     files = [cfg.seed_kernels] if isinstance(cfg.seed_kernels, str) else list(cfg.seed_kernels or ())
-    for file in files:
-        seed = Seed(Path(file).name, kernel_file(file, problem.languages))
-        if not problem.lane or seed.kernel.language == problem.lane:
-            yield seed
+    own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
+    return (*problem.seeds, *(seed for seed in own if not problem.lane or seed.kernel.language == problem.lane))
 
 
 def _from_outside(*_: object, **__: object) -> Any:

@@ -303,14 +303,13 @@ class Backend:
 
     device_uuid = ""
     """Names the lock of the GPU (see `device_lock`); empty on a CPU."""
-    memory = PoolLimits()
     spread = statistics.SPREAD
     """What replicates are taken to differ by before they were seen."""
     starts_together = False
     """Whether all kernels of a comparison start at once, because a start takes long."""
 
-    def __init__(self, overhead: Overhead) -> None:
-        self.overhead = overhead
+    def __init__(self, overhead: Overhead, memory: PoolLimits) -> None:
+        self.overhead, self.memory = overhead, memory
 
     def buffers(self, wanted: BufferSizes) -> Buffers:
         """Memory for one sandbox."""

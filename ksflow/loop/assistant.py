@@ -8,12 +8,11 @@ author must not know: no contents of inputs, no expected outputs, no seeds, no p
 import contextlib
 import itertools
 import math
-import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.lineage import Round
@@ -39,23 +38,25 @@ class Ticket:
 
     name: str
     about: str
-    asked: float
-    over: threading.Event
-    state: str = "waiting"
-    """`waiting`, `judging`, `done`, or `failed`, where the judge itself did."""
+    asked: float = field(default_factory=time.monotonic)
+    over: threading.Event = field(default_factory=threading.Event)
     trial: Trial | None = None
     """The trial on the lineage; named as the ticket where the question was about a kernel that is on no record."""
     error: str = ""
+    """Why nothing was judged."""
     ended: float = 0.0
 
 
 class AskTell:
     """A run that is driven from outside: `plan` gives ids to experiments, `submit` has kernels judged.
 
-    Any number of threads may use it. profiler: builds an evaluator that adds a page of counters.
+    Any number of threads may use it. settings: kept with the session, which the constructor opens. profiler: builds an
+    evaluator that adds a page of counters. Raises ConfigError, LineageError.
     """
 
-    def __init__(self, run: Run, seeds: tuple[Seed, ...], profiler: Callable[[], Evaluator] | None = None) -> None:
+    def __init__(
+        self, run: Run, seeds: tuple[Seed, ...], settings: str = "", profiler: Callable[[], Evaluator] | None = None
+    ) -> None:
         self.run, self.seeds = run, seeds
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
@@ -67,10 +68,7 @@ class AskTell:
         self._lock = threading.RLock()
         """Held while what is counted, planned or asked is looked at or changed."""
         self._started: Job | None = None
-
-    def open(self, settings: str) -> None:
-        """Open the session. Raises ConfigError, LineageError."""
-        self.run.open(settings)
+        run.open(settings)
 
     def begin(self) -> None:
         """Have the seeds judged meanwhile, and then what an earlier call of the run left."""
@@ -191,7 +189,7 @@ class AskTell:
         """Have a kernel judged beside the best so far, which leaves no record; the id for `result`. ConfigError."""
         self._check_language(kernel)
         self._reserve()
-        return self._ask("", "a kernel that is on no record", lambda ticket: self._verdict(ticket, kernel))
+        return self._ask("", "a kernel that is on no record", lambda name: self._verdict(name, kernel))
 
     def profile(self, name: str) -> str:
         """Have a trial's kernel judged with hardware counters; the id for `result`. ConfigError where none are."""
@@ -200,15 +198,15 @@ class AskTell:
             raise ConfigError("nothing can be profiled here: hardware counters need evaluator=local and a GPU")
         kernel, profiler = trial.kernel, self._profiler
         self._reserve()
-        return self._ask("", f"a profile of {trial.id}", lambda ticket: self._verdict(ticket, kernel, profiler()))
+        return self._ask("", f"a profile of {trial.id}", lambda name: self._verdict(name, kernel, profiler()))
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; the id for `result`."""
         self.run.find_baselines(self.seeds)
 
-        def answer(ticket: Ticket) -> None:
+        def answer(_: str) -> Trial | None:
             confirm(self.run)
-            ticket.trial = self.run.known.best
+            return self.run.known.best
 
         return self._ask("", "the winner once more", answer)
 
@@ -220,7 +218,7 @@ class AskTell:
         ticket = self.ticket(name)
         ticket.over.wait()
         if ticket.trial is None:
-            raise KsflowError(ticket.error or "nothing was judged")
+            raise KsflowError(ticket.error)
         return ticket.trial
 
     def waiting(self) -> list[str]:
@@ -277,9 +275,9 @@ class AskTell:
         return self._planned
 
     def _judge(self, written: Trial) -> str:
-        def answer(ticket: Ticket) -> None:
+        def answer(_: str) -> Trial:
             try:
-                ticket.trial = judge(self.run, written)
+                return judge(self.run, written)
             finally:
                 self.run.lineage.release(written)
                 self._round_over(written.id)
@@ -314,31 +312,28 @@ class AskTell:
             if not self.run.reserve(1):
                 raise _over(self._spent)
 
-    def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> str:
+    def _ask(self, name: str, about: str, answer: Callable[[str], Trial | None]) -> str:
         with self._lock:
-            ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
+            ticket = Ticket(name or f"e{next(self._numbers)}", about)
             self._tickets[ticket.name] = ticket
 
-        def run() -> None:
-            try:
-                ticket.state = "judging"
-                work(ticket)
-                ticket.state = "done"
-            except KsflowError as error:
-                ticket.state, ticket.error = "failed", str(error)
-            finally:
-                if ticket.state == "judging":
-                    ticket.state, ticket.error = "failed", f"an error of ksflow's own, {type(sys.exception()).__name__}"
-                ticket.ended = time.monotonic()
-                ticket.over.set()
+        def work() -> None:
+            ticket.trial = answer(ticket.name)
 
-        Job(run)
+        def over(job: Job) -> None:
+            own = f"an error of ksflow's own, {type(job.error).__name__}" if job.error else "nothing was judged"
+            ticket.error = "" if ticket.trial else str(job.error) if isinstance(job.error, KsflowError) else own
+            ticket.ended = time.monotonic()
+            ticket.over.set()
+
+        Job(work, over)
         return ticket.name
 
-    def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator | None = None) -> None:
+    def _verdict(self, name: str, kernel: Kernel, evaluate: Evaluator | None = None) -> Trial:
         evaluation = ask_judge(self.run, kernel, evaluate)
-        ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)
-        self.run.tell(Checked(ticket.trial))
+        trial = Trial(name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)
+        self.run.tell(Checked(trial))
+        return trial
 
 
 def _over(reason: str) -> ConfigError:
