@@ -78,7 +78,7 @@ def search(cfg: DictConfig, began: float) -> Outcome:
     with run_parts(cfg) as made:
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
-        run = made.run(*filter(None, (show, tracking)))
+        run = made.run(show, tracking) if tracking else made.run(show)
         with run.interruptible():
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)

@@ -131,19 +131,19 @@ class AskTell:
         rationale: str = "",
         avenues: Sequence[str] = (),
     ) -> tuple[Trial, ...]:
-        """Put a selection and a plan on record, and return the trials of at most three experiments, with their ids.
+        """Put a selection and a plan on record, and return the trials of the picked experiments, at most three.
 
-        The portfolio rule picks them: the most innovative, those with the highest and the highest lowest gain. base:
-        the id of the trial that kernels start from, by default the best; reference: of the one to compare with.
+        base: the id of the trial that kernels start from, by default the best. reference: of the one to compare with.
         Raises ConfigError for ids that cannot be started from, and where a budget is used up.
         """
         selection = self._selection(base or self.best.id, reference, rationale)
         with self._lock:
             if reason := self.run.limits.enough():
                 raise _over(reason)
-        begun = self.run.begin_round()
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
-        trials: tuple[Trial, ...] = ()
+        if not plan.picked:
+            raise ConfigError("a plan needs an experiment")
+        begun, trials = self.run.begin_round(), tuple[Trial, ...]()
         try:
             self.run.lineage.select(selection, begun.name)
             trials = dispatch(self.run, selection, plan, begun)
