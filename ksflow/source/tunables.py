@@ -42,7 +42,10 @@ the assigned value among its words; not in quotes.
 """
 _TERM = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sign>==|!=)\s*(?P<value>[\w.+-]+)\s*")
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
-NUMBER = r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"  # a literal, as a source assigns it
+NUMBER = (
+    r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
+)
+"""A literal, as a source assigns it."""
 _CONSTANT = re.compile(
     rf"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
                 | (?!\s)[\w\s:<>,.]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
