@@ -40,16 +40,13 @@ FAULT = re.compile(
 class CompileJob:
     """One compilation in a sandbox."""
 
-    script: str
-    """A file of this package that runs in the sandbox: `steps_box.py`."""
+    script: str  # a file of this package that runs in the sandbox: `steps_box.py`
     order: Json  # input of the script
     files: Mapping[str, str]
     version: str  # of all compilers involved
     distil: Callable[[Json], Json]
-    explain: Callable[[str], str] = str
-    """The compiler's log -> its relevant part, the reason first."""
-    extra: tuple[str, ...] = ()
-    """Further folders that the sandbox may read."""
+    explain: Callable[[str], str] = str  # the compiler's log -> its relevant part, the reason first
+    extra: tuple[str, ...] = ()  # further folders that the sandbox may read
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,10 +89,8 @@ class DeviceFunction:
     kernel: str  # its name in the code
     block: tuple[int, int, int]
     shared: int  # dynamic shared memory in bytes
-    facts: Json
-    """The compiler's figures; `parameters`: the size of each, if only the compiler reports it."""
-    spare: bool = False
-    """Whether the compiler may have added parameters that no launch line has."""
+    facts: Json  # the compiler's figures; `parameters`: the size of each, if only the compiler reports it
+    spare: bool = False  # whether the compiler may have added parameters that no launch line has
 
 
 @dataclass(frozen=True, kw_only=True)

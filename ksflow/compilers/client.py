@@ -331,13 +331,11 @@ class CompileServer:
         return self._child.pid if self._child else 0
 
 
-SHARED_SERVER = CompileServer()
-"""The server that all compilers share; more may be started beside it."""
+SHARED_SERVER = CompileServer()  # the server that all compilers share; more may be started beside it
 
 
 @cache
 def _unknown(compiler: Compiler, march: str) -> str:
-    """Return what to write instead of an unknown -march; empty if the compiler knows it."""
     done = _asked(compiler, f"-march={march}")
     if done.returncode == 0:
         return ""
@@ -347,7 +345,6 @@ def _unknown(compiler: Compiler, march: str) -> str:
 
 @cache
 def _takes(compiler: Compiler, march: str, flag: str) -> bool:
-    """Return whether the compiler accepts a flag."""
     return _asked(compiler, f"-march={march}", flag).returncode == 0
 
 
@@ -387,7 +384,6 @@ def failure(log: str, cached: bool = False) -> BuildResult:
 
 
 def _trim(text: str) -> str:
-    """Return the log from the first error on, limited in length."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
     return "\n".join(lines[max(first - 2, 0) :])[:_LOG]

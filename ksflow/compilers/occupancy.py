@@ -24,8 +24,7 @@ class Occupancy:
 
     warps: int  # on a multiprocessor, or waves on a SIMD
     most: int
-    limited_by: str
-    """The scarce resource: `registers`, `shared`, `blocks` or `warps`."""
+    limited_by: str  # the scarce resource: `registers`, `shared`, `blocks` or `warps`
 
     @property
     def fraction(self) -> float:
@@ -62,7 +61,6 @@ def occupancy(march: str, threads: int, registers: int, shared: int) -> Occupanc
 
 
 def _on_simd(groups: int, waves: int) -> int:
-    """Return the waves on the fullest SIMD, as the compiler counts them."""
     return min(_up(groups * waves, _SIMDS), _WAVES)
 
 

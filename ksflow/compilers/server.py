@@ -115,7 +115,6 @@ class BoxedCommand:
                 pass
 
     def _read(self, log: int) -> bool:
-        """Read the available log, keeping its beginning; return False at its end."""
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(log, 1 << 20)
             self.log += chunk[: _LONGEST_LOG - len(self.log)]

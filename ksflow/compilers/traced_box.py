@@ -57,7 +57,6 @@ def _rows(order: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _explained(error: BaseException, source: str) -> str:
-    """Return the error in one line, with its place in the source."""
     path = os.path.abspath(source)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     text = " ".join(str(error).split())

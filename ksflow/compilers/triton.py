@@ -61,14 +61,12 @@ class Triton(Toolchain):
 
 
 def _target(march: str) -> tuple[str, int | str, int]:
-    """Return platform, architecture and warp size, in Triton's terms."""
     if march.startswith("gfx"):
         return "hip", march.partition(":")[0], 64
     return "cuda", int(re.sub(r"\D", "", march)), 32
 
 
 def _entries(request: CompileRequest, variant: int) -> list[Json]:
-    """Return what to compile for the launches of a variant, without duplicates."""
     plans = [plan for plan in request.plans.values() if plan.variant == variant]
     wanted = [_wanted(request, step) for plan in plans for step in plan.launches]
     return list({json.dumps(entry, sort_keys=True): entry for entry in wanted}.values())
@@ -103,7 +101,6 @@ def _row(entry: Json) -> Json:
 
 
 def _explained(log: str) -> str:
-    """Return the log from the first error on, without Triton's warnings and frames."""
     match = _ERROR.search(log)
     text = log[match.start() :].removeprefix(": ") if match else log
     text = text[: dump.start()] if (dump := _DUMP.search(text)) else text

@@ -128,7 +128,6 @@ def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], 
 
 
 def _explained(error: BaseException, source: str) -> str:
-    """Return the error and its place in the source, without Triton's own frames."""
     if isinstance(error, SyntaxError):
         return f"error: {source}:{error.lineno}: {error.msg}\n{(error.text or '').rstrip()}"
     while (cause := error.__cause__) is not None and getattr(error, "node", None) is not None:

@@ -109,7 +109,6 @@ def _is_other_variant(chip: str, sheet: str) -> bool:
 
 
 def _sheets(chip: str) -> list[dict[str, Any]]:
-    """Return a chip's data sheets; empty if YAML cannot be read, as on a machine that only judges."""
     try:
         import yaml
     except ImportError:
@@ -178,7 +177,6 @@ def means(word: str, target: Target) -> bool:
 
 @cache
 def _shipped_architecture(name: str) -> str:
-    """Return the architecture of a shipped GPU target; "" for anything else."""
     sheet = shipped("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""

@@ -239,7 +239,6 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allo
 
 
 def _quarter(lines: torch.Tensor) -> torch.Tensor:
-    """Return the value that three quarters of each line's nonzero values reach."""
     zeros = (lines == 0).sum(dim=1, keepdim=True)
     place = (zeros + (lines.shape[1] - zeros) // 4).clamp_max(lines.shape[1] - 1)
     return lines.sort(dim=1).values.gather(1, place)

@@ -117,12 +117,10 @@ class Entry:
     seed: int
     packed: torch.Tensor
     expected: tuple[Expected, ...]
-    secret: bool = True
-    """Whether only the judge knows the seed."""
+    secret: bool = True  # whether only the judge knows the seed
     poisons: tuple[int, ...] = ()
     """Byte values to fill the outputs with before a call; empty until `check.poisons` has chosen them."""
-    structure: str = ""
-    """How the inputs differ from those that the problem draws, in words: "x: sorted"."""
+    structure: str = ""  # how the inputs differ from those that the problem draws, in words: "x: sorted"
 
     @property
     def nbytes(self) -> int:
@@ -246,7 +244,6 @@ class Reference:
         return next((found for found in made if found), None)
 
     def _open(self, case: dict[str, Any]) -> list[int]:
-        """Return the indices of the inputs that may have a structure."""
         if (name := str(case["name"])) not in self._movable:
             pair = [self.data(case, case["seed"] + step) for step in (0, 1)]
             inputs = [data[: len(data) - self.outputs] for data in pair]

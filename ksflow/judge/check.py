@@ -133,7 +133,6 @@ class Caller:
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
 
     def _compare_again(self, slot: int) -> None:
-        """Free a slot after checking that nothing in it has changed. Raises Rejected."""
         if slot in self._unused:
             self._unused.remove(slot)
             if not all(filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
@@ -192,7 +191,6 @@ def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
 
 
 def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
-    """Return 1 for each value between the smallest and the largest allowed anywhere, else 0."""
     finite = ~want.low.isnan()
     if not bool(finite.any()):
         return values.isnan().float().cpu()
@@ -248,7 +246,6 @@ def check(  # noqa: PLR0913 - the parts of a check
 
 
 def _reference_s(caller: Caller, entry: Entry) -> float:
-    """Return the CPU seconds that the reference takes on the same inputs."""
     data = caller.case.layout.data(entry.packed.clone())
     started = time.process_time()
     caller.reference.kernel(data)

@@ -124,7 +124,6 @@ def check_solutions(
 
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
-    """Return whether a solution's verdict is the expected one, and the detail."""
     words = f"{result.score_us:.1f} µs" if result.score_us else f"{result.verdict}: {result.reason}"
     if kind == "good":
         return result.accepted, words

@@ -48,8 +48,7 @@ class Effort:
     most: int = 9
     spent_s: float = 20.0
     fewest: int = 1
-    control: tuple[str, str] | None = None
-    """A kernel and its copy, whose difference is part of the interval."""
+    control: tuple[str, str] | None = None  # a kernel and its copy, whose difference is part of the interval
 
 
 class PairedComparison:

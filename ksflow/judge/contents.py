@@ -45,12 +45,10 @@ def _uniform(x: torch.Tensor, generator: torch.Generator, *shape: int) -> torch.
 
 
 def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return a random number for each row; of a vector, for each element."""
     return _uniform(x, generator, *(x.shape[:-1] if x.ndim > 1 else x.shape), *((1,) if x.ndim > 1 else ()))
 
 
 def _one_place(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return a mask of one random element per row."""
     drawn = _uniform(x, generator)
     return drawn == drawn.amax(-1, keepdim=True)
 
@@ -66,7 +64,6 @@ def _faded(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _peaked(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the input with an outlier in a quarter of the rows, at least in one."""
     rows = _uniform(x, generator, *x.shape[:-1], 1)
     chosen = _one_place(x, generator) & ((rows < 0.25) | (rows == rows.amin()))
     return torch.where(chosen, _OUTLIER * x.abs().amax(), x)
@@ -82,7 +79,6 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the input with a few denormal numbers in each row."""
     return torch.where(_uniform(x, generator) < min(1 / 8, 8 / x.shape[-1]), x * 2.0**-136, x)
 
 

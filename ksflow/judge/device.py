@@ -54,12 +54,9 @@ class GpuProperties:
     uuid: str
     memory_bytes: int
     cache_bytes: int  # bytes to write to flush it
-    files: tuple[str, ...]
-    """Files of /dev that a sandbox needs; of several NVIDIA GPUs only this one's, if known."""
-    folders: tuple[str, ...] = ()
-    """Further folders that AMD's runtime reads."""
-    visible: str = ""
-    """Value of CUDA_VISIBLE_DEVICES for a sandbox with this GPU's file only."""
+    files: tuple[str, ...]  # files of /dev that a sandbox needs; of several NVIDIA GPUs only this one's, if known
+    folders: tuple[str, ...] = ()  # further folders that AMD's runtime reads
+    visible: str = ""  # value of CUDA_VISIBLE_DEVICES for a sandbox with this GPU's file only
 
 
 def gpu_properties(platform: str) -> GpuProperties:

@@ -53,8 +53,7 @@ class NullCalls:
     overhead_us: list[float] = field(default_factory=list)
     """Each call's bracket less the call itself: the context switches."""
     own_work_us: list[float] = field(default_factory=list)  # the judge's own work around each call
-    turn_s: list[float] = field(default_factory=list)
-    """Seconds from the opening of the gate until the sandbox's word."""
+    turn_s: list[float] = field(default_factory=list)  # seconds from the opening of the gate until the sandbox's word
 
 
 class DeviceBackend(Backend):
@@ -256,7 +255,6 @@ def ranked_window(samples_us: list[float]) -> tuple[float, float]:
 
 
 def _dearest_tenth(values: list[float]) -> float:
-    """Return the lower end of the largest tenth; of few values the largest."""
     return max(values) if len(values) < _FEW else plain.quantiles(values, n=10)[-1]
 
 

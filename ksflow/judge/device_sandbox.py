@@ -58,15 +58,12 @@ _Staged = tuple[int, torch.Tensor, int]  # a slot, its contents, and the poison 
 class DeviceCall:
     """Measurements of one call."""
 
-    bracket_us: float
-    """By the judge's events: from the opening of the gate until the judge had the device back."""
+    bracket_us: float  # by the judge's events: from the opening of the gate until the judge had the device back
     own_work_us: float
     """The judge's own work before and after: writing inputs, flushing the cache, copying outputs. Any other work on the
     device makes it longer."""
-    reported_us: float
-    """The call's time by the sandbox's own events: above 0, and within the bracket."""
-    gated: bool
-    """Whether the call was queued before its inputs existed, and did not need its host afterwards."""
+    reported_us: float  # the call's time by the sandbox's own events: above 0, and within the bracket
+    gated: bool  # whether the call was queued before its inputs existed, and did not need its host afterwards
     turn_s: float = 0.0
     """From the opening of the gate until the sandbox's word was seen; measured on the null kernel's sandbox only."""
 
@@ -209,7 +206,6 @@ class DeviceSandbox(Sandbox):
         return time.perf_counter() - began if time.monotonic() < end else 0.0
 
     def _said(self) -> bool:
-        """Return whether the sandbox has written its word for the latest call."""
         return bool(WORD.unpack_from(self.buffers.gate, FLAG)[0] >= self._numbered)
 
     def _queued(self, nonce: bytes, deadline: float) -> bool:
@@ -291,7 +287,6 @@ class DeviceSandbox(Sandbox):
             self._checked(message, b"", b"")
 
     def _destination(self, slot: int) -> torch.Tensor:
-        """Return the memory for a slot's outputs, allocated before the clock starts."""
         region = self.region(slot, out=True)
         destination = self._outputs.get(slot)
         if destination is None or destination.numel() != region.numel():

@@ -259,7 +259,6 @@ class LocalJudge(Evaluator):
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[JudgeSlot]:
-        """Wait for a free slot and hold it."""
         slot = self._free.get()
         try:
             yield slot
@@ -361,7 +360,6 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
 
 
 def _unranked(evidence: Evidence, why: str) -> Evidence:
-    """Return the evidence of a kernel whose times cannot be ranked."""
     claim = evidence.claim and replace(evidence.claim, faster=False, ranked=False, why=why)
     return replace(evidence, unranked=evidence.unranked or why, claim=claim)
 

@@ -82,6 +82,5 @@ Freezer = GroupFreezer | SignalFreezer
 
 
 def _state(text: bytes) -> tuple[bytes, int]:
-    """Return a thread's state, and the number of threads of its process."""
     fields = text[text.rindex(b")") + 2 :].split()
     return fields[0], int(fields[17])

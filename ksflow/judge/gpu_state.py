@@ -111,7 +111,6 @@ class Amdgpu:
         return []
 
     def _largest(self, names: Sequence[str], unit: float) -> int | None:
-        """Return the largest of the readable sensors, None if there is none."""
         values = []
         for name in names:
             with contextlib.suppress(OSError, ValueError):
@@ -126,7 +125,6 @@ class Amdgpu:
         return None if bits is None else [cause for n, cause in enumerate(_BIT_CAUSES) if bits >> 16 * n & 0xFFFF]
 
     def _metrics(self) -> tuple[int | None, tuple[int, ...]]:
-        """Return the bits or the counts of the table, for the known versions."""
         try:
             table = (self._device / "gpu_metrics").read_bytes()
             form: tuple[int, int] = struct.unpack_from("<2xBB", table)

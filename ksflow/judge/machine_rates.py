@@ -77,7 +77,6 @@ def _is_old(known: list[_Measurement]) -> bool:
 
 
 def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
-    """Return the rates that count, by name."""
     rates = {}
     for key in {key: None for row in known for key in row.rates}:
         best, *others = sorted((row.rates[key] for row in known if key in row.rates), reverse=True)
@@ -87,13 +86,11 @@ def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
 
 
 def _machine(target: Target) -> str:
-    """Return a digest of this machine and the probes."""
     asked = (probe.kernel.digest for probe in _able(target).values())
     return digest(platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked)
 
 
 def _read(file: Path) -> list[_Measurement]:
-    """Return the stored measurements, empty if unreadable."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         return [
@@ -105,7 +102,6 @@ def _read(file: Path) -> list[_Measurement]:
 
 
 def _able(target: Target) -> "dict[str, probes.Probe]":
-    """Return the probes that this CPU can run, by what they measure."""
     names = {probe.name: probe for probe in probes.ready()}
     wanted = {**{key: names[name] for key, name in _PROBES.items()}, "bytes": names[_READ]}
     whole = replace(target, features=cpu.read().features)
@@ -144,7 +140,6 @@ def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
 
 
 def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
-    """Call the probes in a sandbox and return the µs by key."""
     script = Path(__file__).with_name("rates_box.py")
     files = {script.name: script.read_text(encoding="utf-8"), ".order.json": json.dumps(shots)}
     with tempfile.TemporaryDirectory() as folder:
@@ -157,7 +152,6 @@ def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
 
 
 def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
-    """Return the rate per second for a time, by the probe's own formula."""
     figure = next(iter(probe.figures.values()))
     names = {name: value for name, value in shot.items() if isinstance(value, int | float)}
     return _UNIT * figure.calculated({**names, "us": us})

@@ -194,7 +194,6 @@ def _changeable(tensor: torch.Tensor) -> bool:
 
 
 def _own(tensor: torch.Tensor) -> int:
-    """Return a type's mantissa bits."""
     return round(-torch.tensor(torch.finfo(tensor.dtype).eps).log2().item())
 
 

@@ -19,8 +19,7 @@ class Right:
 
     data: Tensors
     outputs: Tensors
-    want: tuple[Expected, ...]
-    """The oracle's; empty if only a property is checked."""
+    want: tuple[Expected, ...]  # the oracle's; empty if only a property is checked
     other: Tensors  # other contents of the same case
     run: Callable[[Tensors], Tensors]  # the reference
     digits: int = 23  # mantissa bits of the arithmetic that the problem asks for
@@ -80,7 +79,6 @@ def _mean(out: torch.Tensor) -> torch.Tensor:
 
 
 def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Return a copy with every element changed in fp64."""
     result = torch.empty_like(out, memory_format=torch.contiguous_format)
     for part, into in strips(out, result):
         into.copy_(change(part.double()))
@@ -97,8 +95,6 @@ def _shifted(out: torch.Tensor) -> torch.Tensor:
 
 
 def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that changes the last element, which every sample of the elements contains."""
-
     def changed(out: torch.Tensor) -> torch.Tensor:
         result = out.clone(memory_format=torch.contiguous_format)
         flat = parts(result).view(-1)

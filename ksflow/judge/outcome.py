@@ -41,8 +41,7 @@ class CaseResult:
     worst: float  # the first kernel's largest error, as a share of its bound
     contents: list[int]
     whole: int  # how many contents were compared in all elements
-    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
-    """Cached results of `log`."""
+    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
 
     @classmethod
     def of(cls, done: CaseBenchmark) -> "CaseResult":
@@ -350,5 +349,4 @@ def _low(clock: list[float], samples: Samples) -> float:
 
 
 def _mean(values: list[float]) -> float:
-    """Return the geometric mean."""
     return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))

@@ -37,8 +37,7 @@ class NullTimings:
     cpu: list[float] = field(default_factory=list)
     wall_s: float = 0.0  # to subtract from wall times
     cpu_s: float = 0.0  # to subtract from CPU times
-    stopping_s: float = 0.0
-    """CPU time of a batch beyond its wall time: the cost of stopping the sandbox."""
+    stopping_s: float = 0.0  # CPU time of a batch beyond its wall time: the cost of stopping the sandbox
     undisturbed: int = 0  # number of batches that were not preempted
 
     def add(self, wall_s: float, cpu_s: float) -> None:
@@ -145,7 +144,6 @@ class Overhead:
         return Failure("harness", f"the null kernel's sandbox: {failure.text}")
 
     def _running(self, case: CasePool) -> Sandbox:
-        """Return a sandbox large enough for the first bytes of a case's contents."""
         layout = case.layout
         self._sizes = min(layout.input_bytes, _MOST_BYTES), min(layout.output_bytes, _MOST_BYTES)
         if self._sandbox is not None and any(map(operator.gt, self._sizes, self._held)):

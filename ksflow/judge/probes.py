@@ -92,7 +92,6 @@ class _Inputs:
         self._foreign = False
 
     def look(self, right: Right) -> None:
-        """Try one case on the inputs without any effect so far."""
         if self._count < 0:
             self._count = len(right.data) - len(right.outputs)
             self._open = dict.fromkeys(range(self._count), "")
@@ -111,7 +110,6 @@ class _Inputs:
                 del self._open[index]
 
     def row(self) -> Row:
-        """Return the row. Contents and tolerance of another project's format are reported, never refused."""
         name = "rejects inputs that are never read"
         words = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
         if not words:
@@ -122,7 +120,6 @@ class _Inputs:
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
-        """Return the addition to the row about seeds: the constant inputs."""
         names = ", ".join(map(self._name, self._constants))
         return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
 
@@ -309,7 +306,6 @@ def _structured(source: Source, case: Case) -> Iterator[Right]:
 
 
 def _contents(source: Source) -> Iterator[Right]:
-    """Yield the contents of tests and benchmarks: those that the problem draws, then structured ones."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     yield from (_right(source, case) for case in cases)
     for case in cases:
@@ -317,20 +313,17 @@ def _contents(source: Source) -> Iterator[Right]:
 
 
 def _score(source: Source) -> Row:
-    """Return the row with the mutation score, which is never a failure."""
     names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
     accepts = partial(_accepts, source.reference)
     return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
-    """Return whether the judge would accept the answer."""
     wrong = any(first_error(want, out) for want, out in zip(right.want, answer, strict=False))
     return not wrong and not reference.objection(right.data, answer)
 
 
 def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
-    """Return copies of the inputs' bytes."""
     inputs = data[: len(data) - source.reference.outputs]
     return [bits(tensor.clone()) for tensor in inputs]
 
@@ -340,7 +333,6 @@ def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, Scalar]) -> str:
-    """Return the first difference between the declared arguments and the data, or ""."""
     if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
         return "generate_input does not return a tuple of tensors"
     roles = [arg["role"] for arg in args]
@@ -376,7 +368,6 @@ def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapp
 
 
 def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Return whether strides agree, ignoring dimensions of size 1."""
     if len(declared) != len(shape):
         return False
     return all(step == want for size, step, want in zip(shape, strides, declared, strict=True) if size > 1)

@@ -19,7 +19,6 @@ def main() -> None:
 
 
 def _fastest_us(shot: dict[str, object]) -> float:
-    """Return the µs of the fastest of many short calls, because other processes delay some; 0.0 for a wrong result."""
     kernel = ctypes.CDLL(f"./{shot['library']}").custom_kernel
     n, turns, each = (int(str(shot[name])) for name in ("n", "turns", "each"))
     want = _VALUE * turns * each

@@ -39,10 +39,8 @@ class Samples:
     """For each call, whether a CPU quota stopped it; empty if not recorded."""
     window: tuple[float, float] = statistics.LOW  # the ranked part of the sorted samples
     notes: dict[str, Any] = field(default_factory=dict)  # further facts for the record
-    most_us: float | None = None
-    """The ranked time with only the fastest null batch subtracted; None if unknown."""
-    enough: bool = True
-    """Whether enough batches were undisturbed to call a time impossible."""
+    most_us: float | None = None  # the ranked time with only the fastest null batch subtracted; None if unknown
+    enough: bool = True  # whether enough batches were undisturbed to call a time impossible
     doubt: str = ""  # why the samples cannot be ranked
 
     def add(self, wall_s: float, cpu_s: float) -> None:

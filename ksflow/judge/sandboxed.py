@@ -47,18 +47,15 @@ class SandboxSpec:
     language: str
     files: dict[str, str] = field(default_factory=dict)
     artefact: str = ""
-    digest: str = ""
-    """SHA-256 of the artefact; a file with another digest is not loaded. Empty if unknown."""
-    loop: str = ""
-    """Path of the library that calls a native kernel (`runners/loop.cpp`); empty: Python calls it."""
+    digest: str = ""  # SHA-256 of the artefact; a file with another digest is not loaded. Empty if unknown.
+    loop: str = ""  # path of the library that calls a native kernel (`runners/loop.cpp`); empty: Python calls it
     memory_mb: int = 4096
     cpu_s: int = 600
     core: int | None = None
     level: str = "rlimits"
     supervisor_s: float = 60.0
     """Time limit for an answer of the supervisor, after which the failure is the machine's, not the kernel's."""
-    extra: dict[str, object] = field(default_factory=dict)
-    """Further options of the runner."""
+    extra: dict[str, object] = field(default_factory=dict)  # further options of the runner
     device: dict[str, str] = field(default_factory=dict)
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
     devices: tuple[str, ...] = ()  # paths of the GPU's device files
@@ -393,7 +390,6 @@ class Sandbox:
             raise Failure("harness", value or "the supervisor of the sandbox is gone")
 
     def _ended(self) -> Failure:
-        """Return the failure of a sandbox that ended, after waiting up to 2 s for its exit status."""
         end = time.monotonic() + 2
         while self.exit is None and time.monotonic() < end:
             if select.select([self.supervisor], [], [], 0.1)[0]:

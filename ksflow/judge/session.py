@@ -54,10 +54,8 @@ class Host:
     sandbox_core: int | None
     level: str
     device: Json = field(default_factory=dict)  # on a GPU: platform, device files, further paths that its runtime reads
-    loop: str = ""
-    """Path of the library that calls native kernels on a CPU."""
-    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """As in `SandboxSpec`."""
+    loop: str = ""  # path of the library that calls native kernels on a CPU
+    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # as in `SandboxSpec`
 
     def start(self, kernel: Json, limits: Json) -> SandboxSpec:
         """Return the parameters of a sandbox for this kernel."""

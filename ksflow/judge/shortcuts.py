@@ -27,10 +27,8 @@ _ENOUGH_BITS = {torch.bfloat16: 4, torch.float16: 7}
 class Shortcut:
     """One way to do less work."""
 
-    kind: str
-    """The row of `problem check` to which the shortcut belongs."""
-    what: str
-    """The kernel's behaviour: "reads the first half of x only, along dimension 1"."""
+    kind: str  # the row of `problem check` to which the shortcut belongs
+    what: str  # the kernel's behaviour: "reads the first half of x only, along dimension 1"
     answer: Callable[[Right], Tensors]
     """Returns the outputs on contents of the shortcut's case. May raise whatever the reference does."""
 

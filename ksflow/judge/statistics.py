@@ -124,8 +124,7 @@ class RandomEffects:
     error: float  # standard error of `mean`
     free: float  # degrees of freedom
     tau: float  # standard deviation between replicates
-    p: float
-    """p value of replicates so far apart under a common mean (Cochran's Q); 1 for a single one."""
+    p: float  # p value of replicates so far apart under a common mean (Cochran's Q); 1 for a single one
     foreseen: float = 0.0
     """The standard error to expect of so many replicates, from their own errors and the prior spread."""
 
@@ -260,7 +259,6 @@ def _normal(generator: torch.Generator) -> torch.Tensor:
 
 
 def _draws(count: int, generator: torch.Generator) -> torch.Tensor:
-    """Return indices of bootstrap samples, drawn in blocks of neighbours, which may be correlated."""
     block = max(min(_BLOCK, count // 4), 1)
     starts = torch.randint(count, (_RESAMPLES, -(-count // block), 1), generator=generator)
     return ((starts + torch.arange(block)) % count).flatten(1)[:, :count]

@@ -196,7 +196,6 @@ class CaseBenchmark:
     # -- inside ----------------------------------------------------------------------------------
 
     def _null_timings(self) -> NullTimings | None:
-        """Return the null kernel's timings, to which every round adds."""
         return self._backend.overhead.begin(self.case)
 
     def _calls_per_batch(self, fastest_s: float) -> int:

@@ -54,8 +54,7 @@ class Expected:
     special: bool  # whether a NaN is expected
     group: torch.Tensor | None = None
     """Index of the group with which each compared element shares a factor, if the oracle's row has `common`."""
-    common: torch.Tensor | None = None
-    """How far each group's factor may be from 1, in fp64."""
+    common: torch.Tensor | None = None  # how far each group's factor may be from 1, in fp64
 
     @property
     def nbytes(self) -> int:
@@ -265,7 +264,6 @@ def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sample(total: int, count: int) -> torch.Tensor:
-    """Return indices of secret runs, always with the first and the last whole run."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
     runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
     runs[0], runs[-1] = 0, total // _RUN - 1
@@ -273,7 +271,6 @@ def _sample(total: int, count: int) -> torch.Tensor:
 
 
 def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
-    """Return the sampled runs, then the elements after the last whole run."""
     if sample is None:
         return flat
     whole = flat.numel() // _RUN * _RUN
@@ -335,7 +332,6 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
 
 
 def _growth(row: dict[str, Any], check: dict[str, Any]) -> float:
-    """Return the factor of the magnitude."""
     return float(check["c1"] * (row.get("eps") or _eps(check["accumulate"])) * math.sqrt(row["terms"]))
 
 

@@ -20,39 +20,30 @@ class Language:
 
     name: str
     endings: tuple[str, ...] = ()  # of its files
-    imports: str = ""
-    """A regular expression of modules: Python that imports one is in this language."""
+    imports: str = ""  # a regular expression of modules: Python that imports one is in this language
     like: str = ""
     """The language from which missing fields are taken, and as which this one counts unless it is asked for by name."""
-    march: str | None = None
-    """Prefix of the `march` of its GPUs, empty for all; None if it is not for GPUs alone."""
+    march: str | None = None  # prefix of the `march` of its GPUs, empty for all; None if it is not for GPUs alone
     target: str = ""  # an example of these, for errors
     compiler: str = ""
     """Of `ksflow.compilers`: host, nvcc, hip, triton, or traced (compiles when it runs; without a GPU by
     NAME_trace.py); empty if there is none."""
     module: str = ""  # its Python package, if any
     missing: str = ""  # remedy for a missing compiler
-    interpreter: str = ""
-    """What runs it without a GPU: `emulator` (of waves), or `triton`."""
+    interpreter: str = ""  # what runs it without a GPU: `emulator` (of waves), or `triton`
     launch_lines: Mapping[str, str] = field(default_factory=dict)
     """Terms of the grammar of launch lines (`source/contract.txt`); empty if there is no strong mode."""
     recognised: str = ""  # description for models, beside the ending
-    contract: str = ""
-    """Rules for kernels beside the general ones; with launch lines, in strong mode."""
-    seed: str = ""
-    """A minimal source, for tensors x [m, n] and y [m]; with launch lines an outline."""
-    families: tuple[str, ...] = ()
-    """Groups of languages that share patterns in `source/features.yaml`."""
+    contract: str = ""  # rules for kernels beside the general ones; with launch lines, in strong mode
+    seed: str = ""  # a minimal source, for tensors x [m, n] and y [m]; with launch lines an outline
+    families: tuple[str, ...] = ()  # groups of languages that share patterns in `source/features.yaml`
     marks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Feature of `source/features.yaml` -> regular expressions: a matching line has the feature."""
     hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The same, for lines that may have it, depending on the compiler."""
-    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same, for names that suggest it."""
-    absent: tuple[str, ...] = ()
-    """Features that a source without a mark, a hint or a name lacks."""
-    told: tuple[str, ...] = ()
-    """Features that are described although no source shows them."""
+    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the same, for names that suggest it
+    absent: tuple[str, ...] = ()  # features that a source without a mark, a hint or a name lacks
+    told: tuple[str, ...] = ()  # features that are described although no source shows them
 
     @property
     def ending(self) -> str:

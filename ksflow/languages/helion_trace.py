@@ -51,7 +51,6 @@ def start(march: str) -> None:
 
 
 def _driver(target: Any, chip: Any) -> Any:
-    """Return a Triton driver for an absent device."""
     limits = {"max_shared_mem": chip.shared_memory_per_block_optin, "multiprocessor_count": chip.multi_processor_count,
               "warpSize": chip.warp_size, "max_num_regs": 65536}  # fmt: skip
     says: dict[str, Any] = {
@@ -69,7 +68,6 @@ def _driver(target: Any, chip: Any) -> Any:
 
 
 def _traced(kernel: Any, args: tuple[Any, ...], target: Any) -> Any:
-    """Return the result of the kernel's host code; its launches are only compiled."""
     if len(kernel.configs) != 1:
         raise ValueError(f"{kernel.fn.__name__} would be autotuned: give it one config=helion.Config(...)")
     file = f"helion_{len(_rows)}.py"

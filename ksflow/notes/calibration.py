@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from ksflow.errors import one_line
 from ksflow.records import Experiment, Population, Trial, base_of, first_attempt
 
-FEW = 8
-"""Accepted experiments below which ranges and ranks are not evaluated."""
+FEW = 8  # accepted experiments below which ranges and ranks are not evaluated
 _HELD = 0.8  # share of accepted experiments within a range of the right width
 _Z = 1.96
 _LATEST = 6  # predictions that a designer is shown one by one
@@ -51,14 +50,11 @@ class Calibration:
     by: str
     experiments: int
     accepted: int
-    held: int
-    """Accepted ones whose gain is in the predicted range."""
-    range_percent: tuple[float, float] | None
-    """Medians of the ranges' lower and upper ends."""
+    held: int  # accepted ones whose gain is in the predicted range
+    range_percent: tuple[float, float] | None  # medians of the ranges' lower and upper ends
     predicted_percent: float | None  # median of the ranges' middles
     measured_percent: float | None
-    shift_points: float | None
-    """Percentage points by which ranges should move. None with fewer than `FEW` accepted."""
+    shift_points: float | None  # percentage points by which ranges should move. None with fewer than `FEW` accepted.
     width_factor: float | None
     """Factor on the width of the moved ranges to contain eight of ten. None with fewer than `FEW` accepted."""
     rank_correlation: tuple[float, float, float] | None
@@ -97,7 +93,6 @@ def calibrations(population: Population) -> tuple[Calibration, ...]:
 
 
 def _calibration(record: Sequence[Prediction]) -> Calibration:
-    """Return the calibration of one designer's predictions, at least one."""
     pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
     middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
     ends = list(zip(*(prediction.experiment.gain_percent for prediction, _ in pairs), strict=True))
@@ -144,7 +139,6 @@ def advice(population: Population, by: str) -> str:
 
 
 def _changes(calibration: Calibration) -> list[str]:
-    """Return how the ranges should change, if enough was measured."""
     if calibration.shift_points is None:
         return ["That is too few to say how your ranges should change."] if calibration.accepted else []
     wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
@@ -171,7 +165,6 @@ def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | N
 
 
 def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
-    """Return Spearman's correlation with Bonett and Wright's interval."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
     r = statistics.correlation(_ranked(first), _ranked(second))
@@ -181,7 +174,6 @@ def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[
 
 
 def _ranked(values: Sequence[float]) -> list[float]:
-    """Return ranks from 1; equal values share their mean."""
     places: dict[float, list[int]] = defaultdict(list)
     for place, value in enumerate(sorted(values), 1):
         places[value].append(place)

@@ -28,13 +28,10 @@ class Grounds:
 
     problem: Problem
     target: Target | None
-    shown: tuple[Document, ...] = ()
-    """The documents, each with the passages that the prompt showed."""
+    shown: tuple[Document, ...] = ()  # the documents, each with the passages that the prompt showed
     population: Population = field(default_factory=lambda: Population(()))
-    notes: Mapping[str, Note] = field(default_factory=dict)
-    """The current notes of this task and target, by title."""
-    others: frozenset[str] = frozenset()
-    """The titles of notes about something else, which stay unchanged."""
+    notes: Mapping[str, Note] = field(default_factory=dict)  # the current notes of this task and target, by title
+    others: frozenset[str] = frozenset()  # the titles of notes about something else, which stay unchanged
 
     @property
     def carried(self) -> dict[str, str]:
@@ -123,7 +120,6 @@ def claims(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield paragraphs and bullets, without headings and the heads of tables."""
     block, row = "", 0
     for line in [*text.split("\n"), ""]:  # the final empty line closes the last block
         row = row + 1 if line.lstrip().startswith("|") else 0

@@ -35,11 +35,9 @@ Notice = Callable[[str], None]
 class File:
     """A document on disk."""
 
-    name: str
-    """Begins its sources: the file's name, or the given folder's name and the path in it."""
+    name: str  # begins its sources: the file's name, or the given folder's name and the path in it
     path: Path
-    given: bool = True
-    """Whether it was named itself, not found in a folder."""
+    given: bool = True  # whether it was named itself, not found in a folder
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,7 @@ class Progress:
     piece: int  # from 1
     pieces: int
     sources: tuple[str, ...]  # the passages that were shown
-    key: str = ""
-    """Digest of the piece and the question; equal ones are not read again."""
+    key: str = ""  # digest of the piece and the question; equal ones are not read again
     found: tuple[Note, ...] = ()  # its notes, new or improved
     skipped: bool = False  # it was read before
     failed: str = ""  # why it gave no notes
@@ -154,14 +151,12 @@ def contains(text: str, quote: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _forms(text: str) -> tuple[str, str]:
-    """Return `text` with hyphens at line ends, and without."""
     hyphenated = re.sub(r"(?<=\w)([-\u2010\u00ad])[ \t]*\n\s*(?=\w)", r"\1", text)
     joined = re.sub(r"(?<=\w)[-\u2010\u00ad][ \t]*\n\s*(?=\w)", "", text)
     return _plain(hyphenated), _plain(joined)
 
 
 def _plain(text: str) -> str:
-    """Return the text on one line, with one form of each sign."""
     return " ".join(unicodedata.normalize("NFKC", text.translate(_SAME)).split())
 
 
@@ -184,7 +179,6 @@ def _walk(folder: Path, notice: Notice) -> Iterator[File]:
 
 
 def _unfit(path: Path) -> str:
-    """Return why a file of a folder is left out, or ""."""
     ending = path.suffix.lower()
     most = _MOST_PAGED_MB if ending in _PAGED else _MOST_MB
     try:

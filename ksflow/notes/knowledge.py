@@ -52,8 +52,7 @@ class StoredNote:
     """A note, and its place."""
 
     note: Note
-    where: str
-    """`shipped cpu`, the user's folder, or `run softmax/main`."""
+    where: str  # `shipped cpu`, the user's folder, or `run softmax/main`
     file: Path | None = None  # None for a note of a run
     shipped: bool = False
 
@@ -160,7 +159,6 @@ def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note
 
 
 def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
-    """Return the notes below a folder; append an error to `broken` for each invalid file."""
     patterns = ("*.md", "*/*.md") if deep else ("*.md",)
     entries = []
     for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
@@ -182,7 +180,6 @@ def _read(file: Path) -> tuple[Note, str]:
 
 @lru_cache(4096)
 def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
-    """Return note and origin, cached as long as the file does not change."""
     parts = _PARTS.fullmatch(file.read_text(encoding="utf-8"))
     front = yaml.load(parts[1], _LOADER) if parts else None
     if not parts or not isinstance(front, dict):
@@ -236,6 +233,5 @@ def _write_index(folder: Path) -> None:
 
 
 def _slug(title: str) -> str:
-    """Return a title as a file name, without ending."""
     plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
     return plain if plain and plain != "index" else f"note-{digest(title, digits=8)}"

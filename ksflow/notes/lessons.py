@@ -100,7 +100,6 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
 
 
 def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[str, str] | None:
-    """Return the result cited in a note and the current one, if they contradict, else None."""
     (was, base_was), (now, base_now) = then, today
     if then == today or was.target != now.target:
         return None
@@ -129,7 +128,6 @@ def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation 
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    """Return whether it was rejected by its own fault."""
     return not (evaluation.accepted or evaluation.verdict.blameless or evaluation.verdict is Verdict.TIMEOUT)
 
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from bs4.element import PageElement
     from pypdf import PdfReader
 
-LONGEST = 6_000
-"""Characters of a passage; longer ones are cut at blank lines, then at lines, then anywhere."""
+LONGEST = 6_000  # characters of a passage; longer ones are cut at blank lines, then at lines, then anywhere
 _UTF8 = "utf-8-sig"
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -67,12 +66,10 @@ def is_binary(head: bytes) -> bool:
 
 
 def _encoding(data: bytes) -> str:
-    """Return the encoding by the byte order mark."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), _UTF8)
 
 
 def _bounded(passage: Passage) -> Iterator[Passage]:
-    """Yield the passage in parts of limited length, without empty ones."""
     text = passage.text.strip("\n")
     while len(text) > LONGEST:
         places = (text.rfind(mark, LONGEST // 2, LONGEST) for mark in ("\n\n", "\n", " "))
@@ -111,7 +108,6 @@ def _pdf(name: str, data: bytes) -> Iterator[Passage]:
 
 
 def _outline(reader: "PdfReader") -> dict[int, list[str]]:
-    """Return page -> the headings that begin on it, in order."""
     headings: dict[int, list[str]] = {}
     pending: list[Any] = list(reader.outline)
     while pending:
@@ -185,7 +181,6 @@ class _End(str):
 
 
 def _tidy(text: str) -> str:
-    """Return the text without trailing blanks and rows of empty lines."""
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 
 
@@ -200,7 +195,6 @@ def _lines(text: str) -> Iterator[Passage]:
 
 
 def _end(lines: list[str], start: int) -> int:
-    """Return the exclusive end of the passage that begins at `start`."""
     size, blank, outer = 0, 0, 0
     for at in range(start, len(lines)):
         if at > start and not lines[at - 1].strip() and lines[at].strip():

@@ -44,8 +44,7 @@ class Figure(Record):
     """An expression over a case's numbers, `us` (a call's time) and y0, y1 ... (the outputs' first 16 values)."""
     unit: str
     case: str = ""  # its case; empty for all cases
-    peak: str = ""
-    """The data sheet's rate that it cannot exceed: `bytes`, `flops.bf16` ..."""
+    peak: str = ""  # the data sheet's rate that it cannot exceed: `bytes`, `flops.bf16`
 
     @property
     def timed(self) -> bool:
@@ -67,17 +66,14 @@ class Probe:
     name: str
     title: str
     question: str
-    form: str
-    """One of `forms()`: the computation, and its check."""
+    form: str  # one of `forms()`: the computation, and its check
     kernel: Kernel
     cases: Mapping[str, Mapping[str, Scalar]]
     figures: Mapping[str, Figure]
-    text: str
-    """The note's, with {NAME} for a figure, {places} for the outputs."""
+    text: str  # the note's, with {NAME} for a figure, {places} for the outputs
     march: str = ""  # prefix of the `march` of its chips
     needs: tuple[str, ...] = ()  # required features of a CPU
-    keywords: tuple[str, ...] = ()
-    """Topics of claims that it decides; a claim must have all words of one of them."""
+    keywords: tuple[str, ...] = ()  # topics of claims that it decides; a claim must have all words of one of them
     small: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)  # cases for an emulator
 
     @property

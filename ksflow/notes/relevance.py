@@ -18,7 +18,10 @@ _COMMON = """the and for that this with from are was were not but its into than 
 can could each which what when where how all any one two more most other such only also be is it in of on to as at by or
 if an must may should there their these those been between over under very same"""
 _STOP = frozenset(_COMMON.split())
-_ALWAYS = "latency throughput cycles alignment register shared memory cache bank conflict bandwidth instruction pipeline"  # topics of every kernel's writer
+# Words that interest every author of kernels.
+_ALWAYS = (
+    "latency throughput cycles alignment register shared memory cache bank conflict bandwidth instruction pipeline"
+)
 _LINES = 240  # of an outline
 
 
@@ -29,8 +32,7 @@ class ShownPassage:
     document: str
     place: str
     text: str
-    order: int
-    """Its position among all readable passages."""
+    order: int  # its position among all readable passages
 
     @property
     def source(self) -> str:
@@ -149,7 +151,6 @@ def word_set(text: str) -> frozenset[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Return words in lower case; a compound name whole, in its parts and in pairs of neighbouring parts."""
     words = []
     for name in _WORD.findall(text.lower()):
         words.append(name)

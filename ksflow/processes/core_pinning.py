@@ -6,12 +6,10 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-CORES = "KSFLOW_CORES"
-"""Environment variable with all cores, for a child whose parent has moved off some."""
+CORES = "KSFLOW_CORES"  # environment variable with all cores, for a child whose parent has moved off some
 
 
 def _name(core: int) -> str:
-    """Return a socket name that one process can hold, and that is free again when it ends."""
     return f"\0ksflow-core-{core}"
 
 

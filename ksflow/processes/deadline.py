@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-END_S = 5.0
-"""Seconds that a process has to end when asked, and that the system has to end a killed one."""
+END_S = 5.0  # seconds that a process has to end when asked, and that the system has to end a killed one
 _LOOK_S = 0.2
 _LOCK_LOOK_S = 0.02
 _changed = threading.Condition()

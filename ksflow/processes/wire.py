@@ -54,7 +54,6 @@ def receive(fd: int, timeout_s: float | None = None) -> Message:
 
 
 def _odd_number(value: object, at: str = "") -> str:
-    """Return the place and value of the first number that is not finite, or ""."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{at.removeprefix('.')}: {value}"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()

@@ -173,7 +173,6 @@ def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
 
 
 def _means(same: Sequence[Launch]) -> dict[str, float]:
-    """Return each metric over all launches of a kernel, weighted by their time."""
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for launch in same:
         for name, value in launch.metrics.items():
@@ -192,7 +191,6 @@ def _stalls(means: Mapping[str, float]) -> str:
 
 
 def _memory(means: Mapping[str, float]) -> str:
-    """Describe how well accesses use the memories' transactions."""
     used = {what: means[metric] for what, metric in _USED.items() if metric in means}
     parts = [f"global {what} use {share:.0f} % of the bytes they move" for what, share in used.items()]
     if means.get(_WAVEFRONTS):

@@ -59,7 +59,6 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
 
 @contextmanager
 def _marked() -> Iterator[None]:
-    """Mark the block for a profiler."""
     if torch.version.hip:
         roctx = _roctx()
         roctx.roctxProfilerResume(ctypes.c_uint64(0))

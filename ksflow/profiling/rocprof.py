@@ -120,7 +120,6 @@ def read(files: Mapping[str, str]) -> str:
 
 
 def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield the rows of files, with column names in lower case, without those of other kernels."""
     for text in files:
         for row in csv.DictReader(io.StringIO(text, newline="")):
             fields = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}

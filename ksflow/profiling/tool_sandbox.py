@@ -48,8 +48,7 @@ class ToolResult:
     output: str  # both streams, interleaved
     timed_out: bool = False
     files: Mapping[str, str] = field(default_factory=dict)  # collected files: name -> text
-    fault: str = ""
-    """Why the tool could not run, or was ended; empty if it ended by itself or by the time limit."""
+    fault: str = ""  # why the tool could not run, or was ended; empty if it ended by itself or by the time limit
 
     @property
     def last_words(self) -> str:
@@ -100,7 +99,6 @@ def run(
 
 
 def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
-    """Return the sandbox's options that differ from a compiler's."""
     options: Json = {
         "profiler": True,
         "kind": "json",
@@ -121,7 +119,6 @@ def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str
 
 
 def _readable(tool: str) -> list[str]:
-    """Return further readable paths: ksflow's package, and where the tool is installed."""
     readable = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
     for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
         folder = file.parent
@@ -136,7 +133,6 @@ def _readable(tool: str) -> list[str]:
 
 @contextmanager
 def _idle_server() -> Iterator[CompileServer]:
-    """Yield an idle process that starts sandboxes."""
     try:
         server = _IDLE.get_nowait()
     except queue.Empty:

@@ -17,10 +17,8 @@ _REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 class Workload:
     """One kernel on one case."""
 
-    mode: str
-    """`launch`: device code in a container; `native`: a shared object; `torch`: a Python file."""
-    file: str
-    """Path of the container or shared object; or the name of the Python file among `files`."""
+    mode: str  # `launch`: device code in a container; `native`: a shared object; `torch`: a Python file
+    file: str  # path of the container or shared object; or the name of the Python file among `files`
     reference: str  # path of the problem's reference.py
     case: str
     params: Mapping[str, Scalar]

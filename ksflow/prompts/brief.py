@@ -14,8 +14,7 @@ count = estimate  # default count of a text's tokens
 class Kind(IntEnum):
     """How often a section changes. Sections are in this order, so that prompts share their beginning."""
 
-    STABLE = 0
-    """The same for all of a run's calls: target, task, interface, notes."""
+    STABLE = 0  # the same for all of a run's calls: target, task, interface, notes
     SLOW = 1  # changes with the base kernel or the population
     VOLATILE = 2  # of this call alone: experiment, failure
 
@@ -29,8 +28,7 @@ class Section:
 
     name: str  # the signature's field
     kind: Kind
-    text: str | Callable[[int], str]
-    """The whole text, or a function that writes one of at most so many tokens."""
+    text: str | Callable[[int], str]  # the whole text, or a function that writes one of at most so many tokens
     tokens: int = 0  # limit for a function in `text`
     priority: int = 0  # 0 is always there, in full; then lower before higher
 

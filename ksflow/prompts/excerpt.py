@@ -98,7 +98,6 @@ def beginning(text: str, tokens: int) -> str:
 
 @lru_cache(16)
 def _known(text: str) -> frozenset[_Part]:
-    """Return the parts that are always shown."""
     parts, like, sizes = _read(text)
     first = {*like.values()}
     return frozenset(
@@ -109,7 +108,6 @@ def _known(text: str) -> frozenset[_Part]:
 
 
 def _least(text: str) -> int:
-    """Return the tokens of the file with every other part as its head."""
     parts, like, sizes = _read(text)
     known = _known(text)
     return sum(sizes[part][part not in known] for part in parts if part not in like)
@@ -144,7 +142,6 @@ def _words(part: _Part) -> frozenset[str]:
 
 
 def _parts(all_lines: Sequence[str]) -> list[_Part]:
-    """Return the parts; one begins after a blank line, at a line without indent that is no closing bracket."""
     starts = [
         number
         for number, (before, line) in enumerate(pairwise(["", *all_lines]))
@@ -167,7 +164,6 @@ def _alike(parts: Iterable[_Part]) -> dict[_Part, _Part]:
 
 
 def _form(text: str) -> tuple[str, ...]:
-    """Return the words of a text with 0 for all numbers, and with one element of each list."""
     words = [_DIGITS.sub("0", word) for word in _WORD.findall(_COMMENT.sub("", text))]
     form: list[str] = []
     for word in words:
@@ -180,7 +176,6 @@ def _form(text: str) -> tuple[str, ...]:
 
 
 def _shortened(part: _Part) -> list[str]:
-    """Return a part's head, and the comment that replaces its other lines."""
     head, left = part.head, count("\n".join(part.lines[part.head :]))
     mark = f"{_comment(part)} ... lines {part.first + head}-{part.last} are left out ({left} tokens)\n"
     return [*part.lines[:head], mark]

@@ -46,7 +46,6 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
 
 
 def _reviewed(draft: Draft, problem: Problem | None) -> str:
-    """Return a verifier's review of a kernel that was just written."""
     lines = [
         "This attempt was written a moment ago, and nobody has compiled it. Another model read it. It takes the risk "
         f"that the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
@@ -111,7 +110,6 @@ def _wrong(evaluation: Evaluation) -> list[str]:
 
 
 def _ran(evaluation: Evaluation) -> list[str]:
-    """Return where a kernel failed at run time, the error, and its output."""
     evidence = evaluation.evidence
     place = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
     lines = [f"It was in: {', '.join(place)}."] if place else []

@@ -12,8 +12,7 @@ from functools import lru_cache
 from ksflow.notes.relevance import CHARACTERS, relevance, word_set
 from ksflow.records import Note, Status
 
-FINDINGS = 7_000
-"""Default limit of findings in a prompt, in tokens."""
+FINDINGS = 7_000  # default limit of findings in a prompt, in tokens
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
     Status.MEASURED: "Measured here",
@@ -45,7 +44,6 @@ def more_findings(notes: Iterable[Note], before: tuple[int, str], tokens: int, a
 
 
 def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tuple[str, list[Note]]:
-    """Return the text, and the notes that it does not show in full."""
     listed = list(notes)
     refuted = [note for note in listed if note.status is Status.REFUTED]
     held = _ranked([note for note in listed if note.status is not Status.REFUTED], about)
@@ -68,12 +66,10 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
 
 
 def _size(block: str) -> int:
-    """Return the characters of a block with the blank line after it; 0 for an empty one."""
     return len(block) + 2 if block else 0
 
 
 def _ranked(notes: Sequence[Note], about: str) -> list[tuple[Note, bool]]:
-    """Return the notes, most relevant first, each with whether it may be shown in full."""
     own = [_note_words(" ".join([n.title, n.text, *n.targets, *n.problems])) for n in notes]
     scores = relevance(own, about)
     most = max(scores, default=0.0)
@@ -91,7 +87,6 @@ _note_words = lru_cache(4096)(word_set)
 
 
 def _in_full(ranked: Sequence[tuple[Note, bool]], room: int) -> tuple[list[Note], list[Note]]:
-    """Return the notes that fit, and the others."""
     shown, left_out = [], []
     for note, bears in ranked:
         size = _size(_block(note))

@@ -53,7 +53,6 @@ def near(evaluation: Evaluation | None) -> str:
 
 
 def _roofline(rows: tuple[RooflineCase, ...]) -> str:
-    """Return the overall share, and the shapes with the highest and the lowest."""
     whole = roofline.share(rows)
     if whole is None:
         return ""

@@ -33,7 +33,6 @@ def reports(trials: Sequence[Trial], population: Population, problem: Problem, t
 
 
 def _details(trial: Trial, population: Population, problem: Problem) -> Iterator[str]:
-    """Yield the details that a line leaves out."""
     if trial.experiment:
         yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
     if trial.evaluation is None or not trial.evaluation.accepted:

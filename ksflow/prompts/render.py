@@ -261,7 +261,6 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
 
 
 def _standing(evaluation: Evaluation, step: Step) -> list[str]:
-    """Return speed-ups over kernels timed beside it, and a warning if its times are unranked."""
     lines = [
         f"Timed side by side with {name}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
         for name, row in step.beside.items()
@@ -275,7 +274,6 @@ def _standing(evaluation: Evaluation, step: Step) -> list[str]:
 
 
 def _interval(row: TimedCase, now: float) -> str:
-    """Return the interval around the current time, as wide as measured."""
     if not (row.interval_us and row.us):
         return ""
     low, high = (now * end / row.us for end in row.interval_us)

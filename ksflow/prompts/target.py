@@ -73,7 +73,6 @@ def _peaks(rates: Mapping[str, float]) -> str:
 
 
 def _software(target: Target, languages: Sequence[str]) -> Iterator[str]:
-    """Yield compilers and libraries of this machine, with a remark if the judge is elsewhere."""
     here = target.kind == "cpu" or any(fits(target, gpu) for gpu in visible_gpus())
     yield f"Compilers and libraries{'' if here else ' on this machine; the one that judges may have other versions'}:"
     for language, line in compilers.command_lines(target, languages).items():
@@ -94,6 +93,5 @@ def _sandbox(limits: Limits) -> str:
 
 
 def _size(size: int) -> str:
-    """Return a memory size with a binary unit."""
     unit, name = next((pair for pair in _BINARY if size >= pair[0]), (1, "B"))
     return f"{size / unit:.4g} {name}"

@@ -27,12 +27,10 @@ class _Row:
     """A trial of an experiment, as shown."""
 
     id: str
-    base: str
-    """The id of the kernel for which the experiment was designed; empty if there is none."""
+    base: str  # the id of the kernel for which the experiment was designed; empty if there is none
     kind: str
     what: str
-    came: str
-    """Its time, its gain and the shapes that stand out; empty without a time."""
+    came: str  # its time, its gain and the shapes that stand out; empty without a time
     failure: str
 
     def line(self, length: int, what: str = "", failed_above: str = "") -> str:
@@ -115,7 +113,6 @@ def untimed(trial: Trial) -> bool:
 
 
 def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_Row]:
-    """Return the first rows whose lines fit, with a heading for each base but `here`."""
     fit: list[_Row] = []
     headed = {here}
     for row in rows:
@@ -128,7 +125,6 @@ def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_R
 
 
 def _group(rows: Iterable[_Row], length: int) -> list[str]:
-    """Return lines by kind of result, with similar ones together and common beginnings abbreviated."""
     ordered = sorted(rows, key=lambda row: (_KINDS.index(row.kind), row.what, row.id))
     lines: list[str] = []
     for kind, alike in groupby(ordered, key=lambda row: row.kind):
@@ -141,7 +137,6 @@ def _group(rows: Iterable[_Row], length: int) -> list[str]:
 
 
 def _folded(text: str, above: str) -> str:
-    """Return a text with dots in place of its common beginning with the one above."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(text.split(" "), above.split(" "), strict=False))
     shared = " ".join(word for word, _ in alike)
     return f"...{text[len(shared) :]}" if len(shared) >= _SHARED else text
@@ -169,7 +164,6 @@ def _row(trial: Trial, population: Population) -> _Row:
 
 
 def _shapes(trial: Trial, population: Population, gain: Speedup) -> str:
-    """Return the shapes whose gain differs most from the whole's."""
     step = population.step(trial)
     gains = {case: step.before_us[case] / now for case, now in step.after_us.items() if step.before_us.get(case)}
     far = {case: each for case, each in gains.items() if abs(each / gain.ratio - 1) > _DIFFERS}

@@ -30,8 +30,7 @@ class View:
 
     shown: frozenset[str]  # the ids in the table
     table: str  # accepted kernels, best first
-    failures: str
-    """Failures of different kinds, newest first."""
+    failures: str  # failures of different kinds, newest first
 
 
 def view(problem: Problem, population: Population, tokens: int, count: Callable[[str], int] = estimate) -> View:
@@ -79,7 +78,6 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
 
 
 def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
-    """Return trial -> the shapes on which it is the fastest; the one with most shapes first."""
     fastest: dict[str, tuple[float, str]] = {}
     for trial in population.ranked:
         for case_name, us in population.scale.times_us(trial.id).items():
@@ -123,7 +121,6 @@ def _table(
 
 
 def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]:
-    """Return every accepted trial once, in order of importance."""
     ranked = population.ranked
     newest = list(islice((trial for trial in reversed(population.trials) if trial.score_us is not None), _RECENT))
     best = [trial for trial in (population.leader, *ranked[:1], *newest[:1]) if trial]
@@ -147,7 +144,6 @@ def _row(trial: Trial, population: Population, cases: list[str]) -> list[str]:
 
 
 def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
-    """Return the row of the rooflines; empty if none is known."""
     near = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.roofline)
     bounds = {row.case: row.bound_us for row in near if row.bound_us}
     figures = [figure(bounds[case]) if case in bounds else "-" for case in cases]
@@ -155,7 +151,6 @@ def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
 
 
 def _noise(trial: Trial) -> str:
-    """Return half of the widest interval, in percent of its time, and whether the kernel is unranked."""
     assert trial.evaluation is not None
     halves = [
         50 * (row.interval_us[1] - row.interval_us[0]) / row.us
@@ -167,7 +162,6 @@ def _noise(trial: Trial) -> str:
 
 
 def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
-    """Return the characters of a row; with `tables` those of titles and rows."""
     if not tables:
         return sum(map(len, row)) + 3 * len(row) + 2
     return 2 * _length(row) + sum(map(_length, *tables))

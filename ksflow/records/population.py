@@ -183,7 +183,6 @@ class Population:
         return self._of(lambda trial: trial.id not in ids)
 
     def _of(self, kept: Callable[[Trial], bool]) -> "Population":
-        """Return some of the trials, on the scale of all."""
         part = replace(self, trials=tuple(filter(kept, self.trials)))
         part.__dict__["scale"] = self.scale
         return part
@@ -255,17 +254,14 @@ class Population:
 
 
 def _older(trials: Iterable[Trial], before: str) -> Iterable[Trial]:
-    """Return the trials before that one; all if `before` is empty."""
     return (trial for trial in trials if by_number(trial.id) < by_number(before)) if before else trials
 
 
 def _wrong(trial: Trial) -> bool:
-    """Return whether it is known to be wrong on a held-out shape."""
     return bool(trial.held_out and trial.held_out.wrong)
 
 
 def _counts(trial: Trial) -> bool:
-    """Return whether it was accepted by its own judgement."""
     return bool(trial.score_us) and not trial.repeats
 
 

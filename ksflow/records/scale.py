@@ -59,19 +59,16 @@ class _Node(NamedTuple):
     root: str
     log: float
     ranked: bool
-    parent: str
-    """The neighbour to which it is attached by a single edge; empty for the root and on a cycle."""
+    parent: str  # the neighbour to which it is attached by a single edge; empty for the root and on a cycle
     variance: float  # of that edge
-    core: str = ""
-    """The root of the equations of its cycles; empty if it is on none."""
+    core: str = ""  # the root of the equations of its cycles; empty if it is on none
 
 
 class _Core(NamedTuple):
     """The eliminated equations of the kernels on cycles; the kernel at 0 is in none."""
 
     steps: tuple[tuple[str, float, tuple[tuple[str, float], ...]], ...]
-    inflation: float
-    """Factor of the variance by which the measurements differ beyond their errors; at least 1."""
+    inflation: float  # factor of the variance by which the measurements differ beyond their errors; at least 1
 
     def solve(self, right: dict[str, float]) -> dict[str, float]:
         for name, whole, others in self.steps:
@@ -86,7 +83,6 @@ class _Core(NamedTuple):
         return found
 
     def variance(self, name: str, other: str) -> float:
-        """Return the variance of the difference of two kernels."""
         known = {step[0] for step in self.steps}
         solved = self.solve({key: sign for key, sign in ((name, 1.0), (other, -1.0)) if key in known and name != other})
         return max(solved.get(name, 0.0) - solved.get(other, 0.0), 0.0) * self.inflation
@@ -250,7 +246,6 @@ class Scale:
 
     @property
     def _anchor_us(self) -> float:
-        """The anchor's score by the newest confirmation of a kernel, or its own if there was none."""
         score = self._known[self._confirmed].score_us or 0.0
         return score * math.exp(self._nodes[self._confirmed].log - self._nodes[self.anchor].log)
 
@@ -423,7 +418,6 @@ def _together(*rows: Ratio) -> tuple[float, float]:
 
 
 def _log(row: Ratio) -> tuple[float, float]:
-    """Return a ratio's logarithm, and the larger half of its interval."""
     log = math.log(row.speedup)
     return log, max(log - math.log(row.low), math.log(row.high) - log, _Z * _LEAST_ERROR)
 
@@ -433,7 +427,6 @@ def _speedup(log: float, half: float, ranked: bool) -> Speedup:
 
 
 def _rows(evaluation: Evaluation) -> Iterator[Comparison]:
-    """Yield a verdict's comparisons, one row for each trial."""
     names = dict.fromkeys(row.id for row in evaluation.evidence.against)
     if evaluation.claim:
         names[evaluation.claim.id] = None

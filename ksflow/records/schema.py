@@ -75,7 +75,6 @@ def load(kind: str, data: bytes, expected: type[T]) -> T:
 
 
 def _where(kind: str, data: bytes) -> str:
-    """Return the schema's first error with its path, or ""."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -108,7 +107,6 @@ def export(kind: str) -> dict[str, Any]:
 
 
 def _without_titles(schema: Any) -> Any:
-    """Return the schema without the titles that pydantic derives from names."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):
@@ -117,7 +115,6 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _lines(schema: Any, indent: str = "") -> str:
-    """Return the schema as JSON, with short objects on one line."""
     line = json.dumps(schema)
     if len(line) + len(indent) <= _WIDTH or not isinstance(schema, dict):
         return line

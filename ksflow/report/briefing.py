@@ -66,7 +66,6 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
 
 
 def _check(problem: Problem, target: Target) -> dict[str, str]:
-    """Return the rule for right answers."""
     if problem.origin:
         return {"check": _CHECKS.get(str(problem.origin.get("format")), "")}
     check = problem.check
@@ -87,7 +86,6 @@ def _table(title: str, rows: list[Mapping[str, Any]]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    """Return `M=16`, or a line for each value with more detail: `x: random`."""
     if not isinstance(value, Mapping):
         return str(value)
     if any(isinstance(item, Mapping) for item in value.values()):

@@ -11,16 +11,14 @@ from ksflow.report.words import us
 _BUSY_LOAD = 1.5  # load average from which on a time alone proves nothing
 
 
-Cells = tuple[str, str, str, str]
-"""A row: what is compared, then, now, and a remark."""
+Cells = tuple[str, str, str, str]  # a row: what is compared, then, now, and a remark
 
 
 @dataclass(frozen=True)
 class Agreement:
     """Whether a record holds, and the comparisons."""
 
-    holds: bool | None
-    """None: it cannot be decided now, for the reason `why`."""
+    holds: bool | None  # None: it cannot be decided now, for the reason `why`
     rows: tuple[Cells, ...]
     why: str = ""
 
@@ -75,6 +73,5 @@ def _word(holds: bool) -> str:
 
 
 def _noise(evaluation: Evaluation) -> float:
-    """Return how far the control was from 1, as a factor."""
     control = evaluation.claim and evaluation.claim.control
     return math.exp(abs(math.log(control.speedup))) if control else 1.0

@@ -47,8 +47,7 @@ class Description:
     """The sections of a verdict, in order."""
 
     head: list[str]  # the result
-    tables: list[list[dict[str, str]]]
-    """A row for each timed case, and one for each compiled kernel."""
+    tables: list[list[dict[str, str]]]  # a row for each timed case, and one for each compiled kernel
     lines: list[str]  # speed-ups, errors, circumstances
     texts: dict[str, str]  # output of the compiler and the kernel
     others: list[str]  # parts of the evidence without a place of their own
@@ -137,7 +136,6 @@ def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]
 
 
 def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
-    """Return the speed-ups, then the results on held-out cases: a summary, and each."""
     newest = max((row.moment for row in evaluation.evidence.against), default=0)
     rows = [
         over(row, names.get(row.id, row.id)) + ("" if row.moment == newest else f", seen {when(row.moment)}")
@@ -169,7 +167,6 @@ def when(moment: int) -> str:
 
 
 def _checks(evaluation: Evaluation, details: bool) -> list[str]:
-    """Return a line for each check, or without `details` one for all."""
     rows = evaluation.evidence.checked
     if details:
         errors = (f"{row.worst:.1%}" if isinstance(row.worst, float) else row.worst for row in rows)
@@ -180,7 +177,6 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
 
 
 def _device(evaluation: Evaluation) -> list[str]:
-    """Return the lines of a device and its tools."""
     evidence = evaluation.evidence
     near = roofline.share(evidence.roofline)
     lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []

@@ -172,6 +172,5 @@ def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
 
 
 def _start(trial: Trial, known: Population) -> Trial | None:
-    """Return the seed from which a trial was made, at any distance, or None."""
     first = ancestors(trial, known)[-1]
     return first if first.origin is Origin.SEED and first.id != trial.id else None

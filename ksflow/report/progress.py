@@ -57,7 +57,6 @@ class Display:
         self._bar.stop()
 
     def __call__(self, event: Event, run: Run) -> None:
-        """Show one event."""
         if event == Ending(abandoned=True):  # the lock may be held by a thread that never ends
             self._tell(event, run)
             return
@@ -85,7 +84,6 @@ class Display:
         say(self._console, text, style="yellow")
 
     def _show(self, trial: Trial, run: Run) -> None:
-        """Print a trial's line: a figure and the change; the reason below it at a terminal, else at its end."""
         terminal = self._console.is_terminal
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
@@ -122,7 +120,6 @@ class Display:
 
 
 def _status(run: Run, width: int) -> str:
-    """Return the bar's text, without the least important parts in a narrow window."""
     best, most = run.known.leader, run.schedule.caps.get("evaluations")
     claimed = headline(run.known, run.baselines, best)
     tally = run.tally
@@ -143,7 +140,6 @@ def _status(run: Run, width: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return `40 s`, `3 min`, `1 h 05 min`."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -164,7 +160,6 @@ def _ending(run: Run) -> str:
 
 
 def _doing(run: Run, only: Collection[str] = ()) -> str:
-    """Return the current work, such as `select, write 00031 00032`; of the steps `only`, if given."""
     steps: dict[str, list[str]] = {}
     for step, trial in sorted(each for each in tuple(run.doing.values()) if not only or each[0] in only):
         steps.setdefault(step, []).append(trial)

@@ -167,13 +167,11 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spent(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return tokens, cost and time of a row, or of totals."""
     cost = f"${row['usd']:.2f}" if row["usd"] or not row["tokens"] else ""
     return {"tokens": str(row["tokens"]), "cost": cost, "wall": f"{row['wall_s']:.0f} s"}
 
 
 def _lack(row: Mapping[str, Any]) -> str:
-    """Return why there is no right new kernel."""
     if not row["trials"]:
         return "none written"
     return "none right" if row["figures"]["compiled"] else "none compiled"
@@ -191,7 +189,6 @@ def _whole(total: Json) -> dict[str, str]:
 
 
 def _both(sure: float, mean: float) -> str:
-    """Return a sure share, with the share by means in brackets if it differs."""
     return f"{sure:.0%}" if f"{sure:.0%}" == f"{mean:.0%}" else f"{sure:.0%} ({mean:.0%})"
 
 

@@ -15,8 +15,7 @@ class Improvement:
     trial: Trial
     gain_percent: float | None
     """Over the previous best: 100 means twice as fast; None if the two verdicts cannot be compared."""
-    trials: int
-    """Experiments since the last improvement, this one included."""
+    trials: int  # experiments since the last improvement, this one included
     cost: Cost  # of those experiments
 
 

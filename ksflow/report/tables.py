@@ -163,7 +163,6 @@ def show_calibration(console: Console, population: Population) -> None:
 
 
 def _share(part: int, whole: int) -> str:
-    """Return a share with its 95 % interval."""
     if not whole:
         return "-"
     low, high = calibration.share(part, whole)
@@ -200,14 +199,12 @@ def _scores(
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
-    """Return the lines below a kernel's name."""
     evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
     return list(filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.unranked else "", wrong)))
 
 
 def _confirmed(best: Trial, known: Population) -> Iterator[str]:
-    """Yield the winner's comparisons, the newest first: those that were repeated, then the others."""
     record = best.evaluation.evidence if best.evaluation else Evidence()
     rows = [(row.moment, row.id, ratio) for row in record.against if (ratio := known.scale.ratio(best.id, row.id))]
     newest = max((moment for moment, _, _ in rows), default=0)
@@ -218,7 +215,6 @@ def _confirmed(best: Trial, known: Population) -> Iterator[str]:
 
 
 def _no_gain(best: Trial, population: Population) -> str:
-    """Return a line that no experiment beat the winning seed, or ""."""
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
         return f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
     return ""

@@ -106,7 +106,6 @@ class Tracking:
 
 
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
-    """Yield the judged trials and those without a kernel, except for the steps `but` and harness errors."""
     for trial, best in zip(population.trials, population.best_so_far, strict=True):
         evaluation = trial.evaluation
         harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS

@@ -132,7 +132,6 @@ def show_source(console: Console, text: str, name: str) -> None:
 
 
 def _short(trials: Mapping[str, Trial], name: str) -> str:
-    """Return an id, with the file name of a seed."""
     return f"{name} {trials[name].name}".strip() if name in trials else name
 
 
@@ -143,7 +142,6 @@ def _cost(trial: Trial) -> str:
 
 
 def _came_out(trial: Trial, known: Population) -> Iterator[str]:
-    """Yield why there is no kernel, or the kernel's gain over its base."""
     if trial.failure:
         yield f"no kernel: {trial.failure}"
     elif trial.evaluation is None:

@@ -51,7 +51,6 @@ class _PrintableConsole(Console):
         super().print(*objects, soft_wrap=soft_wrap, no_wrap=no_wrap, **options)
 
     def _folded(self, words: str | Text) -> Text:
-        """Wrap lines to the window's width; wider words stay whole."""
         text = words if isinstance(words, Text) else Text(printable(words))
         lines = (part for line in text.split("\n", allow_blank=True) for part in self._parts(line))
         return Text("\n").join(lines)

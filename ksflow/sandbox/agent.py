@@ -31,8 +31,7 @@ from typing import Any, NoReturn
 from ksflow.sandbox import cgroup, landlock, linux, root, seccomp
 
 TIMED_OUT, TOO_LARGE = 124, 125
-FOLDER_MB, FOLDER_FILES = 1024, 50_000
-"""Limits of the program's folder, with open files that were removed."""
+FOLDER_MB, FOLDER_FILES = 1024, 50_000  # limits of the program's folder, with open files that were removed
 _LARGEST_FILE = 256 << 20
 _TEMPORARY_MB = 512
 _PROCESSES = 512
@@ -108,7 +107,6 @@ def too_large(folder: str, keeper: int) -> bool:
 
 
 def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
-    """Start the program, or the first process of its namespaces, and return its pid."""
     users = (os.getuid(), os.getgid())
     for namespaces in (_NAMESPACES, 0) if order["held"] else (0,):
         ours, theirs = socket.socketpair()
@@ -157,7 +155,6 @@ def _be_child(order: dict[str, Any], keeper: socket.socket, users: tuple[int, in
 
 
 def _own_root(order: dict[str, Any], user: int, group: int) -> None:
-    """Build and enter a root directory with the order's paths, in new namespaces. Raises OSError."""
     inside = (user or _USER, group or _USER)
     for name, text in (
         ("setgroups", "deny"),
@@ -205,7 +202,6 @@ def _show(top: str, path: str, shown: list[str]) -> None:
 
 
 def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
-    """Apply the limits to this process, and execute the program."""
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if order["held"]:
@@ -261,7 +257,6 @@ def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
 
 
 def _reap(child: int, wait: bool = False) -> int | None:
-    """Reap ended processes; return the child's exit status once it has ended."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, 0 if wait else os.WNOHANG))[0]:
             if ended[0] == child:

@@ -128,7 +128,6 @@ def _version_2() -> Parents | None:
 
 
 def _own(kind: str, controller: str) -> Path | None:
-    """Return this process' own cgroup of a controller, or the top one that is visible."""
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller not in controllers.split(","):
@@ -142,7 +141,6 @@ def _own(kind: str, controller: str) -> Path | None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the cgroups of dead supervisors."""
     for folder in parent.glob(f"{_PREFIX}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX)).exists():
             for group in (folder / _CANDIDATE, folder):

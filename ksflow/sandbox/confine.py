@@ -154,7 +154,6 @@ def _limit(order: dict[str, Any]) -> None:
 
 
 def _tasks_of(uid: int) -> int:
-    """Return how many threads a user has: the kernel counts all of them against each of the user's processes."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):

@@ -105,7 +105,6 @@ def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoRetu
 
 
 def _locked(supervisor: socket.socket) -> bool:
-    """Return whether the supervisor has sent `lock`, the only message at this stage."""
     with contextlib.suppress(BlockingIOError, ConnectionError):
         return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
     return False

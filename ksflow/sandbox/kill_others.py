@@ -64,7 +64,6 @@ def _names(folder: str) -> list[str]:
 
 
 def _state(file: str) -> str:
-    """Return a thread's state letter, "" if there is no such thread."""
     with contextlib.suppress(OSError), open(file, "rb") as text:
         return chr(text.read().rpartition(b")")[2].split()[0][0])
     return ""

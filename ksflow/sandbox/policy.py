@@ -100,8 +100,7 @@ class Policy(NamedTuple):
     """Policy of one kind of sandbox. Every other call is refused with EPERM."""
 
     allowed: tuple[str, ...]
-    answers: dict[str, int]
-    """Call -> the error that it gets without being made; 0 for success."""
+    answers: dict[str, int]  # call -> the error that it gets without being made; 0 for success
     checks: tuple[Check, ...]
 
 

@@ -32,7 +32,6 @@ def main() -> None:
 
 
 def _try(level: str) -> tuple[dict[str, str], str]:
-    """Return the layers of a level, and why it fails, "" if it works."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix=PREFIX)
     order = {"language": "nothing", "folder": folder, "memory_mb": 64, "cpu_s": 10, "core": None, "level": level}

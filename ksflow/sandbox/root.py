@@ -147,7 +147,6 @@ def _hide_program(root: str) -> None:
 
 
 def _make_target(path: str, target: str) -> None:
-    """Create a mount point for a file or folder."""
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
     else:
@@ -156,7 +155,6 @@ def _make_target(path: str, target: str) -> None:
 
 
 def _settings(root: str, user: int) -> None:
-    """Fill /etc: copies of the machine's files, and one user."""
     os.makedirs(f"{root}/etc", exist_ok=True)
     for path in settings():
         with contextlib.suppress(OSError):

@@ -151,7 +151,6 @@ def _head(here: syscalls.Machine) -> Program:
 
 
 def _never_opened(call: str, argument: int, flag: int) -> Program:
-    """Refuse to open files with a flag."""
     program: Program = []
     for number in syscalls.numbers(call):
         program += [_step(_EQUAL, number, 0, 4), _load(argument), _step(_ANY_BIT, flag, 0, 1)]
@@ -160,7 +159,6 @@ def _never_opened(call: str, argument: int, flag: int) -> Program:
 
 
 def _allow_ranges(numbers: list[int]) -> Program:
-    """Allow calls, by ranges of consecutive numbers."""
     program: Program = []
     first = 0
     for place, number in enumerate(numbers):
@@ -171,7 +169,6 @@ def _allow_ranges(numbers: list[int]) -> Program:
 
 
 def _clone(start: int) -> Program:
-    """Refuse new namespaces, allow threads; the action `start` for processes."""
     (number,) = syscalls.numbers("clone")
     return [
         _step(_EQUAL, number, 0, 6),

@@ -146,7 +146,6 @@ class _Supervisor:
                 _kill_descendants()
 
     def _obey(self) -> bool:
-        """Carry out the judge's message; return False for the one that ends the sandbox."""
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
         while select.select([self.status], [], [], 0)[0] and self._pass_on():
@@ -174,7 +173,6 @@ class _Supervisor:
         return b""
 
     def _pass_on(self) -> bool:
-        """Pass on one message of the first process; return False when there will be no more."""
         data, ancillary, _, _ = self.status.recvmsg(_LONGEST_WORD, _ANCILLARY)
         beside = {kind: payload for level, kind, payload in ancillary if level == socket.SOL_SOCKET}
         word, _, text = data.decode("utf-8", "replace").partition(" ")
@@ -214,7 +212,6 @@ class _Supervisor:
 
 
 def _memory(pids: list[int]) -> int:
-    """Return the private memory of the processes, in bytes."""
     pages = 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", encoding="utf-8") as file:

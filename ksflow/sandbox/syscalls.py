@@ -14,8 +14,7 @@ class Machine(NamedTuple):
     direct: int  # O_DIRECT, the flag of `open` for reading past the page cache
 
 
-NEWEST = 469
-"""file_setattr, of Linux 6.17: newer calls are answered as on a kernel without them."""
+NEWEST = 469  # file_setattr, of Linux 6.17: newer calls are answered as on a kernel without them
 
 _MACHINES = {
     "x86_64": Machine(0, 0xC000003E, 0x40000000, 0o40000),

@@ -44,7 +44,6 @@ def wait(zygote: socket.socket) -> None:
 
 
 def _serve(control: int) -> NoReturn:
-    """Fork one supervisor per order, until the judge is gone."""
     linux.die_with_parent()
     linux.set_dumpable(False)
     null = os.open(os.devnull, os.O_RDWR)

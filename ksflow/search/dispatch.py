@@ -25,10 +25,8 @@ _MARGIN = math.log(1.02)  # promised beyond the best kernel there is
 _NOISE = 0.01  # of the logarithm of one case's time
 _SHORTLIST = 3  # configurations for each case
 
-Key = tuple[str, ...]
-"""The values of the tunables, in order; empty for those without effect."""
-Lines = Mapping[str, Mapping[str, str]]
-"""Condition -> tunable -> value; the first that holds decides."""
+Key = tuple[str, ...]  # the values of the tunables, in order; empty for those without effect
+Lines = Mapping[str, Mapping[str, str]]  # condition -> tunable -> value; the first that holds decides
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,6 @@ class Table:
 
     @cached_property
     def _pool(self) -> list[Key]:
-        """The configurations that were among the best on some case."""
         pool = {self._single}
         for name in self._cases:
             near = sorted((row[name], key) for key, row in self._logs.items() if name in row)
@@ -179,8 +176,7 @@ class Table:
 class ClassSpace(Space):
     """The space of one class of a dispatching base: its changes do not affect other classes."""
 
-    when: str = ""
-    """The class's condition; empty for cases without a dispatch line."""
+    when: str = ""  # the class's condition; empty for cases without a dispatch line
     lines: Lines = field(default_factory=dict)
 
     def changes(self, config: Mapping[str, str]) -> Config:
@@ -232,7 +228,6 @@ def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
 
 
 def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
-    """Return the condition of a case's dispatch line, or ""."""
     lines = dispatches_of(text)
     if not lines:
         return ""
@@ -244,7 +239,6 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
 
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:
-    """Return all but the largest size, or an even choice of them."""
     smaller = sorted(set(sizes))[:-1]
     return smaller if len(smaller) <= _CUTS else [smaller[len(smaller) * place // _CUTS] for place in range(_CUTS)]
 

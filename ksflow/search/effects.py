@@ -35,8 +35,7 @@ class Effect:
     tunable: Tunable
     values: tuple[str, str]
     trials: tuple[Trial, Trial]
-    gain: float
-    """Logarithm of the second's speed-up over the first: positive if it is faster, 0 if unknown."""
+    gain: float  # logarithm of the second's speed-up over the first: positive if it is faster, 0 if unknown
 
 
 def judged_families(population: Population) -> list[Family]:

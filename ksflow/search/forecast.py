@@ -30,8 +30,7 @@ class Forecast:
     mean: float
     deviation: float
     risk: float
-    ignorance: float
-    """Share of the catalogue's uncertainty that is left: 1 without measurements."""
+    ignorance: float  # share of the catalogue's uncertainty that is left: 1 without measurements
 
 
 class Forecasts:
@@ -86,7 +85,6 @@ class Forecasts:
         self._precision = self._precision + np.outer(row, row) / _NOISE**2
 
     def _rows(self, configs: Sequence[Config]) -> NDArray[Any]:
-        """Return a row for each configuration, with a 1 for each of its values."""
         rows = np.zeros((len(configs), len(self._columns)))
         for row, config in zip(rows, configs, strict=True):
             as_based = {**self._space.base, **config}  # values without an effect are as in the base

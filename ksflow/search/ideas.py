@@ -25,8 +25,7 @@ class Idea:
     proposal: Proposal
     forecast: Forecast
     low: float
-    high: float
-    """Range of the log gain: the catalogue's without measurements, else mostly the measurements'."""
+    high: float  # range of the log gain: the catalogue's without measurements, else mostly the measurements'
 
     @property
     def innovation(self) -> float:

@@ -44,7 +44,6 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
 
 
 def _proposal(space: Space, moves: tuple[Move, ...], made: Config) -> Proposal:
-    """Return the proposal with the changes that have an effect."""
     config = space.counting({**space.base, **made})
     return Proposal(moves, {name: value for name, value in made.items() if name in config}, config)
 
@@ -59,7 +58,6 @@ class _Neighbourhood:
             self.kinds.setdefault(catalogue.kind(tunable).name, []).append(tunable)
 
     def applied(self, move: Move) -> Iterator[Config]:
-        """Yield the changes of `move`. Kinds of `along` change too, if they can."""
         ways = [*move.along.items(), *((kind, move.how) for kind in move.kinds if move.scope == "each")]
         along: dict[str, str] = {}  # tunable -> the first value that its way leads to
         for kind, how in ways:
@@ -82,7 +80,6 @@ class _Neighbourhood:
                     yield {**along, tunable.name: value}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
-        """Return the values to which `how` leads from the base's."""
         options, here = tunable.options, tunable.options.index(self.space.base[tunable.name])
         if how == "favoured":  # the value with the best forecast
             forecasts = self.model.of([{**self.space.base, tunable.name: option} for option in options])

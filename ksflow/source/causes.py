@@ -16,8 +16,7 @@ from functools import reduce
 from itertools import combinations
 from operator import and_
 
-ENOUGH = 3
-"""Failures for one reason after which configurations that probably share the cause are not tried."""
+ENOUGH = 3  # failures for one reason after which configurations that probably share the cause are not tried
 _REMEMBERED = 150  # failures, and twice as many accepted kernels
 _DEEP = 3  # values of a set, as long as there are sets of so few
 _SHOWN = 24  # suspects of a failure, those with the most of the blame
@@ -37,8 +36,7 @@ class Point:
     id: str
     values: Mapping[str, str]
     score_us: float | None
-    failed: bool
-    """The kernel was at fault: wrong, crashed, too slow, not compiled. A harness error does not count."""
+    failed: bool  # the kernel was at fault: wrong, crashed, too slow, not compiled. A harness error does not count.
     named: frozenset[str] = frozenset()  # tunables that the compiler's or the judge's message mentions
     stated: frozenset[Item] = frozenset()
     """The stated cause: `FORM = amx needs AMX` states FORM=amx; values that this configuration lacks are included."""
@@ -180,11 +178,9 @@ class _Having:
         return reduce(and_, (self._with.get(item, 0) for item in values), self._all)
 
     def pairs(self) -> int:
-        """Return how many pairs of values some point has."""
         return sum(bool(a & b) for a, b in combinations(self._with.values(), 2))
 
     def new_pairs(self, config: Mapping[str, str]) -> int:
-        """Return how many pairs of the values of `config` no point has."""
         return sum(not a & b for a, b in combinations([self._with.get(item, 0) for item in config.items()], 2))
 
     def least_without(self, values: Sequence[Item]) -> Iterator[frozenset[Item]]:

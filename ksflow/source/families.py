@@ -51,8 +51,7 @@ class Member:
     """A trial of a family."""
 
     trial: Trial
-    kernel: Kernel
-    """The trial's kernel, or for a trial without one the kernel that its experiment describes."""
+    kernel: Kernel  # the trial's kernel, or for a trial without one the kernel that its experiment describes
     values: Config
     lines: Mapping[str, Config]  # its dispatch lines
     us: float | None = None  # its score on the population's scale
@@ -84,7 +83,6 @@ def _read(source: _Known) -> tuple[Config, Mapping[str, Config], str]:
 
 
 def _read_kernel(kernel: Kernel) -> tuple[Config, Mapping[str, Config], str]:
-    """Return the kernel's values, its dispatch lines and the name of its structure."""
     return _read(_Known(kernel.digest, kernel))
 
 
@@ -158,8 +156,7 @@ class Space:
     tunables: tuple[Tunable, ...]
     base: Mapping[str, str]
     points: tuple[Point, ...]
-    tried: frozenset[tuple[str, ...]]
-    """Configurations that were judged, or could not be written."""
+    tried: frozenset[tuple[str, ...]]  # configurations that were judged, or could not be written
     kernel: Kernel  # the base's
     lessons: tuple[frozenset[Item], ...] = ()  # combinations of values that made kernels fail in other runs
 
@@ -272,7 +269,6 @@ class Space:
         return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
-        """Yield every configuration, with duplicates where tunables have no effect."""
         names = [tunable.name for tunable in self.tunables]
         for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
             yield self.counting(dict(zip(names, reversed(chosen), strict=True)))

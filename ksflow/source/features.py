@@ -41,18 +41,15 @@ _LAUNCH = re.compile(r"\s*(?://|\#)\s*launch:.*")
 class _Entry(NamedTuple):
     """A feature of the catalogue, for one language."""
 
-    row: Json
-    """Its row of `features.yaml`, with empty values for missing keys."""
+    row: Json  # its row of `features.yaml`, with empty values for missing keys
     marks: tuple[re.Pattern[str], ...]
     hints: tuple[re.Pattern[str], ...]
     named: tuple[re.Pattern[str], ...]
-    absent: bool
-    """Whether a source without any of them lacks the feature."""
+    absent: bool  # whether a source without any of them lacks the feature
 
 
 class _Line(NamedTuple):
-    at: str
-    """`kernel.cu:12`"""
+    at: str  # `kernel.cu:12`
     code: str  # without comments and strings
     text: str  # as written
     sure: bool  # whether no `#if` encloses it
@@ -117,13 +114,10 @@ class _Source:
 
     lines: tuple[_Line, ...]
     tunables: tuple[Tunable, ...]
-    forms: str
-    """Why code in the text may not be compiled, or ""."""
-    elsewhere: str
-    """Why code may exist outside of the text, or ""."""
+    forms: str  # why code in the text may not be compiled, or ""
+    elsewhere: str  # why code may exist outside of the text, or ""
 
     def having(self, rules: tuple[re.Pattern[str], ...]) -> list[_Line]:
-        """Return the lines that match one of the patterns."""
         return [line for line in self.lines if any(rule.search(line.code) for rule in rules)]
 
 
@@ -163,7 +157,6 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
 
 
 def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], ...]:
-    """Return the language's patterns, and those of its families."""
     shared = (rules for family, rules in row.get(key, {}).items() if family in spoken.families)
     return tuple(re.compile(rule) for group in (getattr(spoken, key).get(row["name"], ()), *shared) for rule in group)
 
@@ -226,7 +219,6 @@ def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) 
 
 
 def _cited(lines: list[_Line]) -> list[str]:
-    """Return `kernel.cu:12: the line` for each line, those outside of `#if` first."""
     ordered = sorted(lines, key=lambda line: not line.sure)
     rest = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
     return [*(f"{line.at}: {one_line(line.text, _WIDTH)}" for line in ordered[:_SHOWN]), *rest]

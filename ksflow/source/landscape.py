@@ -103,7 +103,6 @@ class Landscape:
         return away * (0.3 + 0.9 * self._draw("matters", tunable.name))
 
     def _draw(self, *words: str) -> float:
-        """Return a number in [0, 1), uniform, the same for the same words."""
         return int(digest(str(self.seed), *words, digits=12), 16) / 2**48
 
 

@@ -71,8 +71,7 @@ class Launch:
     warps: str = ""
     stages: str = ""
     constants: Mapping[str, str] = field(default_factory=dict)  # Triton's constexpr parameters
-    when: str = ""
-    """Condition on the case; empty for always."""
+    when: str = ""  # condition on the case; empty for always
     pdl: bool = False  # whether it may begin before the previous launch has ended
 
 
@@ -84,8 +83,7 @@ class TensorMap:
     tensor: str  # a tensor of the problem, or a workspace
     dtype: str
     extents: tuple[str, ...]
-    strides: tuple[str, ...]
-    """In elements, of every dimension but the first; empty for an array without gaps."""
+    strides: tuple[str, ...]  # in elements, of every dimension but the first; empty for an array without gaps
     box: tuple[str, ...]
     swizzle: str  # bytes: 0, 32, 64 or 128
     l2: str  # least bytes of an L2 fetch: 0, 64, 128 or 256
@@ -121,8 +119,7 @@ class CaseWorkspace:
 class CaseTensorMap:
     """A tensor map of one case, in the numbers that cuTensorMapEncodeTiled takes."""
 
-    place: tuple[str, int]
-    """("arg", index into the problem's tensors) or ("workspace", index)."""
+    place: tuple[str, int]  # ("arg", index into the problem's tensors) or ("workspace", index)
     dtype: str
     extents: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of every dimension but the first
@@ -144,8 +141,7 @@ class CaseLaunch:
     args: tuple[tuple[str, int], ...]
     """("arg", index into the problem's), ("workspace", index), ("tensor_map", index) or ("int", value)."""
     constants: Mapping[str, Number]
-    pdl: bool
-    """Whether it may begin before the previous launch has ended; False for the first of a case."""
+    pdl: bool  # whether it may begin before the previous launch has ended; False for the first of a case
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,6 @@ def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
 
 @contextmanager
 def _naming(line: str) -> Iterator[None]:
-    """Prefix a ValueError from the block with the line."""
     try:
         yield
     except ValueError as error:
@@ -426,7 +421,6 @@ def _dispatch(rest: str) -> tuple[str, dict[str, str]]:
 
 
 def _cut(text: str, word: str) -> tuple[str, str, str]:
-    """Return the text before and after the first `word` outside of all brackets."""
     depth = 0
     for match in re.finditer(r"[(\[]|[)\]]|\w+", text):
         depth += (match[0] in "([") - (match[0] in ")]")

@@ -48,8 +48,7 @@ _STRAY = re.compile(r"\s*(?:[<=>]{5,}|@@)")
 class Edit:
     """One change: lines that stay (` `), go (`-`) or come (`+`), in order."""
 
-    name: str
-    """Its name in an error: block 2, hunk 1."""
+    name: str  # its name in an error: block 2, hunk 1
     lines: tuple[tuple[str, str], ...]
 
     @property
@@ -103,8 +102,7 @@ class _Placed:
     start: int
     end: int
     lines: tuple[str, ...]
-    name: str = field(compare=False)
-    """The edit's name."""
+    name: str = field(compare=False)  # the edit's name
 
 
 class _File:
@@ -132,7 +130,6 @@ class _File:
         return places
 
     def changed(self, edits: list[_Placed]) -> str:
-        """Return the text with each edit applied."""
         old = [*zip(self.lines, self.ends, strict=True)]
         pairs: list[tuple[str, str]] = []
         at = 0
@@ -155,7 +152,6 @@ class _File:
 
 
 def _split(text: str) -> list[str]:
-    """Return the lines of a text, without line ends."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -273,7 +269,6 @@ def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
 
 
 def _shared(first: list[str], second: list[str]) -> int:
-    """Return how many lines at the start are the same."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))])
 
 

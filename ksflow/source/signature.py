@@ -67,7 +67,6 @@ def _parameter(text: str) -> _Parameter:
 
 
 def _compared(wanted: list[_Parameter], got: list[_Parameter], typed: bool, named: bool) -> str:
-    """Return the first deviation of a declaration from the contract."""
     order = {want.name: place for place, want in enumerate(wanted)} if named else {}
     counted = "" if len(got) == len(wanted) else f"takes {len(got)} arguments and is called with {len(wanted)}: "
     for place, (want, have) in enumerate(zip(wanted, got, strict=False)):
@@ -79,7 +78,6 @@ def _compared(wanted: list[_Parameter], got: list[_Parameter], typed: bool, name
 
 
 def _differs(want: _Parameter, have: _Parameter, typed: bool) -> bool:
-    """Return whether the passed value cannot be what the kernel takes it for."""
     if want.pointer != have.pointer:
         return have.pointer or bool(have.type)
     if not want.pointer:

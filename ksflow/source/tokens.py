@@ -18,7 +18,6 @@ def estimate(text: str) -> int:
 
 @lru_cache(maxsize=1 << 14)  # lines of a kernel or a task recur in every prompt
 def _of_line(line: str) -> float:
-    """Return the tokens of a line with the preceding line end; a blank line is part of that end."""
     total = 0.0
     for letters, digits, blanks, signs in _PIECE.findall(f"\n{line.rstrip()}" if line.strip() else ""):
         if letters:

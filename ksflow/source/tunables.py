@@ -57,8 +57,7 @@ _LAUNCH_LINE = re.compile(
     r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch|tensormap):(?P<rest>.*)"
 )
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
-DISPATCH = "dispatch: if "
-"""Begins the name of a change for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`."""
+DISPATCH = "dispatch: if "  # begins the name of a change for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`
 
 
 @dataclass(frozen=True)
@@ -284,7 +283,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _dispatched(text: str, changes: Mapping[str, str]) -> str:
-    """Return the text with dispatch lines changed in place, and new ones before the first launch line."""
     lines: list[str] = []
     left = dict(changes)
     at, mark = -1, ""

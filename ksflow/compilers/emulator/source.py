@@ -104,6 +104,5 @@ def headers(name: str = "hip_runtime.h") -> str:
 
 @cache
 def _builtins() -> frozenset[str]:
-    """Return the compiler builtins that the emulator has."""
     pairs = _DEFINED.findall(headers())
     return frozenset(f"__builtin_amdgcn_{form.format(name)}" for macro, name in pairs for form in _NAMES[macro])

@@ -173,7 +173,6 @@ def _trials(
 
 
 def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> list[Json]:
-    """Return a row for each timed case of the winner: its time, the baselines' times, the roofline."""
     timed = {row.case: row for row in best.evidence.timed}
     near = {row.case: plain(row) for row in best.evidence.roofline}
     scale = claimed.known.scale
@@ -191,7 +190,6 @@ def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> l
 
 
 def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json]:
-    """Return the winner's ancestors from the first, each with its gain and the other experiments on its base."""
     known = claimed.known
     return [
         {
@@ -213,7 +211,6 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
 
 
 def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
-    """Return the winner's speed-up over the claimed baseline, and over PyTorch if it is on the same scale."""
     if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []

@@ -54,7 +54,6 @@ def as_markdown(run: Json) -> str:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """Return rows, of which the first has the heads, and an empty line."""
     heads, *body = rows
     return [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
 
@@ -68,5 +67,4 @@ def _us(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return one line, with Markdown escaped."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in " ".join(text.split()))

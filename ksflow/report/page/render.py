@@ -13,8 +13,7 @@ from ksflow.records import Json
 
 _HERE = Path(__file__).parent
 _PART = 50  # trials whose details are unpacked at once
-_LETTERS = 6_000_000
-"""Limit of a run's details; compression reduces them to a fifth or less."""
+_LETTERS = 6_000_000  # limit of a run's details; compression reduces them to a fifth or less
 
 
 def as_html(runs: Sequence[Json], live: bool = False) -> str:
@@ -56,7 +55,6 @@ def _bounded(run: Json) -> Json:
 
 
 def _packed(trials: Sequence[Json], details: Json) -> list[str]:
-    """Return the details as compressed JSON in base 64, a part for every so many trials."""
     parts = (trials[at : at + _PART] for at in range(0, len(trials), _PART))
     texts = (json.dumps({row["id"]: details.get(row["id"]) for row in part}, allow_nan=False) for part in parts)
     return [base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() for text in texts]

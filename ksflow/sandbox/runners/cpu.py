@@ -165,7 +165,6 @@ def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
 
 
 def _explain(error: BaseException) -> str:
-    """Return the error in one line, then its traceback."""
     first = f"{type(error).__name__}: {error}".strip()
     trace = "".join(traceback.format_tb(error.__traceback__)[-8:])
     return f"{first}\n{trace}"

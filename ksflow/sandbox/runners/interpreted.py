@@ -160,7 +160,6 @@ def _refuse_narrow_sums(builder: Any, reductions: Any, half: Any) -> None:
 
 
 def _kind(value: Any) -> Any:
-    """Return the type of an operand's elements, None for a value that is no operand."""
     return value.dtype.scalar if hasattr(value, "dtype") and hasattr(value, "data") else None
 
 

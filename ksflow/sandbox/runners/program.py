@@ -32,7 +32,6 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
 
 
 def _hand_out(name: str, result: int, largest: int) -> bool:
-    """Copy a regular file up to a size; return whether it was one."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
