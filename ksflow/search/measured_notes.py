@@ -1,17 +1,11 @@
-"""Notes on what was measured, and the claims that such notes make. Every figure comes from the trials that are named.
-
-A claim stands in a note's text as `NAME a→b gained 12 % [00001→00002]`, and is read back from there.
-"""
+"""Notes on what was measured. Every figure comes from the trials that are named."""
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from ksflow.notes.lessons import trial_of
 from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
@@ -24,49 +18,6 @@ _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
 _NEVER = re.compile(rf"{OWN}(.+) never worked")
 _STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: ")
-_CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
-
-
-class Claim(NamedTuple):
-    """That a change of one tunable gained or lost, shown by two kernels."""
-
-    words: str
-    change: tuple[str, str, str]
-    """(tunable, from, to)"""
-    did: str
-    """gained or lost"""
-    trials: tuple[str, str]
-
-    def sign(self, effects: Sequence[Effect], noise: float) -> int:
-        """1 where these effects together show what the claim says, -1 where the opposite, 0 within noise."""
-        gain = median_gain(effects) if self.did == "gained" else -median_gain(effects)
-        return (gain > noise) - (gain < -noise)
-
-
-def claims(note: Note) -> list[Claim]:
-    """The claims in the text of a note of these, in their order."""
-    matches = _CLAIM.finditer(note.text)
-    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in matches]
-
-
-def median_gain(effects: Sequence[Effect]) -> float:
-    """The median log gain; 0 for no effect."""
-    return statistics.median(effect.gain for effect in effects) if effects else 0.0
-
-
-def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
-    """The refuted note of one claim: what was said, and what all pairs of kernels say now."""
-    name, before, after = claim.change
-    middle = median_gain(effects)
-    widest = max(effects, key=lambda effect: abs(effect.gain) if effect.gain * middle > 0 else -1.0)
-    text = (
-        f"{claim.words} at first. With later trials it {'gained' if middle > 0 else 'lost'} "
-        f"{_percent(middle)} % (median of {len(effects)} pairs), such as {_effect(widest)}."
-    )
-    fresh = _note(f"{ONCE}{name} {before}→{after} {claim.did}", text, widest.trials)
-    cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
-    shown = dict.fromkeys((*claim.trials, *fresh.sources))
-    return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
 
 
 def effects_note(effects: Sequence[Effect]) -> Note:
