@@ -2,9 +2,8 @@
 
 `binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
 `init` (packed arguments) after seeding with `seed`; `spread`: the arguments are given one by one, not as one;
-`trailing`: so are the outputs after them, and nothing is returned; `keywords`: names that the last ones go by;
-`types`: those of what the reference returned, one for each of `results`; `device`: what `cuda` means, where none is
-here.
+`keywords`: names that the last ones go by; `types`: those of what the reference returned, one for each of `results`;
+`device`: what `cuda` means, where none is here.
 """
 
 import math
@@ -38,15 +37,12 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
         keywords = binding.get("keywords", ())
         named = dict(zip(keywords, arguments[len(arguments) - len(keywords) :], strict=True))
         arguments = arguments[: len(arguments) - len(keywords)]
-        if binding.get("trailing"):
-            arguments += outputs
 
         def call() -> None:
             for mine, theirs in fresh:
                 mine.copy_(theirs)
             result = function(*arguments, **named)
-            if not binding.get("trailing"):
-                _settle(result, like, outputs, binding["types"])
+            _settle(result, like, outputs, binding["types"])
 
         def mapped() -> None:
             with cuda_means(binding["device"]):

@@ -27,7 +27,7 @@ class Flat(tuple[torch.Tensor, ...]):
 
     binding: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
     first is copied into the second before a call; `results`: the places of what the call returns, in order;
-    `entry`, `init`, `seed`, `device`, `trailing`: see `foreign`.
+    `entry`, `init`, `seed`, `device`: see `foreign`.
     """
 
     binding: Mapping[str, Any]
