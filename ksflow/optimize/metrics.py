@@ -37,8 +37,6 @@ from ksflow.records import (
 
 VERSION = 3
 """Another one means that scores cannot be compared."""
-PERFECT = 0.999
-"""A mean score from which on there is nothing to learn."""
 Grade = tuple[float, str]
 """A score from 0 to 1, and what is to be said about it."""
 Grader = Callable[..., Grade]

@@ -9,8 +9,7 @@ import itertools
 import os
 import statistics
 import sys
-import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,12 +24,13 @@ from ksflow.optimize.card import Comparison, card, spent
 from ksflow.optimize.task import Task, prepare
 from ksflow.optimize.teaching import CandidateProgram, Settings, compiled
 from ksflow.protocols import calling
+from ksflow.records import Question, Reservation
 from ksflow.redaction import redact
 
 _EVERY = 10
 """Graded answers between two lines of progress."""
 _KEPT = 0.2
-"""The share of what is left of a budget that is kept for measuring the result."""
+"""The share of a budget that is kept for measuring the result."""
 
 
 def optimize(words: list[str], overrides: list[str]) -> int:
@@ -69,8 +69,9 @@ class _Optimization:
     def __init__(self, task: Task, transcript: Transcript, path: Path) -> None:
         self.task, self.transcript, self.path = task, transcript, path
         self.course, self.settings = task.course, task.settings
-        self.began, self.whole = time.monotonic(), Meter(transcript, task.caps)
-        self.meter = self.whole
+        first = {name: most * (1 - _KEPT) for name, most in task.caps.items()}
+        self.meter, self.first = Meter(transcript, task.caps), Meter(transcript, first, limits=task.caps)
+        self.compiling = False
         self.console = report.console(stderr=True)
         self.console.file = sys.stderr  # whatever stderr is redirected to meanwhile
 
@@ -82,7 +83,7 @@ class _Optimization:
             f"by, {len(course.held_out)} held out"
         )
         course.watch = self._progress
-        with calling(record=self.transcript.keep, meter=lambda question: self.meter.reserve(question)), course.open():
+        with calling(record=self.transcript.keep, meter=self._reserve), course.open():
             base = course.program
             start = statistics.fmean(course.examine(base, course.validation))
             before = course.examine(base, course.held_out)
@@ -109,11 +110,9 @@ class _Optimization:
 
     def _compile(self, start: float) -> tuple[CandidateProgram, float, str]:
         """The best prompt on the validation set, the one it started from included, its mean there, and a remark."""
-        if start >= metrics.PERFECT:
-            return *self.course.best(), "the start is perfect"
         optimizer = build(self.task.cfg.optimizers[self.task.cfg.optimizer])
         log = io.StringIO()  # bars and whole prompts
-        self.meter = self._first_part()
+        self.compiling = True
         try:
             with redirect_stdout(log), redirect_stderr(log), self.course.open():
                 student, remark = compiled(self.course, self.settings, start, **optimizer)
@@ -122,15 +121,11 @@ class _Optimization:
             remark = f"stopped early, {error}; the best prompt until then"
         finally:
             home.write(self.path.with_suffix(".log"), redact(log.getvalue()))
-            self.meter = self.whole
+            self.compiling = False
         return *self.course.best(), remark
 
-    def _first_part(self) -> Meter:
-        """Keeps calls to what is left of the caps, less the share that is kept for measuring the result."""
-        caps = self.task.caps
-        used = {**self.whole.used(), "minutes": (time.monotonic() - self.began) / 60 / (caps.get("minutes") or 1)}
-        left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - _KEPT) for name, most in caps.items()}
-        return Meter(self.transcript, left, limits=caps)
+    def _reserve(self, question: Question) -> AbstractContextManager[Reservation]:
+        return (self.first if self.compiling else self.meter).reserve(question)
 
     def _rows(self, remark: str) -> dict[str, str]:
         """What the card says of how the prompt came about."""
