@@ -1,17 +1,18 @@
+<<<<<<< HEAD
 """Notes on measurements, and the claims in them. Every figure comes from the named trials.
 
 A claim in a note's text reads `NAME a→b gained 12 % [00001→00002]`, and is parsed from there.
 """
+=======
+"""Notes on what was measured. Every figure comes from the trials that are named."""
+>>>>>>> trim
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from ksflow.notes.lessons import trial_of
 from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
@@ -24,6 +25,7 @@ _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
 _NEVER = re.compile(rf"{OWN}(.+) never worked")
 _STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: ")
+<<<<<<< HEAD
 _CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
 
 
@@ -65,6 +67,8 @@ def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
     cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
     shown = dict.fromkeys((*claim.trials, *fresh.sources))
     return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
+=======
+>>>>>>> trim
 
 
 def effects_note(effects: Sequence[Effect]) -> Note:
