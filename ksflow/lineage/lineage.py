@@ -53,6 +53,7 @@ from ksflow.records import (
     Population,
     Proof,
     Repeat,
+    RoundStep,
     Selection,
     Trial,
     by_number,
@@ -470,7 +471,7 @@ class Lineage:
         self._rounds += 1
         name = f"{self._session}.{self._rounds}"
         with self._turn(f"round {name}"):
-            self._append("rounds", {}, message(f"round {name}", "", {"Round": name}))
+            self._add_step(RoundStep(name), message(f"round {name}", "", {}))
         known = self.known
         self._begun[len(known.trials)] += 1
         return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
@@ -478,9 +479,9 @@ class Lineage:
     @_locked
     def select(self, selection: Selection, round_name: str = "") -> None:
         """Keep a selection, before it is acted on."""
-        picks = {"Base": selection.base.id, "Reference": selection.reference.id, "Round": round_name}
-        subject = f"select {selection.base.id} with {selection.reference.id}"
-        self._append("rounds", {}, message(subject, selection.rationale, picks))
+        base, reference, rationale = selection.base.id, selection.reference.id, redact(selection.rationale)
+        text = message(f"select {base} with {reference}", rationale, {})
+        self._add_step(RoundStep(round_name, base, reference, rationale), text)
 
     @_locked
     def dispatch(
@@ -494,24 +495,19 @@ class Lineage:
         if self._turns:
             drafts = drafts[: len(self._turns.ids(cause))]
             plan = plan if drafts or self._turns.has(f"ids for {cause}") else None
-        files = {"plan.json": schema.dump("plan", plan)} if plan else {}
-        body = "\n".join(plan.avenues) if plan else ""
-        if not drafts:
-            if plan:
-                files["trials.json"] = schema.dump("trials", ())
-                with self._turn(f"ids for {cause}"):
-                    self._append("rounds", files, message("plan without a trial", body, {"Cause": cause}))
+        if not (drafts or plan):
             return ()
         with self._turn(f"ids for {cause}"):
             for _ in range(_TRIES):
                 ids = self._claimed_ids(cause, len(drafts))
-                shares = zip(drafts, ids, cost.split(len(ids)), strict=True)
+                shares = zip(drafts, ids, cost.split(len(ids)) if ids else (), strict=True)
                 trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in shares)
-                files["trials.json"] = schema.dump("trials", trials)
                 taken = [(f"{self._side}open/{name}", THIS, ZERO) for name in ids]
                 taken += [(f"{self._heads}{name}", "", ZERO) for name in ids]
-                text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
-                if commit := self._append("rounds", files, text, taken):
+                subject = f"{'plan' if plan else 'repair as'} {', '.join(ids) or 'without a trial'}"
+                text = message(subject, "\n".join(plan.avenues) if plan else "", {})
+                step = RoundStep(cause, ids=tuple(ids), planned=plan is not None)
+                if commit := self._add_step(step, text, plan, trials, taken):
                     self._index.open |= dict.fromkeys(ids, commit)
                     return trials
                 for name in ids:
@@ -710,6 +706,25 @@ class Lineage:
             self._index.open.pop(trial.id, None)
         return bool(commit)
 
+    def _add_step(
+        self,
+        step: RoundStep,
+        text: str,
+        plan: Plan | None = None,
+        trials: Sequence[Trial] = (),
+        taken: Sequence[Ref] = (),
+    ) -> str:
+        """Keep a step of a round, with the plan and the experiments that were given ids in it. The commit; empty where
+        somebody else has taken one of the ids.
+        """
+        files = {"round.json": schema.dump("round", step)}
+        files |= {"plan.json": schema.dump("plan", plan)} if plan else {}
+        files |= {"trials.json": schema.dump("trials", tuple(trials))} if plan or trials else {}
+        if commit := self._append("rounds", files, text, taken):
+            before = self.store.header(commit)[0]
+            self._index.grow_rounds(next(iter(before), ZERO), commit, step, plan)
+        return commit
+
     def _append(
         self, chain: str, files: Mapping[str, bytes], text: str, others: Sequence[Ref] = (), after: str = ""
     ) -> str:
@@ -721,8 +736,6 @@ class Lineage:
         for _ in range(_TRIES):
             head = after or self.store.ref(ref) or ZERO
             if commit := self._commit((ref, THIS, head), files, [head] if head != ZERO else [], text, others):
-                if chain == "rounds":
-                    self._index.grow_rounds(head, commit, redact(text), files)
                 return commit
             if after or (others and (self.store.ref(ref) or ZERO) == head):
                 return ""

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from ksflow.errors import LineageError, printable
 from ksflow.languages import ENDINGS, named
@@ -98,10 +98,12 @@ class Branches:
 
     def _earlier(self, trial: Trial, commit: str) -> Iterator[Trial]:
         """The trial as the commits below one of its branch have it, the newest first."""
-        for before in islice(self.store.line(commit), 1, None):
-            if self.store.trailer(before, "Trial") != trial.id:
-                return
+        for before in self.own(trial.id, next(iter(self.store.header(commit)[0]), "")):
             yield self.load(trial.id, before)
+
+    def own(self, trial: str, commit: str) -> Iterator[str]:
+        """A commit of a trial's branch and those below it, down to the one that wrote the trial's kernel."""
+        return takewhile(lambda name: self.store.trailer(name, "Trial") == trial, self.store.line(commit))
 
     def judged(self, commit: str) -> str:
         """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
