@@ -14,7 +14,7 @@ from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
-from ksflow.lineage.rounds import step_of
+from ksflow.lineage.record import step_of
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
 from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Composite, Selector, call_stage

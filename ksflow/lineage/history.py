@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage.lineage import Lineage, Recorded
+from ksflow.lineage.index import Decisions
+from ksflow.lineage.lineage import Lineage
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_step
-from ksflow.lineage.rounds import Decisions, plan_of, step_of
+from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, plan_of, step_of, without_step
 from ksflow.lineage.store import Store, trailer
+from ksflow.lineage.trial_log import Recorded
 from ksflow.records import (
     Call,
     Evaluation,

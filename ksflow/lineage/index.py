@@ -15,13 +15,14 @@ from contextlib import suppress
 from itertools import islice, takewhile
 
 from ksflow.errors import LineageError
-from ksflow.lineage.record import Branches
-from ksflow.lineage.rounds import PLANS, Decisions, plan_of, step_of
+from ksflow.lineage.record import Branches, plan_of, step_of
 from ksflow.lineage.store import ZERO, Store
-from ksflow.records import Key, Plan, Population, RoundStep, Trial, by_number, schema
+from ksflow.records import Key, Plan, PlannedRound, Population, RoundStep, Trial, by_number, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
+_PLANS = 60
+"""So many rounds' plans are in memory."""
 _ROUND_COMMITS = 4
 """Of a round: that it began, what it selected and planned, a repair."""
 _LOG = logging.getLogger("ksflow.lineage")
@@ -32,6 +33,23 @@ _LOOK_S = 1.0
 
 Mark = tuple[int, int, int] | None
 """Inode, time of the last change and size; None where these may not tell."""
+
+
+class Decisions:
+    """Takes the steps of a run's rounds in their order; `plans` is what the newest rounds decided."""
+
+    def __init__(self) -> None:
+        self.plans: tuple[PlannedRound, ...] = ()
+        self._chosen: dict[str, RoundStep] = {}
+        """A round without a plan -> its selection."""
+
+    def take(self, step: RoundStep, plan: Plan | None) -> None:
+        """Take in the next step, with its plan where it has one."""
+        if step.base:
+            self._chosen[step.cause] = step
+        elif plan and (chosen := self._chosen.pop(step.cause, None)):
+            planned = PlannedRound(chosen.base, chosen.reference, chosen.rationale, plan, step.ids)
+            self.plans = (*self.plans, planned)[-_PLANS:]
 
 
 class RunIndex:
@@ -171,7 +189,7 @@ class RunIndex:
     def read_rounds(self) -> None:
         """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
         head = self._store.ref(self._rounds) or ""
-        newest = islice(self._store.line(head), _ROUND_COMMITS * PLANS)
+        newest = islice(self._store.line(head), _ROUND_COMMITS * _PLANS)
         new = [*takewhile(lambda name: name != self._rounds_read, newest)]
         self._rounds_read = head or ZERO
         for commit in reversed(new):
