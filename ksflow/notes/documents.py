@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.notes.passages import cut, is_binary
 from ksflow.records import Document, Note, Passage
 
@@ -105,15 +105,13 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
     """A file's passages; None, with a notice, for one of a folder that cannot be read. ConfigError for a given one."""
     try:
-        return Document(file.name, cut(file.name, file.path.read_bytes()))
-    except OSError as error:
-        wrong = ConfigError(f"cannot read {file.path}: {error.strerror}; check its rights")
+        with reaching(f"cannot read {file.path}", "check its rights"):
+            return Document(file.name, cut(file.name, file.path.read_bytes()))
     except ConfigError as error:
-        wrong = error
-    if file.given:
-        raise wrong
-    notice(f"left out: {wrong}")
-    return None
+        if file.given:
+            raise
+        notice(f"left out: {error}")
+        return None
 
 
 def fingerprint(path: Path) -> tuple[str, int]:
