@@ -138,6 +138,7 @@ except KsflowError as error:
     assert opened == f"dry {words}"
     assert waits == "True True"
     expected = [
+        "a plan needs an experiment",
         "no trial '99'",
         "no experiment '99' waits",
         "language 'cobol'",
