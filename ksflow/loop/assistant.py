@@ -41,9 +41,7 @@ class Ticket:
     asked: float = field(default_factory=time.monotonic)
     over: threading.Event = field(default_factory=threading.Event)
     trial: Trial | None = None
-    """The trial on the lineage; named as the ticket where the question was about a kernel that is on no record."""
     error: str = ""
-    """Why nothing was judged."""
     ended: float = 0.0
 
 
@@ -61,7 +59,6 @@ class AskTell:
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
-        """Experiments that have their ids and no kernel yet."""
         self._rounds: dict[str, Round] = {}
         """Trials that were planned here and are not judged -> their rounds."""
         self._numbers = itertools.count(1)
