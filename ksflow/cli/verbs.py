@@ -20,7 +20,7 @@ from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
 from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.handover import HandedOver, hand_over
+from ksflow.handover import hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
@@ -31,7 +31,6 @@ from ksflow.problem import licences
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json, Target
 from ksflow.redaction import redact
-from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -123,28 +122,29 @@ def _best_folder(lineage: Lineage) -> Path:
 def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Outcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
     began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
-    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    report.show_outcome(console, outcome, problem, lineage)
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, claimed = _best_folder(lineage), of_outcome(outcome)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    console.print(f"written to {module}")
-    handed_over = HandedOver((), ())  # of a baseline nobody needs a module
-    if claimed.over is not best:
+    files = [str(module)]
+    if claimed.over is not best:  # nobody needs a module of a baseline
         reference = next(iter(outcome.baselines), None)
         place = folder / "handover"
         handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
-    report.say(console, *map(str, handed_over.files), *handed_over.said)
-    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-        licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
-        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
-        modules = [*any_size, *handed_over.files]
-        hub = folder / "handover" / "hub"
-        report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+        files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
+        if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+            judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
+            licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+            standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+            any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+            modules = [*any_size, *handed_over.files]
+            files.append(
+                write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
+            )
     took = {**outcome.took, "hand-over": time.monotonic() - began}
-    report.say(console, spending.elapsed(took))
-    return replace(outcome, took=took)
+    outcome = replace(outcome, took=took)
+    report.show_ending(console, outcome, lineage, files, compose.typed_problem(problem))
+    return outcome
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -184,6 +184,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
+                if claimed:
+                    branch = tree.branch_of(claimed.best.id)
+                    report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:

@@ -11,11 +11,10 @@ from ksflow.judge import statistics
 from ksflow.judge.samples import Samples
 from ksflow.judge.timing import CaseBenchmark
 from ksflow.records import significant
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
 
-BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)

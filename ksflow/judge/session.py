@@ -18,11 +18,11 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import BUSY, Outcome
+from ksflow.judge.outcome import Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 from ksflow.processes import quota
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
 Json = dict[str, Any]
