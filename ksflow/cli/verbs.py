@@ -50,20 +50,21 @@ def searched(overrides: list[str], began: float) -> Outcome | None:
 
     Raises NothingTried where no run came to an experiment.
     """
-    found: list[Outcome] = []
-    compose.launch(partial(_job, found, began), overrides)
-    if found and all(outcome.idle for outcome in found):
-        raise NothingTried(found[0].idle)
-    return found[-1] if found else None
+    idle, last = list[str](), list[Outcome]()
+    compose.launch(partial(_job, idle, last, began), overrides)
+    if idle and all(idle):
+        raise NothingTried(idle[0])
+    return last[0] if last else None
 
 
-def _job(found: list[Outcome], began: float, cfg: DictConfig) -> float:
-    """One run of the loop; the best score in µs. Its outcome is added to `found`."""
+def _job(idle: list[str], last: list[Outcome], began: float, cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     if not gc.isenabled():  # all is imported
         gc.freeze()
         gc.enable()
-    found.append(search(cfg, began))
-    return found[-1].score_us
+    last[:] = [outcome := search(cfg, began)]
+    idle.append(outcome.idle)
+    return outcome.score_us
 
 
 def search(cfg: DictConfig, began: float) -> Outcome:
@@ -77,15 +78,14 @@ def search(cfg: DictConfig, began: float) -> Outcome:
     with run_parts(cfg) as made:
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
-        run = made.run(*filter(None, (show, tracking)))
+        run = made.run(show, tracking) if tracking else made.run(show)
         with run.interruptible():
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)
             outcome = _finish(console, outcome, run, made.target)
-            summary = report.summary(outcome, made.problem, made.lineage)
-            home.write(compose.job_folder() / "summary.json", json.dumps(summary, indent=1) + "\n")
+            summary = _summarise(outcome, run)
         if tracking:
-            _finish_tracking(tracking, compose.job_folder(), outcome, run, summary)
+            _finish_tracking(tracking, outcome, run, summary)
         if run.interrupted:
             compose.end_sweep()
     return outcome
