@@ -165,9 +165,8 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> Ou
     console.print(f"written to {module}")
     handed_over = HandedOver((), ())  # of a baseline nobody needs a module
     if claimed.over is not best:
-        reference = next(iter(outcome.baselines), None)
         place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
     report.say(console, *map(str, handed_over.files), *handed_over.said)
     if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
         judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
