@@ -1,4 +1,4 @@
-"""Notes on what was measured. Every figure comes from the trials that are named."""
+"""Notes on measurements. Every figure comes from the named trials."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: "
 
 
 def effects_note(effects: Sequence[Effect]) -> Note:
-    """What the changes of one tunable gained and lost, the widest effects as examples."""
+    """Return a note on the gains and losses of one tunable, with the largest effects as examples."""
     tunable = effects[0].tunable
     shown = sorted(effects, key=lambda effect: -abs(effect.gain))[:_SHOWN]
     ups = sum(effect.gain > 0 for effect in effects)
@@ -35,7 +35,7 @@ def effects_note(effects: Sequence[Effect]) -> Note:
 
 
 def dead_end_note(end: DeadEnd) -> Note:
-    """That some values never worked; it stands for the trials that had them."""
+    """Return a note that some values never worked; it closes the trials with them."""
     assigned, trials = end
     values = " with ".join(f"{name}={value}" for name, value in sorted(assigned))
     reasons = dict.fromkeys(t.evaluation.reason for t in trials if t.evaluation)
@@ -50,8 +50,8 @@ def dead_end_note(end: DeadEnd) -> Note:
 
 
 def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tuple[frozenset[Item], ...]:
-    """The values that never worked in kernels of this structure by notes of other runs; of this run's dead ends its
-    trials tell more.
+    """Return the values that never worked in kernels of this structure by notes of other runs; this run's trials tell
+    more about its own dead ends.
     """
     dead = []
     for note in notes:
@@ -67,7 +67,7 @@ def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tu
 
 
 def best_note(family: Family) -> Note:
-    """The fastest kernel of a family, with its values."""
+    """Return a note on the fastest kernel of a family, with its values."""
     best, config = min(family.accepted, key=lambda pair: family.scale.order(pair[0].id))
     first, _ = family.accepted[0]
     measured = family.scale.ratio(best.id, first.id)
@@ -81,7 +81,7 @@ def best_note(family: Family) -> Note:
 
 
 def experiment_note(gain: float, base: Trial, trial: Trial) -> Note:
-    """What an experiment gained over its base."""
+    """Return a note on an experiment's gain over its base."""
     assert trial.experiment is not None
     did = "gained" if gain > 0 else "lost"
     text = f"{_change(gain, base, trial)}. {trial.experiment.description}"
@@ -103,7 +103,7 @@ def _change(gain: float, before: Trial, after: Trial) -> str:
 
 
 def _percent(gain: float) -> str:
-    """Of the speed before, as predictions have it: a kernel that takes twice as long lost 50 %."""
+    """Return a gain relative to the speed before, like predictions: a kernel that takes twice as long lost 50 %."""
     return f"{100 * abs(math.expm1(gain)):.0f}"
 
 

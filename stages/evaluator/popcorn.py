@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 from ksflow.remote import popcorn_results as results
@@ -72,7 +72,7 @@ class PopcornEvaluator(Evaluator):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = Answer()
         try:
-            with turn(self.log):
+            with reaching(f"{self.log} cannot be used", "set evaluator.folder"), turn(self.log):
                 for mode in _MODES[self.mode]:
                     work = Work(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
                     answer = self._submit(work, kernel.digest)
@@ -85,8 +85,6 @@ class PopcornEvaluator(Evaluator):
         except (Busy, Lost) as error:
             why = f"the service gave no answer within {self.timeout_s:g} s: {error}"
             return self._verdict(Verdict.HARNESS, why, evidence)
-        except OSError as error:
-            raise ConfigError(f"{self.log} cannot be used: {error}; set evaluator.folder") from error
         return self._passed(problem, answer, evidence)
 
     def start(self) -> None:
