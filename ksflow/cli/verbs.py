@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,9 +127,8 @@ def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Out
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
     files = [str(module)]
     if claimed.over is not best:  # nobody needs a module of a baseline
-        reference = next(iter(outcome.baselines), None)
         place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
         files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
         if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
             judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,7 +84,7 @@ class Submitter:
         try:
             for _ in range(_TRIES):
                 if name and number is None:
-                    number = self._patiently(lambda name=name: self.service.find(work.board, name), work)
+                    number = self._patiently(partial(self.service.find, work.board, name), work)
                 if number is None:
                     name = name or f"kernel_{secrets.randbelow(10**12):012}.py"  # no other submission has it
                     _keep(note, name, None)
