@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import write
 from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
@@ -80,7 +80,7 @@ class SubmissionLog:
         try:
             entry = json.loads(self._file(key).read_text(encoding="utf-8"))
             return Submission(key, str(entry["name"]), entry["id"] if type(entry["id"]) is int else None, True)
-        except (OSError, ValueError, KeyError, TypeError):
+        except UNREADABLE:
             return self.renew(Submission(key, ""))
 
     def renew(self, submission: Submission) -> Submission:
