@@ -1,7 +1,7 @@
-"""What control groups allow this process of the machine's CPU time and memory, and how often they stopped it for that.
+"""CPU and memory limits of this process' cgroups, and how often the CPU quota stopped it.
 
-A container's quota (Docker's `--cpus`, Kubernetes' limits) stops all its threads for the rest of a period, usually of
-0.1 s, once it is used up: times that are measured across such a stop say nothing of a kernel. Standard library only.
+A container's quota (Docker's `--cpus`, Kubernetes' limits) stops all threads for the rest of a period, usually of 0.1
+s, once it is used up: a time measured across such a stop is meaningless. Standard library only.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """The control groups that this process is in and that limit it, those of version 1 and 2, its own first."""
+    """Return the cgroups of this process, of version 1 and 2, its own before its ancestors."""
     found: list[Path] = []
     with contextlib.suppress(ValueError):
         mounts = [line.split() for line in text_of(Path("/proc/self/mounts")).splitlines()]
@@ -27,14 +27,14 @@ def folders() -> tuple[Path, ...]:
                 if not wanted or not {*filter(None, controllers.split(","))} <= {*options.split(",")}:
                     continue
                 own = Path(top, path.lstrip("/"))
-                own = own if own.is_dir() else Path(top)  # a namespace of its own shows its group as the top
+                own = own if own.is_dir() else Path(top)  # a cgroup namespace shows its own group as the top
                 found += [own, *(folder for folder in own.parents if folder.is_relative_to(top))]
     return tuple(dict.fromkeys(found))
 
 
 @cache
 def cores(groups: tuple[Path, ...] | None = None) -> float | None:
-    """How many cores' time the quota allows, as it was when this process first asked; None where that is all."""
+    """Return how many cores' time the quota allows, as of the first call; None if there is no limit."""
     allowed = []
     for folder in folders() if groups is None else groups:
         with contextlib.suppress(ValueError):
@@ -48,7 +48,7 @@ def cores(groups: tuple[Path, ...] | None = None) -> float | None:
 
 
 def stops(groups: tuple[Path, ...] | None = None) -> int:
-    """How often the quota has stopped the group so far."""
+    """Return how often the quota has stopped the group so far."""
     count = 0
     for folder in folders() if groups is None else groups:
         with contextlib.suppress(ValueError):
@@ -58,7 +58,7 @@ def stops(groups: tuple[Path, ...] | None = None) -> int:
 
 
 def limits(groups: tuple[Path, ...] | None = None) -> str:
-    """What this process may have of the machine, in words; empty where it may have all."""
+    """Describe the limits of this process; "" if there are none."""
     groups, found = folders() if groups is None else groups, []
     machine, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     if (most := cores(groups)) is not None:

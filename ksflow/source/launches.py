@@ -1,4 +1,5 @@
-"""The launch plan of a GPU kernel in strong mode: which device functions run, in what order, how large, on what.
+"""The launch plan of a GPU kernel in strong mode: which device functions run, in which order, with which sizes and
+data.
 
     // workspace: at uint8 m * k
     // launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
@@ -6,19 +7,19 @@
     // require: 4 * (BM + BN) * 128 <= 232448
     // dispatch: if m <= 1024 and k >= 4096: BM=64 BN=128
 
-`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: it may begin before the one before
-it has ended, and the kernel has to execute griddepcontrol.wait before it reads what that one writes.
+`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: the launch may begin before the
+previous one has ended, and the kernel must execute griddepcontrol.wait before it reads that one's results.
 
     // tensormap: b_map b uint8 [k, n] box [128, BN] swizzle 128
 
 describes an array for CUDA's bulk tensor copies (TMA): a launch that names `b_map` gets a CUtensorMap, which the kernel
 declares as `const __grid_constant__ CUtensorMap`. Extents and box begin with the contiguous dimension; `strides [...]`
-after the extents, in elements, are those of the others where there are gaps; `l2 128` at the end has the L2 fetch so
-many bytes at a time.
+after the extents, in elements, are those of the other dimensions, if there are gaps; `l2 128` at the end sets how many
+bytes the L2 fetches at a time.
 
-With `#` for Triton, where `warps EXPR stages EXPR` stands for the block and `NAME=EXPR` is a constexpr parameter.
-Expressions are over a case's numbers and the numbers that the source declares at top level. Text in, records out:
-nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
+Triton uses `#`, `warps EXPR stages EXPR` in place of the block, and `NAME=EXPR` for a constexpr parameter. Expressions
+may name a case's numbers and the numbers that the source declares at top level. The source is not executed. Not
+covered: whether the functions exist, which only a compiler can tell.
 """
 
 import math
@@ -50,30 +51,27 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All launch lines of a source, in their order; sizes and conditions are expressions."""
+    """All launch lines of a source, in order; sizes and conditions are expressions."""
 
-    constants: Mapping[str, Number]
-    """What the source declares."""
+    constants: Mapping[str, Number]  # declared by the source
     workspaces: tuple[tuple[str, str, str], ...]
-    """Name, dtype, elements: device memory of a case, arbitrary at first and kept between calls."""
+    """Name, dtype, elements: device memory of a case, uninitialised, and kept between calls."""
     launches: tuple[Launch, ...]
     requires: tuple[str, ...]
     dispatches: tuple[tuple[str, Mapping[str, str]], ...]
-    """A condition, and other values of constants for the cases where it holds."""
+    """A condition, and values of constants for the cases where it holds."""
     tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
 class CaseWorkspace:
-    """A workspace of one case."""
-
     name: str
     dtype: str
     elements: int
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return self.elements * ITEM_BYTES[self.dtype]
 
 
@@ -81,12 +79,10 @@ class CaseWorkspace:
 class CaseTensorMap:
     """A tensor map of one case, in the numbers that cuTensorMapEncodeTiled takes."""
 
-    place: tuple[str, int]
-    """("arg", index into the problem's tensors) or ("workspace", index)."""
+    place: tuple[str, int]  # ("arg", index into the problem's tensors) or ("workspace", index)
     dtype: str
     extents: tuple[int, ...]
-    strides: tuple[int, ...]
-    """In bytes, of every dimension but the first."""
+    strides: tuple[int, ...]  # in bytes, of every dimension but the first
     box: tuple[int, ...]
     swizzle: int
     l2: int
@@ -94,37 +90,32 @@ class CaseTensorMap:
 
 @dataclass(frozen=True)
 class CaseLaunch:
-    """A launch of one case. Plain data: `dataclasses.asdict` gives what JSON can hold."""
+    """A launch of one case. `dataclasses.asdict` gives JSON values."""
 
     kernel: str
     grid: Triple
-    block: Triple
-    """(0, 0, 0) for Triton."""
+    block: Triple  # (0, 0, 0) for Triton
     shared: int
-    warps: int
-    """0 but for Triton, like `stages`."""
+    warps: int  # 0 except for Triton, like `stages`
     stages: int
     args: tuple[tuple[str, int], ...]
     """("arg", index into the problem's), ("workspace", index), ("tensor_map", index) or ("int", value)."""
     constants: Mapping[str, Number]
-    pdl: bool
-    """Whether it may begin before the launch before it has ended: never the first of a case."""
+    pdl: bool  # whether it may begin before the previous launch has ended; False for the first of a case
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What runs for one case."""
+    """The launches of one case."""
 
-    variant: int
-    """Index into the values that `plan_cases` returns."""
+    variant: int  # index into the values that `plan_cases` returns
     workspaces: tuple[CaseWorkspace, ...]
     launches: tuple[CaseLaunch, ...]
-    tensor_maps: tuple[CaseTensorMap, ...] = ()
-    """Those that the launches name."""
+    tensor_maps: tuple[CaseTensorMap, ...] = ()  # those that the launches name
 
 
 def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
-    """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
+    """Return the launch plan of a source; None without a launch line. Raises ValueError, which names the line."""
     parsed: dict[str, list[Any]] = {kind: [] for kind in READERS}
     declared = constants(text)
     for kind, rest in lines(text):
@@ -147,7 +138,6 @@ def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
 
 @contextmanager
 def _naming(line: str) -> Iterator[None]:
-    """A ValueError from within says which line it is of."""
     try:
         yield
     except ValueError as error:
@@ -155,17 +145,17 @@ def _naming(line: str) -> Iterator[None]:
 
 
 def with_constants(text: str, values: Mapping[str, str]) -> str:
-    """The source with other values where it declares constants, and blank lines for its plan."""
+    """Return the source with other values of its constants, and blank lines in place of its plan."""
     return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
 
 
 def plan_cases(
     plan: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
 ) -> tuple[list[dict[str, str]], dict[str, CasePlan]]:
-    """The distinct sets of values (`with_constants` takes them), and a plan for each case by its name.
+    """Return the distinct sets of values (for `with_constants`), and a plan for each case by its name.
 
-    `cases`: a case's name -> its parameters; `args`: the names of the problem's tensors. ValueError where something
-    cannot be computed or a `require` does not hold.
+    cases: name -> parameters; args: the names of the problem's tensors. Raises ValueError for an expression that cannot
+    be computed or a `require` that does not hold.
     """
     variants: list[dict[str, str]] = []
     plans: dict[str, CasePlan] = {}
@@ -174,7 +164,7 @@ def plan_cases(
         if hidden := sizes.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
         known = {**plan.constants, **sizes}
-        values: dict[str, str] = {}  # of the first dispatch that matches, beside what is declared anyway
+        values: dict[str, str] = {}  # of the first matching dispatch, unless declared anyway
         for when, assigned in plan.dispatches:
             with _naming(f"dispatch: if {when}"):
                 if calculate(when, known):
@@ -288,7 +278,7 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
 
 
 def _number(arg: str, known: Mapping[str, Number], places: Iterable[str]) -> int:
-    """The value of an argument that is no tensor. ValueError names the tensors, too, where the argument is unknown."""
+    """Return the value of an argument that is no tensor. Raises ValueError, which lists the known names."""
     if arg.isidentifier() and arg not in known:
         raise ValueError(f"{arg!r} is not known; known are {', '.join([*places, *known])}")
     return size(arg, known, -LARGEST, LARGEST)
