@@ -315,7 +315,7 @@ def test_what_a_source_writes_itself_is_not_trusted(problem: Problem) -> None:
     forged = "import os\nopen('made.json', 'w').write('{\"entries\": [3]}')\nos._exit(0)\n"
     made = build(problem, gpu_toy.triton(f"{TRITON}\n{forged}"), H200)
     assert not made.artefact
-    assert made.reason.startswith("compile: what was made cannot be read")
+    assert made.reason.startswith("compile: the compiled file cannot be read")
 
 
 def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:
