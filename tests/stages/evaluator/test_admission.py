@@ -104,7 +104,7 @@ def test_shipped_problems_are_admitted(problem: str, variant: str | None) -> Non
     ("old", "new", "row", "words"),
     [
         ("manual_seed(seed)", "manual_seed(0)", "seeds", "the same contents for seeds 1 and 2"),
-        ("manual_seed(seed)", "manual_seed(seed).seed() and None", "seeds", "other contents each time for seed 1"),
+        ("manual_seed(seed)", "manual_seed(seed).seed() and None", "seeds", "other contents at each call for seed 1"),
         ("    return torch.sum(x", "    x.abs_()\n    return torch.sum(x", "inputs", "ref_kernel changes its input x"),
         (
             "bounds.reduction(data[0], 1)",

@@ -184,7 +184,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_compiler_that_hangs_is_named(problem: Problem, hanging: None) -> None:
-    with pytest.raises(ConfigError, match=r"bin/g\+\+ does not compile an empty file within 1 s: mend it"):
+    with pytest.raises(ConfigError, match=r"bin/g\+\+ does not compile an empty file within 1 s: repair it"):
         client.compile_kernel(problem, toy.RIGHT_CPP, detect())
 
 
