@@ -248,7 +248,11 @@ def test_rocm_behind_links_compiles_in_a_box(problem: Problem, rocm: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("#include <hip", "#include <rocwmma/rocwmma.hpp>\n#include <hip", "^rocwmma/rocwmma.hpp is not installed; install"),
+        (
+            "#include <hip",
+            "#include <rocwmma/rocwmma.hpp>\n#include <hip",
+            "^rocwmma/rocwmma.hpp is not installed; install",
+        ),
         ("#include <hip", '#include "tiles.h"\n#include <hip', "^kernel.hip:.* error: 'tiles.h' file not found$"),
         ("out[i] =", "out[i] = nothing +", "^kernel.hip:.* error: use of undeclared identifier 'nothing'$"),
         ("// launch:", "//", "^compile: host mode needs ROCm's hipcc"),
