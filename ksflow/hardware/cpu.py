@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ksflow.hardware.cost_model import PRECISIONS
+from ksflow.home import text_of
 
 FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
@@ -65,10 +66,9 @@ class Cpu:
 def read() -> Cpu:
     """Return this machine's processor."""
     fields = {}
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines():
-            key, _, value = line.partition(":")
-            fields[key.strip()] = value.strip()
+    for line in text_of(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
     flags = (fields.get("flags") or fields.get("Features") or "").split()
     # ARM chips have no model name
     numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
@@ -96,9 +96,9 @@ def cache_sizes() -> tuple[int, ...]:
     """Return the sizes in bytes of the first core's data caches, smallest first; common ones if unknown."""
     sizes = set()
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
-        with suppress(OSError, ValueError, KeyError, IndexError):
-            size = (folder / "size").read_text(encoding="utf-8").strip()
-            if (folder / "type").read_text(encoding="utf-8").strip() != "Instruction":
+        with suppress(ValueError, KeyError, IndexError):
+            size = text_of(folder / "size")
+            if text_of(folder / "type") != "Instruction":
                 sizes.add(int(size[:-1]) * _UNITS[size[-1]])
     return tuple(sorted(sizes)) or _USUAL_CACHES
 
@@ -107,7 +107,7 @@ def clock_hz() -> float:
     """Return the highest turbo clock, or the highest of any core on sale if unknown."""
     clocks = []
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        with suppress(OSError, ValueError):
-            if (folder / "scaling_driver").read_text(encoding="utf-8").strip() in _KNOW_TURBO:
-                clocks.append(1e3 * int((folder / "cpuinfo_max_freq").read_text(encoding="utf-8")))
+        with suppress(ValueError):
+            if text_of(folder / "scaling_driver") in _KNOW_TURBO:
+                clocks.append(1e3 * int(text_of(folder / "cpuinfo_max_freq")))
     return max(clocks, default=_FASTEST_HZ)

@@ -56,8 +56,8 @@ class RequestHandler:
         self.cores = CorePinning(self.all_cores)
         self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.resting)
         spinner.pin(self.cores.sandbox)
-        self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
-        self.backend.memory = PoolLimits(lasts=self.host.level in levels.PRIVATE)
+        overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        self.backend = Backend(overhead, PoolLimits(lasts=self.host.level in levels.PRIVATE))
         if gpu:
             from ksflow.judge.device_backend import DeviceBackend
 

@@ -287,12 +287,11 @@ class Backend:
     """
 
     device_uuid = ""  # name of the GPU's lock (see `device_lock`)
-    memory = PoolLimits()
     spread = statistics.SPREAD  # prior of the spread between replicates
     starts_together = False  # whether all kernels of a comparison start at once
 
-    def __init__(self, overhead: Overhead) -> None:
-        self.overhead = overhead
+    def __init__(self, overhead: Overhead, memory: PoolLimits) -> None:
+        self.overhead, self.memory = overhead, memory
 
     def buffers(self, wanted: BufferSizes) -> Buffers:
         """Return memory for one sandbox."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ksflow.errors import one_line
 from ksflow.records import Experiment, Population, Trial, base_of, first_attempt
 
-FEW = 8  # accepted experiments below which ranges and ranks are not evaluated
+FEW = 8  # accepted experiments below which ranges are not evaluated
 _HELD = 0.8  # share of accepted experiments within a range of the right width
 _Z = 1.96
 _LATEST = 6  # predictions that a designer is shown one by one
@@ -57,8 +57,6 @@ class Calibration:
     shift_points: float | None  # percentage points by which ranges should move. None with fewer than `FEW` accepted.
     width_factor: float | None
     """Factor on the width of the moved ranges to contain eight of ten. None with fewer than `FEW` accepted."""
-    rank_correlation: tuple[float, float, float] | None
-    """Spearman's, of middles and gains, and its 95 % interval. None with fewer than `FEW`, or if all are equal."""
 
 
 def predictions(population: Population) -> tuple[Prediction, ...]:
@@ -107,7 +105,6 @@ def _calibration(record: Sequence[Prediction]) -> Calibration:
         statistics.median(gains) if pairs else None,
         shift,
         None if shift is None else _width(pairs, shift),
-        _rank_correlation(middles, gains) if len(pairs) >= FEW else None,
     )
 
 
@@ -142,12 +139,7 @@ def _changes(calibration: Calibration) -> list[str]:
     if calibration.shift_points is None:
         return ["That is too few to say how your ranges should change."] if calibration.accepted else []
     wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
-    lines = [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
-    if calibration.rank_correlation:
-        r, low, high = calibration.rank_correlation
-        doubt = " (it may be none)" if low <= 0 <= high else ""
-        lines.append(f"Rank correlation of predicted with measured: {r:.2f} [{low:.2f}, {high:.2f}]{doubt}.")
-    return lines
+    return [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
 
 
 def _line(prediction: Prediction) -> str:
@@ -162,19 +154,3 @@ def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | N
     ranges = [(*forecast.experiment.gain_percent, abs(gain - forecast.middle - shift)) for forecast, gain in pairs]
     needed = [2 * away / (high - low) for low, high, away in ranges if high > low]
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
-
-
-def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    r = statistics.correlation(_ranked(first), _ranked(second))
-    inside = max(-0.999, min(0.999, r))
-    half = _Z * math.sqrt((1 + inside * inside / 2) / (len(first) - 3))
-    return r, math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
-
-
-def _ranked(values: Sequence[float]) -> list[float]:
-    places: dict[float, list[int]] = defaultdict(list)
-    for place, value in enumerate(sorted(values), 1):
-        places[value].append(place)
-    return [statistics.fmean(places[value]) for value in values]

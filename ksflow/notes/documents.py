@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.notes.passages import cut, is_binary
 from ksflow.records import Document, Note, Passage
 
@@ -98,15 +98,13 @@ def load(file: File, notice: Notice = lambda text: None) -> Document | None:
     one.
     """
     try:
-        return Document(file.name, cut(file.name, file.path.read_bytes()))
-    except OSError as error:
-        wrong = ConfigError(f"cannot read {file.path}: {error.strerror}; check its rights")
+        with reaching(f"cannot read {file.path}", "check its rights"):
+            return Document(file.name, cut(file.name, file.path.read_bytes()))
     except ConfigError as error:
-        wrong = error
-    if file.given:
-        raise wrong
-    notice(f"left out: {wrong}")
-    return None
+        if file.given:
+            raise
+        notice(f"left out: {error}")
+        return None
 
 
 def fingerprint(path: Path) -> tuple[str, int]:

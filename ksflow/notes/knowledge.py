@@ -31,18 +31,18 @@ from typing import Any
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError, one_line, writing
+from ksflow.errors import ConfigError, writing
 from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"
 INDEX = "index.md"
+"""What a person wrote of a folder; no note."""
 _LISTS = ("sources", "quotes", "targets", "problems", "closes")
 _KEYS = ("title", "origin", "status", *_LISTS, "program", "challenge")
 _PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILINE | re.DOTALL)
 _NO_DOCUMENT = re.compile(r"probe |(?:[^/\s]+/[^/\s]+/)?\d{5,}(?:@[0-9a-f]+)?$")
 """Matches sources that are probes or trials, which need no quotes."""
-_MARK = "<!-- The list below is written anew with each note; what stands above it stays. -->"
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Loads every value as text: a trial's id is not an octal number."""
 
@@ -118,7 +118,7 @@ def in_folder(folder: Path) -> list[Note]:
 
 
 def write(note: Note, folder: Path, origin: str = "") -> Path:
-    """Write a note to a folder, in place of the one with its title, update the index, and return the file.
+    """Write a note to a folder, in place of the one with its title, and return the file.
 
     origin: who made it; by default the file's previous origin. Raises ConfigError if it cannot be written.
     """
@@ -131,7 +131,6 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
         shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
         head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
         home.write(file, f"---\n{head}---\n{note.text.strip()}\n")
-        _write_index(folder)
     return file
 
 
@@ -216,20 +215,6 @@ def _file(title: str, folder: Path) -> Path:
             return entry.file
     file = folder / f"{_slug(title)}.md"
     return folder / f"{_slug(title)}-{digest(title, digits=8)}.md" if file.exists() else file
-
-
-def _write_index(folder: Path) -> None:
-    """List a folder's notes in its `index.md`, below the text that a person wrote there."""
-    index = folder / INDEX
-    prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
-    lines = []
-    for entry in _entries(folder, [], deep=False):
-        note = entry.note
-        title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
-        trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
-        first = one_line(re.split(r"(?<=[.!?])\s", note.text.strip(), maxsplit=1)[0], 140)
-        lines.append(f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {first}")
-    home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
 
 
 def _slug(title: str) -> str:

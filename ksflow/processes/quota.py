@@ -9,6 +9,8 @@ import os
 from functools import cache
 from pathlib import Path
 
+from ksflow.home import text_of
+
 _UNLIMITED_BYTES = 1 << 60
 
 
@@ -16,9 +18,9 @@ _UNLIMITED_BYTES = 1 << 60
 def folders() -> tuple[Path, ...]:
     """Return the cgroups of this process, of version 1 and 2, its own before its ancestors."""
     found: list[Path] = []
-    with contextlib.suppress(OSError, ValueError):
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+    with contextlib.suppress(ValueError):
+        mounts = [line.split() for line in text_of(Path("/proc/self/mounts")).splitlines()]
+        for line in text_of(Path("/proc/self/cgroup")).splitlines():
             _, controllers, path = line.split(":", 2)
             for _, top, kind, options, *_ in mounts:
                 wanted = kind == "cgroup2" if not controllers else kind == "cgroup"
@@ -35,11 +37,11 @@ def cores(groups: tuple[Path, ...] | None = None) -> float | None:
     """Return how many cores' time the quota allows, as of the first call; None if there is no limit."""
     allowed = []
     for folder in folders() if groups is None else groups:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(ValueError):
             if (file := folder / "cpu.max").exists():
-                quota, period = file.read_text(encoding="utf-8").split()
+                quota, period = text_of(file).split()
             else:
-                quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+                quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
             if quota != "max" and int(quota) > 0:
                 allowed.append(int(quota) / int(period))
     return min((most for most in allowed if most < (os.cpu_count() or 1)), default=None)
@@ -49,8 +51,8 @@ def stops(groups: tuple[Path, ...] | None = None) -> int:
     """Return how often the quota has stopped the group so far."""
     count = 0
     for folder in folders() if groups is None else groups:
-        with contextlib.suppress(OSError, ValueError):
-            words = _read(folder / "cpu.stat").split()
+        with contextlib.suppress(ValueError):
+            words = text_of(folder / "cpu.stat").split()
             count += int(dict(zip(words[::2], words[1::2], strict=True)).get("nr_throttled", 0))
     return count
 
@@ -64,11 +66,7 @@ def limits(groups: tuple[Path, ...] | None = None) -> str:
     if mine < machine:
         found.append(f"{mine} of {machine} cores (cpuset or affinity)")
     for folder in groups:
-        with contextlib.suppress(OSError, ValueError):
-            if (most_bytes := int(_read(folder / "memory.high"))) < _UNLIMITED_BYTES:
+        with contextlib.suppress(ValueError):
+            if (most_bytes := int(text_of(folder / "memory.high"))) < _UNLIMITED_BYTES:
                 found.append(f"{most_bytes / 2**30:.3g} GiB before it is slowed down (memory.high)")
     return "; ".join(found)
-
-
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip()

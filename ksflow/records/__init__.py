@@ -47,6 +47,7 @@ from ksflow.records.trials import (
     PlannedRound,
     Review,
     Rival,
+    RoundStep,
     Selection,
     Step,
     Trial,

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, Trial, parse, plain
+from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, RoundStep, Trial, parse, plain
 
 VERSION = 1
 _WIDTH = 120
@@ -27,6 +27,7 @@ KINDS: dict[str, Any] = {
     "kept": Kept,
     "explanation": Explanation,
     "proof": Proof,
+    "round": RoundStep,
 }
 
 T = TypeVar("T")

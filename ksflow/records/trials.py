@@ -285,6 +285,25 @@ class Selection:
     """The avenue that the current experiment follows; "" if unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoundStep(Record):
+    """A step of a round: it began, made its selection, or gave ids to the experiments of its plan or to a repair."""
+
+    cause: str
+    """The round's name, `<session>.<number>`; of a repair the failed trial's id."""
+    base: str = ""
+    reference: str = ""
+    rationale: str = ""
+    ids: tuple[str, ...] = ()
+    planned: bool = False
+    """Whether the ids are those of a plan, which may have none."""
+
+    @property
+    def began(self) -> bool:
+        """Whether the step only says that a round began."""
+        return not (self.base or self.ids or self.planned)
+
+
 @dataclass(frozen=True)
 class PlannedRound:
     """A round's decisions: selected trials and rationale, the plan, and the trials that resulted."""

@@ -144,7 +144,6 @@ def show_calibration(console: Console, population: Population) -> None:
     rows = []
     for row in calibration.calibrations(population):
         wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
-        rank = row.rank_correlation
         cells = {
             "designed by": row.by or "not recorded",
             "experiments": str(row.experiments),
@@ -153,12 +152,11 @@ def show_calibration(console: Console, population: Population) -> None:
             "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
             "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
             "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
-            "rank corr.": "too few" if rank is None else "{:.2f} [{:.2f}, {:.2f}]".format(*rank),
         }
         rows.append(cells)
     if rows:
         first, title = ("designed by",), "predicted and measured gains"
-        least = ("rank corr.", "ranges should", "in range", "accepted")
+        least = ("ranges should", "in range", "accepted")
         console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
 
 

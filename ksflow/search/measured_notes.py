@@ -1,17 +1,11 @@
-"""Notes on measurements, and the claims in them. Every figure comes from the named trials.
-
-A claim in a note's text reads `NAME a→b gained 12 % [00001→00002]`, and is parsed from there.
-"""
+"""Notes on measurements. Every figure comes from the named trials."""
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from ksflow.notes.lessons import trial_of
 from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
@@ -24,47 +18,6 @@ _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
 _NEVER = re.compile(rf"{OWN}(.+) never worked")
 _STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: ")
-_CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
-
-
-class Claim(NamedTuple):
-    """The claim that a change of one tunable gained or lost, shown by two kernels."""
-
-    words: str
-    change: tuple[str, str, str]  # (tunable, from, to)
-    did: str  # gained or lost
-    trials: tuple[str, str]
-
-    def sign(self, effects: Sequence[Effect], noise: float) -> int:
-        """Return 1 if these effects together support the claim, -1 if they contradict it, 0 within noise."""
-        gain = median_gain(effects) if self.did == "gained" else -median_gain(effects)
-        return (gain > noise) - (gain < -noise)
-
-
-def claims(note: Note) -> list[Claim]:
-    """Return the claims in the text of a measured note, in order."""
-    matches = _CLAIM.finditer(note.text)
-    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in matches]
-
-
-def median_gain(effects: Sequence[Effect]) -> float:
-    """Return the median log gain; 0 without effects."""
-    return statistics.median(effect.gain for effect in effects) if effects else 0.0
-
-
-def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
-    """Return the refuted note of one claim: the claim, and the result of all pairs of kernels now."""
-    name, before, after = claim.change
-    middle = median_gain(effects)
-    widest = max(effects, key=lambda effect: abs(effect.gain) if effect.gain * middle > 0 else -1.0)
-    text = (
-        f"{claim.words} at first. With later trials it {'gained' if middle > 0 else 'lost'} "
-        f"{_percent(middle)} % (median of {len(effects)} pairs), such as {_effect(widest)}."
-    )
-    fresh = _note(f"{ONCE}{name} {before}→{after} {claim.did}", text, widest.trials)
-    cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
-    shown = dict.fromkeys((*claim.trials, *fresh.sources))
-    return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
 
 
 def effects_note(effects: Sequence[Effect]) -> Note:

@@ -29,7 +29,9 @@ from ksflow.report.words import day, recorded
 _BUDGETS = ("evaluations", "minutes", "usd")  # budgets of a call whose use the page of a running run can show
 _PYTORCH = "PyTorch"
 _WORDS = 140  # letters of the texts shown for every trial; the details have all
-_NO_WINNER: Json = {"headline": "no kernel was accepted", "start": "", "held_out": "", "winner": ""}
+_STATEMENT = 1500  # letters of a problem's statement
+_NO_WINNER: Json = {"headline": "no kernel was accepted", "claim": "", "tied": []}
+_NO_WINNER |= {"start": "", "held_out": "", "winner": ""}
 _NO_WINNER |= {"winner_commit": "", "trust": {}, "over": [], "cases": [], "story": [], "explanation": []}
 _Source = tuple[str, str, Explanation | None]  # input of a trial's details: its commit, its base's, its explanation
 
@@ -66,6 +68,7 @@ class RunFacts:
             "problem": lineage.problem,
             "run": lineage.run,
             "repository": str(lineage.store.path),
+            "about": _about(self._problem),
             "session": _session(*lineage.began, everything, dates, settings),
             "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
@@ -100,6 +103,8 @@ class RunFacts:
         assert best.evaluation
         return {
             "headline": str(claimed),
+            "claim": claimed.claim,
+            "tied": [trial.id for trial in claimed.known.tied],
             "start": claimed.start,
             "held_out": claimed.held_out,
             "winner": best.id,
@@ -195,6 +200,8 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
         {
             "id": trial.id,
             "idea": trial.idea,
+            "gain": gain.ratio if gain else None,
+            "tie": bool(gain and (gain.tie or not gain.ranked)),
             "came": [
                 *([gain.over(base.id)] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
@@ -208,6 +215,15 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
         }
         for trial, base, gain in claimed.steps
     ]
+
+
+def _about(problem: Problem | None) -> Json | None:
+    """What the problem computes: its statement up to the first section, and its arguments; None without the problem."""
+    if problem is None:
+        return None
+    body = problem.statement.lstrip().removeprefix("# ").partition("\n")[2]
+    args = [f"{arg.name} {arg.shape and f'[{arg.shape}] '}{arg.dtype}, {arg.role}" for arg in problem.args]
+    return {"title": problem.title, "statement": body.partition("\n#")[0].strip()[:_STATEMENT], "args": args}
 
 
 def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:

@@ -1,9 +1,9 @@
 """Calls of candidates in another project's format: arguments are made of a slot's tensors, results written to it.
 
 `binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is created once per case from
-`init` (packed arguments) after seeding with `seed`; `spread`: arguments are passed one by one, not as one; `trailing`:
-the outputs follow as arguments, and nothing is returned; `keywords`: names of the last arguments; `types`: the types of
-the reference's results, one for each of `results`; `device`: the meaning of `cuda` where there is none.
+`init` (packed arguments) after seeding with `seed`; `spread`: arguments are passed one by one, not as one; `keywords`:
+names of the last arguments; `types`: the types of the reference's results, one for each of `results`; `device`: the
+meaning of `cuda` where there is none.
 """
 
 import math
@@ -36,15 +36,12 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
         keywords = binding.get("keywords", ())
         named = dict(zip(keywords, arguments[len(arguments) - len(keywords) :], strict=True))
         arguments = arguments[: len(arguments) - len(keywords)]
-        if binding.get("trailing"):
-            arguments += outputs
 
         def call() -> None:
             for mine, theirs in fresh:
                 mine.copy_(theirs)
             result = function(*arguments, **named)
-            if not binding.get("trailing"):
-                _settle(result, like, outputs, binding["types"])
+            _settle(result, like, outputs, binding["types"])
 
         def mapped() -> None:
             with cuda_means(binding["device"]):

@@ -26,7 +26,7 @@ class Flat(tuple[torch.Tensor, ...]):
 
     binding: `tree` (packed); `order`: for each tensor of the tree its index here; `inout`: pairs of indices, of which
     the first tensor is copied into the second before a call; `results`: the indices of the returned tensors, in order;
-    `entry`, `init`, `seed`, `device`, `trailing`: see `foreign`.
+    `entry`, `init`, `seed`, `device`: see `foreign`.
     """
 
     binding: Mapping[str, Any]
