@@ -157,6 +157,4 @@ def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
         return ToolResult(int(content["status"]), output, files=files)
     except UNREADABLE:
-        return ToolResult(
-            -1, output, fault="what came out of its sandbox cannot be read: the kernel may have written it"
-        )
+        return ToolResult(-1, output, fault="the output of its sandbox cannot be read: the kernel may have written it")
