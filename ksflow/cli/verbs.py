@@ -82,9 +82,10 @@ def search(cfg: DictConfig, began: float) -> Outcome:
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)
             outcome = _finish(console, outcome, run, made.target)
-            summary = _summarise(outcome, run)
+            summary = report.summary(outcome, made.problem, made.lineage)
+            home.write(compose.job_folder() / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
-            _finish_tracking(tracking, outcome, run, summary)
+            _finish_tracking(tracking, compose.job_folder(), outcome, run, summary)
         if run.interrupted:
             compose.end_sweep()
     return outcome
