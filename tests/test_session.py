@@ -139,6 +139,7 @@ def shown(outcome: Outcome, lineage: Lineage) -> str:
     """The end of a run as it is printed, in one line."""
     console = Console(file=io.StringIO(), width=200)
     report.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
+    report.show_ending(console, outcome, lineage, ())
     return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import structlog
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import write
 from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
@@ -174,7 +174,7 @@ def _noted(note: Path) -> tuple[str, int | None]:
     try:
         entry = json.loads(note.read_text(encoding="utf-8"))
         return str(entry["name"]), entry["id"] if type(entry["id"]) is int else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return "", None
 
 
