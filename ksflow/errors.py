@@ -51,6 +51,8 @@ _OF_NUMBER = {
     errno.EISDIR: "a folder is where a file must be: move it away, or name another",
     errno.ENOENT: "it is not there: see whether it was moved or removed meanwhile",
 }
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a file of JSON raises which somebody else has written or changed."""
 _MOST_LETTERS = 4000
 """So much of what a stage's error says is kept."""
 _UNSPEAKABLE = "its message cannot be shown"
@@ -128,6 +130,13 @@ def boolean(name: str, value: str) -> bool:
     if (plain := value.lower()) not in ("true", "false"):
         raise ConfigError(f"{name}={value}; valid: true, false")
     return plain == "true"
+
+
+def one_of(name: str, value: str, valid: Iterable[str]) -> str:
+    """What a command's own `name=value` says, one of the valid words. ConfigError."""
+    if value not in (words := tuple(valid)):
+        raise ConfigError(f"{name}={value}; valid: {', '.join(words)}")
+    return value
 
 
 def suggest(word: object, valid: Iterable[str]) -> str:

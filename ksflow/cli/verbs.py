@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +20,8 @@ from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
-from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.handover import HandedOver, hand_over
+from ksflow.errors import ConfigError, NothingTried, boolean, one_of
+from ksflow.handover import hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
@@ -31,7 +32,6 @@ from ksflow.problem import licences
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json, Target
 from ksflow.redaction import redact
-from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -124,28 +124,28 @@ def _best_folder(lineage: Lineage) -> Path:
 def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Outcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
     began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
-    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    report.show_outcome(console, outcome, problem, lineage)
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, claimed = _best_folder(lineage), of_outcome(outcome)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    console.print(f"written to {module}")
-    handed_over = HandedOver((), ())  # of a baseline nobody needs a module
-    if claimed.over is not best:
-        reference = next(iter(outcome.baselines), None)
+    files = [str(module)]
+    if claimed.over is not best:  # nobody needs a module of a baseline
         place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
-    report.say(console, *map(str, handed_over.files), *handed_over.said)
-    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-        licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
-        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
-        modules = [*any_size, *handed_over.files]
-        hub = folder / "handover" / "hub"
-        report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
+        files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
+        if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+            judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
+            licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+            standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+            any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+            modules = [*any_size, *handed_over.files]
+            files.append(
+                write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
+            )
     took = {**outcome.took, "hand-over": time.monotonic() - began}
-    report.say(console, spending.elapsed(took))
-    return replace(outcome, took=took)
+    outcome = replace(outcome, took=took)
+    report.show_ending(console, outcome, lineage, files, compose.typed_problem(problem))
+    return outcome
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -172,10 +172,22 @@ def problem(words: list[str], overrides: list[str]) -> int:
 def lineage(words: list[str], overrides: list[str]) -> int:
     """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
     usage.expect_word("lineage", words, ("show", "diff"))
-    options, rest = keys.own_options(overrides, "details")
+    options, rest = keys.own_options(overrides, "details", "format")
     details = boolean("details", options.get("details", "false"))
+    form = one_of("format", options.get("format", "text"), ("text", "json"))
     with recorded_run(compose.compose(rest)) as (task, tree):
         trials = some_trials(tree)
+        if form == "json":
+            from ksflow.report.page import RunFacts
+
+            facts = RunFacts(tree, task).read(details=details)
+            if words[:1] == ["show"] and len(words) == 2:
+                name = named_trial(words[1], trials).id
+                facts = next(row for row in facts["trials"] if row["id"] == name) | facts["details"].get(name, {})
+            elif words:
+                raise ConfigError("format=json is for lineage and lineage show ID")
+            sys.stdout.write(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+            return 0
         console = report.console()
         match words:
             case []:
@@ -185,6 +197,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
+                if claimed:
+                    branch = tree.branch_of(claimed.best.id)
+                    report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:
@@ -206,9 +221,10 @@ def examine(words: list[str], overrides: list[str]) -> int:
     """`doctor`."""
     from ksflow.cli import doctor
 
-    if words or overrides:
-        raise ConfigError("doctor takes no arguments")
-    return doctor.show(report.console())
+    options, rest = keys.own_options(overrides, "format")
+    if words or rest:
+        raise ConfigError("doctor takes no arguments but format=json")
+    return doctor.show(report.console(), one_of("format", options.get("format", "table"), ("table", "json")))
 
 
 def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
