@@ -17,6 +17,7 @@ import torch
 
 from ksflow.errors import foreign
 from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, Kind, changed, movable
+from ksflow.judge.in_place import InPlace
 from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, unsteady, untrue, worst
 from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
@@ -61,6 +62,11 @@ class Piece:
         replace(self, offset=0).view(free).zero_()
         return free.nonzero().view(-1) + self.offset
 
+    def elements(self, region: torch.Tensor) -> torch.Tensor:
+        """The bytes of its elements in a slot's bytes, without those between them."""
+        size, flat = self.dtype.itemsize, region[self.offset : self.offset + self.bytes]
+        return flat.as_strided((*self.sizes, size), (*(step * size for step in self.strides), 1))
+
     def message(self) -> dict[str, Any]:
         """For the sandbox."""
         return {
@@ -82,6 +88,36 @@ class Layout:
     output_bytes: int
     binding: Mapping[str, Any] = field(default_factory=dict)
     """How a candidate of another format is called (`pytree.Flat`); empty where it gets the tensors."""
+    inout: tuple[tuple[int, int], ...] = ()
+    """Of what a kernel changes in place: which piece has its contents before a call, and which one is changed."""
+    order: tuple[int, ...] = ()
+    """Which pieces a kernel gets, in order; all where it is empty."""
+
+    @property
+    def arguments(self) -> tuple[Piece, ...]:
+        """The pieces that a sandbox is told of."""
+        return tuple(self.pieces[place] for place in self.order) if self.order else self.pieces
+
+    def before(self) -> tuple[Piece, ...]:
+        """The same, with the places of what arguments hold before a call."""
+        source = {target: place for place, target in self.inout}
+        return tuple(self.pieces[source.get(place, place)] for place in self.order or range(len(self.pieces)))
+
+    @cached_property
+    def sources(self) -> dict[int, Piece]:
+        """Which outputs are changed in place -> where their contents before a call lie among the inputs."""
+        return {target - len(self.inputs): self.pieces[place] for place, target in self.inout}
+
+    def filled(self, expected: tuple[Expected, ...]) -> tuple[list[Expected], list[Piece]]:
+        """The outputs that hold nothing before a call, with what must come out."""
+        kept = [number for number in range(len(self.outputs)) if number not in self.sources]
+        return [expected[number] for number in kept if expected], [self.outputs[number] for number in kept]
+
+    def restore(self, packed: torch.Tensor, outputs: torch.Tensor) -> None:
+        """Put what a kernel changes in place into a slot's outputs, as it is before a call."""
+        for place, target in self.inout:  # by a kernel on a GPU, as `device.copy`
+            target_bytes = self.pieces[target].elements(outputs)
+            torch.bitwise_or(self.pieces[place].elements(packed), 0, out=target_bytes)
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -150,14 +186,21 @@ class Reference:
         module = loaded(f"ksflow_reference_{abs(hash(str(path)))}", path)
         self.problem = problem
         self.where = where
-        self.outputs = sum(arg["role"] == "out" for arg in problem["args"])
+        self.in_place = InPlace([arg["role"] for arg in problem["args"]])
+        self.outputs = sum(arg["role"] != "in" for arg in problem["args"])
         self.generate: Callable[..., Tensors] = module.generate_input
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
         self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
+        asked: Callable[..., Any] = lambda function: function  # noqa: E731
+        if self.in_place.pairs:
+            asked = self.in_place.asked
+            self.generate = lambda **params: self.in_place.apart(module.generate_input(**params))
+            self.kernel = self.in_place.answered(module.ref_kernel)
+            self.oracle = self.oracle and asked(self.oracle)
         seconds = float(problem.get("limits", {}).get("check_s", _PATIENCE_S))
         self.property_check, self.upstream = (
-            ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
+            ProblemCheck(name, asked(check), self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
         self._movable: dict[str, list[int]] = {}
@@ -181,7 +224,12 @@ class Reference:
             pieces.append(Piece(tensor.dtype, tuple(tensor.shape), tensor.stride(), used[out], count, out))
             used[out] += -(-(count + _GUARD) // _ALIGN) * _ALIGN
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
-        return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}))
+        order = self.in_place.order if self.in_place.pairs else ()
+        return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}), self.inout(data), order)
+
+    def inout(self, data: Tensors) -> tuple[tuple[int, int], ...]:
+        """The places of what is changed in place: of what is there before a call, and of what is there after it."""
+        return self.in_place.pairs or tuple((a, b) for a, b in getattr(data, "binding", {}).get("inout", ()))
 
     def entry(
         self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[Kind] = ()
@@ -235,8 +283,9 @@ class Reference:
         if (wanted := self._holds(other, kind, most)) is None:
             self._refused.add((case["name"], places, kind.name))
             return None
-        names = [arg["name"] for arg in self.problem["args"]]
-        words = " and ".join(names[at] if len(names) == len(data) else f"input {at}" for at in places)
+        names = [arg["name"] for arg in self.problem["args"] if arg["role"] != "out"]
+        known = len(names) == len(data) - self.outputs
+        words = " and ".join(names[at] if known else f"input {at}" for at in places)
         return other, f"{words} {kind.name}", wanted
 
     def _structured(
@@ -315,10 +364,11 @@ class Reference:
         self._products |= any("spread" in row for row in rows)
         longest = max((size for tensor in data for size in tensor.shape), default=1)
         check, wanted = self.problem["check"], list[Expected]()
-        for row, out in zip(rows, outputs, strict=True):
+        before = {target - len(data) + len(outputs): data[place] for place, target in self.inout(data)}
+        for number, (row, out) in enumerate(zip(rows, outputs, strict=True)):
             wider = {"c1": check["c1"] * math.sqrt(max(longest, row["terms"]))} if one_way else {}
             moved = {**row, "expected": row["expected"].to(self.where)}
-            wanted.append(expected(moved, out, {**check, **wider}, most))
+            wanted.append(expected(moved, out, {**check, **wider}, most, before.get(number)))
         return tuple(wanted)
 
 

@@ -247,6 +247,8 @@ class DeviceSandbox(Sandbox):
         driver.record(start)
         driver.submit(partial(copy, packed.view(torch.int64), inputs))
         driver.submit(partial(_fill, self.region(slot, out=True), poison))
+        assert self.layout is not None
+        driver.submit(partial(self.layout.restore, packed, self.region(slot, out=True)))
         driver.submit(self.device.flush)
         driver.record(opened)
         driver.write(self.buffers.word, number)

@@ -28,6 +28,8 @@ class Right:
     """The reference."""
     digits: int = 23
     """Of the arithmetic that the problem asks for, after the point."""
+    inout: tuple[tuple[int, int], ...] = ()
+    """The places among `data` of what is changed in place, before a call and after it."""
 
     structured: bool = False
     """Whether its contents are other ones than the problem draws."""
@@ -141,6 +143,23 @@ def _unwritten(right: Right) -> list[Tensors]:
     return answers
 
 
+def left(right: Right) -> list[Tensors]:
+    """One answer for each argument that is changed in place: that one as it was. What another format's call may leave
+    alone on some contents is none."""
+    count = len(right.data) - len(right.outputs)
+    pairs = [(target - count, right.data[place]) for place, target in right.inout]
+    foreign = hasattr(right.data, "binding")
+    return [right.but_for(at, old) for at, old in pairs if not (foreign and same_bits(old, right.outputs[at]))]
+
+
+def twice(right: Right) -> Tensors:
+    """The answer of a kernel that changes its arguments twice."""
+    data, count = list(right.data), len(right.data) - len(right.outputs)
+    for place, target in right.inout:
+        data[place] = right.outputs[target - count]
+    return right.run(like(right.data, data))
+
+
 def _rough(right: Right) -> list[Tensors]:
     """The reference on inputs in bf16, and its outputs in bf16, cut off or rounded, where that changes anything."""
     if right.digits <= _BF16:
@@ -198,6 +217,13 @@ MUTANTS = (
         lambda right: [tuple(map(torch.zeros_like, right.outputs))],
         "a kernel that writes nothing but zeros would win",
         _TIGHTEN,
+    ),
+    Mutant(
+        "an argument left as it was",
+        left,
+        "a kernel that leaves it alone would win",
+        "draw contents that the call changes by more than the bound, or declare it with role in",
+        "no argument is changed in place",
     ),
     Mutant(
         "a constant",

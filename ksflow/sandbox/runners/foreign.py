@@ -32,7 +32,6 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
 
     def ready(tensors: Sequence[torch.Tensor]) -> Call:
         data = build(tree, [tensors[place] for place in binding["order"]])
-        fresh = [(tensors[place], tensors[source]) for source, place in binding["inout"]]
         outputs = [tensors[place] for place in binding["results"]]
         arguments = [*data] if binding.get("spread") else [data]
         keywords = binding.get("keywords", ())
@@ -42,8 +41,6 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
             arguments += outputs
 
         def call() -> None:
-            for mine, theirs in fresh:
-                mine.copy_(theirs)
             result = function(*arguments, **named)
             if not binding.get("trailing"):
                 _settle(result, like, outputs, binding["types"])

@@ -26,7 +26,7 @@ class Flat(tuple[torch.Tensor, ...]):
     """A case's tensors, inputs first, with how a candidate is called on them.
 
     binding: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
-    first is copied into the second before a call; `results`: the places of what the call returns, in order;
+    first the judge copies into the second before a call; `results`: the places of what the call returns, in order;
     `entry`, `init`, `seed`, `device`, `trailing`: see `foreign`.
     """
 
