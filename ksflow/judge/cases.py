@@ -176,6 +176,8 @@ class Reference:
     when it is not), for problems with more than one right answer. A problem has one of them, or both.
     """
 
+    in_place = InPlace(())
+    """What a problem's kernels change in place, where its `args` say so."""
     _steady = False
     """Whether the oracle is known to answer the same to the same inputs."""
     _products = False

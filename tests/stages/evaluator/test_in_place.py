@@ -2,17 +2,27 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
+from test_handover import WORTHY, module, won
 
 from evaluator import toy
 from evaluator.test_admission import admit, failed
+from ksflow.handover.winner import hand_over
+from ksflow.hardware.target import detect
+from ksflow.judge.cases import Reference
+from ksflow.judge.in_place import InPlace
+from ksflow.judge.tolerance import expected, first_error
 from ksflow.problem.loader import load
-from ksflow.records import Evaluation, Kernel, Problem, Verdict
+from ksflow.records import Check, Evaluation, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
+CHECK = asdict(Check())
+REFERENCE = object.__new__(Reference)
+REFERENCE.in_place, REFERENCE.outputs = InPlace(["inout", "in"]), 1
 Judged = Callable[[str, str], Evaluation]
 
 ADD = """
@@ -201,3 +211,35 @@ def test_unsound_ones_are_refused(tmp_path: Path, old: str, new: str, row: str, 
         return
     rows = admit(str(tmp_path))
     assert words in failed(rows).get(row, ""), failed(rows)
+
+
+def test_a_winner_that_is_taken_away_changes_what_it_is_given(evaluator: LocalEvaluator, tmp_path: Path) -> None:
+    problem = write(tmp_path, "append")
+    text = f'#include <cstdint>\nextern "C" void custom_kernel({SIGNATURES["append"]}) {{ {STORE} row[h * d + k]; }}\n'
+    found = hand_over(tmp_path / "out", problem, detect(), won(text, language="cpp"), evaluator)
+    assert found.said == (f"module.py: {WORTHY}",)
+    row, keys = torch.ones(4, 16), torch.zeros(4 * 64 * 16 + 1)[1:].view(4, 64, 16)
+    module(found.files[0]).custom_kernel((row, keys))
+    assert keys.sum() == row.sum() == keys[:, 9].sum()
+
+
+def test_half_of_a_sample_is_what_a_kernel_has_to_change() -> None:
+    before = torch.zeros(1 << 20)
+    after = before.clone()
+    after[777_777] = 1
+    want = expected({"expected": after.double(), "magnitude": after, "terms": 1}, after, CHECK, 4096, before)
+    assert first_error(want, before)["index"] == [777_777]
+    assert not first_error(want, after)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.complex64, torch.bool, torch.float8_e4m3fn])
+def test_what_is_restored_is_every_element_and_nothing_else(kind: torch.dtype) -> None:
+    layout = REFERENCE.layout(REFERENCE.in_place.apart((torch.zeros(3, 8, dtype=kind)[:, :5], torch.zeros(2))))
+    packed = torch.randint(0, 2, (layout.input_bytes,), dtype=torch.uint8)
+    outputs = torch.full((layout.output_bytes,), 0x77, dtype=torch.uint8)
+    layout.restore(packed, outputs)
+    source, target = (layout.pieces[place] for place in layout.inout[0])
+    assert torch.equal(target.view(outputs).view(torch.uint8), source.view(packed).view(torch.uint8))
+    assert int((outputs != 0x77).sum()) == 15 * kind.itemsize
+    assert [piece.out for piece in layout.arguments] == [True, False]
+    assert [piece.out for piece in layout.before()] == [False, False]
