@@ -6,6 +6,7 @@ A foreign problem's code runs here, so only problems that the user trusts belong
 
     session, comparison, outcome   a verdict: checked, then timed against others, then a claim confirmed
     cases, input_pool              a case -> packed tensors and what the oracle expects; contents made ahead of time
+    in_place, problem_check        arguments that are changed in place as inputs and outputs; a problem's own check
     check, tolerance, bounds       is it right: one call's outputs, the derived bound, rows for problem authors
     timing, overhead, samples, statistics    how fast is it: batches in turns, what a null kernel takes, intervals
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
@@ -42,5 +43,6 @@ VERSION = "10"
 
 10: the order of kernels and null is reversed in every round and their places change; who starts last changes, too. One
 margin of 1 % both ways; the ratio on record is the one of the confirmation, with the control's part in its interval,
-and must hold by the mean over all calls. CPU time beyond wall time counts from 1 % on, not 2 %.
+and must hold by the mean over all calls. CPU time beyond wall time counts from 1 % on, not 2 %. What a kernel of
+another format changes in place is restored outside the timed interval.
 """

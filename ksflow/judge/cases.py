@@ -3,14 +3,10 @@
 import inspect
 import math
 import secrets
-import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -18,6 +14,7 @@ import torch
 from ksflow.errors import foreign
 from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, Kind, changed, movable
 from ksflow.judge.in_place import InPlace
+from ksflow.judge.problem_check import CheckBroke, ProblemCheck
 from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, unsteady, untrue, worst
 from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
@@ -32,8 +29,6 @@ _ASKED_AGAIN = 2
 """So often the oracle answers its first inputs again: a single answer may be alike by chance."""
 _PATIENCE_S = 60.0
 """For a problem's own check of one answer, where the problem does not say."""
-_AGAIN_S = 0.5
-"""A check that catches the interruption is interrupted again."""
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -383,84 +378,3 @@ def _flushed(tensor: torch.Tensor) -> torch.Tensor:
 def bare(outputs: Tensors) -> Any:
     """Outputs as a kernel returns them: a single one without its tuple."""
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-class CheckBroke(Exception):
-    """The check raised, or did not end, on an answer; the text says what happened, in one line."""
-
-
-class _Overdue(BaseException):
-    """Interrupts a check. No `except Exception` of its own stops it."""
-
-
-class ProblemCheck:
-    """`property_check` or `upstream_check` of a problem, as the judge asks it. Use it in a process' main thread.
-
-    On an answer that nobody foresaw (an index out of range, NaN, a permutation that is none) a check that is written
-    for sane answers may raise or loop for ever. That is the answer's fault as soon as the same check has passed the
-    reference's answer. Not covered: a single call into a library that does not end; there the evaluator's own patience
-    with the judge is what is left.
-
-    name: what the function is called in reference.py. kernel: the problem's `ref_kernel`. seconds: how long it may
-    take.
-    """
-
-    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
-        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
-        self._proven = False
-
-    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """What the check says of an answer to `data`: "" when it passes, else why not.
-
-        Raises CheckBroke where it raises or hangs on this answer, and ValueError where it does so on the reference's
-        answer too: then the problem is at fault.
-        """
-        if not self._proven:
-            self._prove(data)
-            self._proven = True
-        try:
-            return self._asked(data, outputs)
-        except CheckBroke:
-            if not data[0].is_cuda:  # after a fault on a GPU nothing can be computed there any more, not even that
-                self._prove(data)
-            raise
-
-    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
-        """Have the check look at the reference's own answer. ValueError where it breaks on that."""
-        answer = self._kernel(data)
-        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
-        try:
-            self._asked(data, copied)
-        except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
-
-    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        try:
-            with foreign() as caught, _within(self._seconds):
-                return self._check(data, outputs)
-        except _Overdue:
-            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
-        (error,) = caught  # a problem's code on a stranger's bytes: anything may come
-        first = (str(error).splitlines() or [""])[0]
-        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
-
-
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raises _Overdue in what is done meanwhile, or after it, where it takes longer."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise _Overdue
-
-    end = time.monotonic() + seconds
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    if time.monotonic() > end:
-        raise _Overdue

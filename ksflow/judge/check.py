@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.cases import CheckBroke, Entry, Piece, Reference, bare
+from ksflow.judge.cases import Entry, Piece, Reference, bare
 from ksflow.judge.input_pool import CasePool
+from ksflow.judge.problem_check import CheckBroke
 from ksflow.judge.sandboxed import Sandbox
 from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
 

@@ -1,10 +1,11 @@
 """A sandbox on a GPU: its calls wait behind gates, and the judge's own events say how long it had the device.
 
 The sandbox queues a call before its inputs exist, behind the gate. Then the judge queues its side on its own stream:
-write the inputs, poison the outputs, empty the cache, open the gate; wait for the sandbox's word, have the device
-again, copy the outputs. So no call finds the inputs of another one, whatever was written to the outputs while the call
-was queued is gone, and no time of a host is in any clock, but for that of a kernel that waits for the device inside its
-calls: it gets some milliseconds to reach the place where it waits, then the gate opens.
+write the inputs, poison the outputs, restore what is changed in place, empty the cache, open the gate; wait for the
+sandbox's word, have the device again, copy the outputs. So no call finds the inputs of another one, whatever was
+written to the outputs while the call was queued is gone, and no time of a host is in any clock, but for that of a
+kernel that waits for the device inside its calls: it gets some milliseconds to reach the place where it waits, then the
+gate opens.
 
 The sandbox's process is stopped from when its call is queued until its outputs are copied: while the contexts turn
 over, which is in no clock, a host thread could compute the outputs. The process of a kernel that needs its host during
