@@ -277,8 +277,8 @@ def _looks(want: Expected, output: torch.Tensor, before: torch.Tensor) -> str:
             return f"; {unwritten} of {output.numel()} were {how}"
     if output.dim() < 2 or 1 in output.shape[-2:]:
         return ""
-    *before, rows, columns = output.shape
-    exchanged = output.reshape(*before, columns, rows).mT, output.mT.reshape(*before, rows, columns)
+    *outer, rows, columns = output.shape
+    exchanged = output.reshape(*outer, columns, rows).mT, output.mT.reshape(*outer, rows, columns)
     right = any(not first_error(want, other) for other in exchanged)
     return "; they are right with rows and columns exchanged: in memory, they lie as `strides` says" if right else ""
 
