@@ -18,6 +18,7 @@ from ksflow.judge.in_place import InPlace
 from ksflow.judge.tolerance import expected, first_error
 from ksflow.problem.loader import load
 from ksflow.records import Check, Evaluation, Kernel, Problem, Verdict
+from ksflow.source.contract import contract
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 CHECK = asdict(Check())
@@ -221,6 +222,15 @@ def test_a_winner_that_is_taken_away_changes_what_it_is_given(evaluator: LocalEv
     row, keys = torch.ones(4, 16), torch.zeros(4 * 64 * 16 + 1)[1:].view(4, 64, 16)
     module(found.files[0]).custom_kernel((row, keys))
     assert keys.sum() == row.sum() == keys[:, 9].sum()
+
+
+def test_models_are_told_what_is_changed_in_place(tmp_path: Path) -> None:
+    problem = write(tmp_path, "append")
+    said = contract(problem, "cpp")
+    assert "const float *row, float *keys, int64_t heads" in said
+    assert "Changed in place: keys. Before every call they are restored" in said
+    assert "data = (row, keys), tensors, and returns nothing." in contract(problem, "python")
+    assert "it returns total." in contract(write(tmp_path, "add"), "python")
 
 
 def test_half_of_a_sample_is_what_a_kernel_has_to_change() -> None:
