@@ -13,7 +13,7 @@ import torch
 
 from ksflow.errors import foreign
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right, answered, digits, twice
+from ksflow.judge.mutants import Right, answered, digits, left, twice
 from ksflow.judge.shortcuts import differs, of_rank
 from ksflow.judge.tolerance import parts, rms
 from ksflow.sandbox.runners.pytree import like
@@ -143,7 +143,8 @@ def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
     tail = _stale(lambda x, old: torch.cat((x.flatten()[: -(-x.numel() // 2)], old.flatten()[-(-x.numel() // 2) :])))
     yield Mistake("half of an earlier answer", "half of the outputs are an earlier answer's", tail)
     if right.inout:
-        yield Mistake("changed in place: not at all", "arguments are left as they were", _left)
+        unchanged = "an argument is left as it was"
+        yield Mistake("changed in place: not at all", unchanged, lambda now: (*left(now), now.outputs)[0])
         yield Mistake("changed in place: twice", "arguments are changed twice", twice)
     shapes = [(place, one) for place, one in enumerate(right.data[:count]) if one.shape == right.outputs[0].shape]
     for place, one in shapes:
@@ -236,12 +237,6 @@ def _on_inputs(places: list[int], change: Change) -> Callable[[Right], Tensors]:
         return right.run(like(right.data, made))
 
     return answer
-
-
-def _left(right: Right) -> Tensors:
-    data, count = right.data, len(right.data) - len(right.outputs)
-    before = {target - count: data[place] for place, target in right.inout}
-    return tuple(before.get(number, out) for number, out in enumerate(right.outputs))
 
 
 def _copied(place: int) -> Callable[[Right], Tensors]:
