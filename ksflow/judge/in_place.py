@@ -1,7 +1,8 @@
-"""Arguments that a kernel changes in place (`role: inout`): for the judge two tensors each, before a call and after it.
+"""Arguments that a kernel changes in place (`role: inout`).
 
-So every problem is a function from inputs to outputs for whatever checks it. The functions of a `reference.py` get the
-tensors in the order of `args` all the same, those that are changed in place as copies.
+The judge holds two tensors for each: the initial contents, among the inputs, and the changed ones, among the outputs.
+So every problem is a function from inputs to outputs for the code that checks it. The functions of a `reference.py` get
+the tensors in the order of `args`, with copies of those that are changed in place.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +14,10 @@ from ksflow.sandbox.runners.torch_kernel import Tensors, returned_beside
 
 
 class InPlace:
-    """The arguments of a problem by their roles.
+    """The roles of a problem's arguments.
 
-    order: for each argument its place in the judge's tensors, where a kernel finds it. pairs: of each argument that is
-    changed in place, the places of what it holds before and after a call.
+    order: for each argument the index, in the judge's tensors, of the tensor that a kernel gets. pairs: for each
+    argument that is changed in place the indices of its initial and of its changed contents.
     """
 
     def __init__(self, roles: Sequence[str]) -> None:
@@ -29,14 +30,14 @@ class InPlace:
         self.order = tuple(after.get(arg, self._before.get(arg, 0)) for arg in range(len(roles)))
 
     def apart(self, given: Any) -> Tensors:
-        """The judge's tensors for those that `generate_input` made; as they are where there are too many or too few."""
+        """Return the judge's tensors for those of `generate_input`, unchanged if their number is wrong."""
         if not isinstance(given, tuple) or len(given) != len(self._roles):
             return given  # type: ignore[no-any-return]  # `problem check` says what is wrong
         after = (_like(given[arg]) if self._roles[arg] == "inout" else given[arg] for arg in self._outputs)
         return (*(given[arg] for arg in self._inputs), *after)
 
     def given(self, data: Tensors) -> Tensors:
-        """The tensors in the order of `args`, with copies of those that may be changed."""
+        """Return the tensors in the order of `args`, with copies of those that are changed in place."""
         if not self.pairs or len(data) != len(self._inputs) + len(self._outputs):
             return data
         before = {target: data[place] for place, target in self.pairs}
@@ -45,7 +46,7 @@ class InPlace:
         )
 
     def answered(self, kernel: Callable[[Tensors], Any]) -> Callable[[Tensors], Tensors]:
-        """A `ref_kernel` as a function that returns every output: what it changed, and what it returned."""
+        """Return a function that calls `ref_kernel` and returns every output: what it changed and what it returned."""
 
         def answer(data: Tensors) -> Tensors:
             given = self.given(data)
@@ -61,10 +62,10 @@ class InPlace:
         return answer
 
     def asked(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """An `oracle` or a check, which gets the tensors as they are before a call."""
+        """Return a function that calls an `oracle` or a check on the tensors as they are before a call."""
         return lambda data, *outputs: function(self.given(data), *outputs)
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Zeros that lie in memory as a tensor does, also where that leaves gaps."""
+    """Return zeros with a tensor's strides, gaps included."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).zero_()

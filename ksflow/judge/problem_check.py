@@ -1,4 +1,4 @@
-"""A problem's own check of an answer, which may raise or hang on what a stranger's kernel has left."""
+"""A problem's own check of outputs, which may raise or never return on those of an untrusted kernel."""
 
 import signal
 import time
@@ -11,28 +11,25 @@ import torch
 
 from ksflow.errors import foreign
 
-_AGAIN_S = 0.5
-"""A check that catches the interruption is interrupted again."""
+_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 
 class CheckBroke(Exception):
-    """The check raised, or did not end, on an answer; the text says what happened, in one line."""
+    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
 
 
 class _Overdue(BaseException):
-    """Interrupts a check. No `except Exception` of its own stops it."""
+    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
 
 
 class ProblemCheck:
-    """`property_check` or `upstream_check` of a problem, as the judge asks it. Use it in a process' main thread.
+    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
 
-    On an answer that nobody foresaw (an index out of range, NaN, a permutation that is none) a check that is written
-    for sane answers may raise or loop for ever. That is the answer's fault as soon as the same check has passed the
-    reference's answer. Not covered: a single call into a library that does not end; there the evaluator's own patience
-    with the judge is what is left.
+    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
+    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
+    never returns; there the evaluator's timeout ends the judge.
 
-    name: what the function is called in reference.py. kernel: the problem's `ref_kernel`. seconds: how long it may
-    take.
+    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
     """
 
     def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
@@ -40,10 +37,10 @@ class ProblemCheck:
         self._proven = False
 
     def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """What the check says of an answer to `data`: "" when it passes, else why not.
+        """Return why the check rejects the outputs, "" if it accepts them.
 
-        Raises CheckBroke where it raises or hangs on this answer, and ValueError where it does so on the reference's
-        answer too: then the problem is at fault.
+        Raises CheckBroke if the check raises or times out on these outputs, and ValueError if it does so on the
+        reference's outputs too.
         """
         if not self._proven:
             self._prove(data)
@@ -51,12 +48,12 @@ class ProblemCheck:
         try:
             return self._asked(data, outputs)
         except CheckBroke:
-            if not data[0].is_cuda:  # after a fault on a GPU nothing can be computed there any more, not even that
+            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
                 self._prove(data)
             raise
 
     def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
-        """Have the check look at the reference's own answer. ValueError where it breaks on that."""
+        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
         answer = self._kernel(data)
         copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
         try:
@@ -71,15 +68,15 @@ class ProblemCheck:
         except _Overdue:
             raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
-        (error,) = caught  # a problem's code on a stranger's bytes: anything may come
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
+        (error,) = caught  # the check runs on untrusted outputs and may raise anything
         first = (str(error).splitlines() or [""])[0]
         raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
 
 
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """Raises _Overdue in what is done meanwhile, or after it, where it takes longer."""
+    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Overdue

@@ -7,8 +7,8 @@ import torch
 
 
 def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
-    """A value with `{"tensor": NAME}` for tensors, which come into `found`, and `{"tuple": [...]}` for what holds them,
-    as JSON has it; a value without tensors as it is. `installed.py` has the same."""
+    """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
+    for a tuple with tensors; a value without tensors unchanged. `installed.py` has a copy of this function."""
     if isinstance(value, torch.Tensor):
         found[name] = value
         return {"tensor": name}
@@ -24,7 +24,7 @@ def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
 
 
 def together(shape: Any, parts: Mapping[str, Any]) -> Any:
-    """What `apart` took apart, with other parts in the place of tensors and None for all that is none."""
+    """Return the tuples, lists and dicts that `apart` described, with `parts` for tensors and None for other values."""
     if not isinstance(shape, dict):
         return None
     ((kind, inner),) = shape.items()
@@ -36,7 +36,7 @@ def together(shape: Any, parts: Mapping[str, Any]) -> Any:
 
 
 def others(shape: Any) -> list[Any]:
-    """What is no tensor in what `apart` took apart."""
+    """Return the values without tensors in what `apart` returned."""
     if not isinstance(shape, dict):
         return [shape]
     ((kind, inner),) = shape.items()

@@ -192,8 +192,8 @@ def _plain(value: Any) -> Any:
 
 
 def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
-    """A value with `{"tensor": NAME}` for tensors, which come into `found`, and `{"tuple": [...]}` for what holds them;
-    one without tensors as it is."""
+    """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
+    for a tuple with tensors; a value without tensors unchanged."""
     if isinstance(value, torch.Tensor):
         found[name] = value
         return {"tensor": name}
@@ -208,7 +208,7 @@ def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
 
 
 def _returned(shape: Any, tensors: Any) -> Any:
-    """Tensors in a module's own tuples, lists and dicts, as `_apart` has them."""
+    """Return tensors in the tuples, lists and dicts that `_apart` described."""
     if not isinstance(shape, dict):
         return shape
     ((kind, inner),) = shape.items()
