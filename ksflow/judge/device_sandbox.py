@@ -36,6 +36,7 @@ from typing import Any
 
 import torch
 
+from ksflow.judge.cases import Layout
 from ksflow.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
 from ksflow.judge.failure import Failure
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
@@ -89,6 +90,10 @@ class DeviceSandbox(Sandbox):
         self._numbered = 0  # number of the latest call
         self._staged: list[_Staged] = []
         self._outputs: dict[int, torch.Tensor] = {}
+
+    def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
+        super().stage(name, layout, dims, slots)
+        layout.restore(*(self.region(0, out=out) for out in (False, True)))  # loads its kernels: see `Device.__init__`
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Stage contents and poison for a slot; `run_batch` writes them."""
