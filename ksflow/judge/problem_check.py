@@ -59,7 +59,7 @@ class ProblemCheck:
         try:
             self._asked(data, copied)
         except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
+            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         try:

@@ -199,7 +199,7 @@ def test_problems_that_change_arguments_in_place_are_admitted(tmp_path: Path, na
             "return wide[:, :n], x, torch",
             "return x, torch",
             "arguments",
-            "generate_input makes 2 tensors, args declares 3",
+            "generate_input returns 2 tensors, args declares 3",
         ),
     ],
 )
