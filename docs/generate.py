@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from posixpath import dirname, normpath, relpath
+from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
 from hydra.utils import get_object
@@ -202,7 +202,7 @@ def relinked(text: str, source: str, page: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         label, to, anchor = found[1], found[2], found[3] or ""
-        place = normpath(f"{dirname(source)}/{to}")
+        place = normpath(join(dirname(source), to))
         goal = place.removeprefix("docs/") if place.startswith("docs/") else PAGES.get(place)
         if place == "CONTRIBUTING.md" and anchor == "#words":
             goal, anchor = "glossary.md", ""
