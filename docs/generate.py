@@ -1,6 +1,6 @@
 """Generate pages of the documentation from the sources; MkDocs calls the hooks at the end of this file.
 
-The pages of commands come from `--help`, the pages of the configuration from `conf/` and the constructors that it names,
+The pages of commands come from `--help`, the pages of the configuration from `conf/` and the constructors named there,
 the glossary from CONTRIBUTING.md, and other pages from files elsewhere in the repository.
 """
 
@@ -105,8 +105,8 @@ def _main_page(groups: list[Path]) -> str:
         for file, name in (("config.yaml", "loop"), ("config.yaml", "lineage"), ("optimize.yaml", "optimize"))
     )
     return (
-        "# Configuration\n\nAn argument on the command line is `group=option` or `part.key=value`. Every key is a parameter of "
-        "the constructor of its part. An unknown argument is an error that lists the valid arguments.\n\n"
+        "# Configuration\n\nAn argument on the command line is `group=option` or `part.key=value`. Every key is a "
+        "parameter of the constructor of its part. An unknown argument is an error that lists the valid arguments.\n\n"
         f"| group | options |\n|---|---|\n{rows}\n\n{made}\n"
         f"## The main configuration\n\nThe file `conf/config.yaml`:\n\n```yaml\n{text.rstrip()}\n```\n"
     )
