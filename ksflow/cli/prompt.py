@@ -14,6 +14,7 @@ from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
+from ksflow.lineage.record import step_of
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
 from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Composite, Selector, call_stage
@@ -99,7 +100,8 @@ class Asker:
             return chosen[0]
         lineage = self._lineage
         for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
-            if (step := commit.round) and step.base and {step.base, step.reference} <= self._known.by_id.keys():
+            step = step_of(lineage.store, commit.name)
+            if step and step.base and {step.base, step.reference} <= self._known.by_id.keys():
                 return self._known.choose(step.base, step.reference, step.rationale)
         best = self._known.ranked[0].id
         return self._known.choose(best, best, "")

@@ -27,7 +27,7 @@ from ksflow.config import compose, keys
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Source, chat, prompts, rl
-from ksflow.errors import ConfigError, counted, writing
+from ksflow.errors import ConfigError, counted, reaching, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.store import Store
 from ksflow.problem.licences import UNKNOWN, of_problem
@@ -199,12 +199,10 @@ def _replacing(out: Path) -> Iterator[Path]:
         new.mkdir()
         (new / _MARK).touch()
         yield new
-        try:
+        with reaching(f"out={out} cannot be replaced", "name another folder"):
             if out.exists():
                 os.rename(out, old)
             os.rename(new, out)
-        except OSError as error:
-            raise ConfigError(f"out={out} cannot be replaced: {error.strerror}; name another folder") from error
     finally:
         if old.exists() and not out.exists():
             os.rename(old, out)

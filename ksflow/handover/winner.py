@@ -210,7 +210,7 @@ def _flashinfer(
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    content = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
+    content = solution(definition, name, kernel, "run", target.chip)
     file = run.with_name(_SOLUTION)
     home.write(file, json.dumps(content, indent=1) + "\n")
     before = baseline.evaluation if baseline else None

@@ -1,4 +1,4 @@
-"""What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
+"""Output for people: progress during a run, tables at its end, the tree of kernels. Text only, no decisions."""
 
 from ksflow.report import explanation
 from ksflow.report.headline import known_baselines

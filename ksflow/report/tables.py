@@ -1,4 +1,4 @@
-"""What a run comes to, as tables: the best kernels, costs, calibration."""
+"""Tables of a run: the best kernels, costs, calibration."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,20 +19,16 @@ from ksflow.report.scores import figures
 from ksflow.report.words import cut, fits, grid, not_ranked, say, tried, us, why
 
 _CASES = 6
-_NAME = 16
-"""Columns that a kernel's name has at least."""
-_STEP, _SHARED = 40, 120
-"""Columns of a change that led to the winner, and of the reason that most failures share."""
-_CONTRADICTIONS = 3
-"""Comparisons that are told of those that others contradict."""
-_STEPS = 4
-"""Changes that are told of those that led to the winner."""
+_NAME = 16  # least columns of a kernel's name
+_STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of the most frequent reason of failures
+_CONTRADICTIONS = 3  # contradicted comparisons that are shown
+_STEPS = 4  # changes leading to the winner that are shown
 _ONE_MOMENT = "µs: as of the newest confirmation; every time follows from ratios that were timed side by side."
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
-    """What a sweep or a suite compares: figures of the whole run."""
+    """Return figures of the whole run, which sweeps and suites compare."""
     known, best, claimed, spent = outcome.population, outcome.best, of_outcome(outcome), lineage.spent()
     tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
     order = [trial.id for trial in tries]
@@ -65,9 +61,9 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
 
 
 def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage, typed: str = "") -> None:
-    """The end of a run: the best kernels beside the baselines, the winner and its commit, what to type next.
+    """Print the end of a run: the best kernels beside the baselines, the winner and its commit, further commands.
 
-    typed: the words of a command line that name the problem; its name where there are none.
+    typed: the words of a command line that name the problem; by default its name.
     """
     best, baselines, known, claimed = outcome.best, outcome.baselines, outcome.population, of_outcome(outcome)
     others = [t for t in known.ranked if t is not best and t not in baselines]
@@ -95,8 +91,8 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
 
 
 def _learnt(claimed: Headline) -> Iterator[str]:
-    """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
-    experiments came to nothing, with the reason that most of them share."""
+    """Yield the changes that led to the winner with the largest gains, as timed beside their bases; and the number of
+    failed experiments, with their most frequent reason."""
     known = claimed.known
     steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
@@ -112,9 +108,9 @@ def _learnt(claimed: Headline) -> Iterator[str]:
 
 
 def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
-    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own.
+    """Print the cost of the whole run, per experiment and per improvement; `every` improvement in a row of its own.
 
-    total: of all model calls on record, also those that led to no experiment.
+    total: of all recorded model calls, even without an experiment.
     """
     improvements = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
@@ -144,11 +140,10 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
 
 
 def show_calibration(console: Console, population: Population) -> None:
-    """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
+    """Print a row for each designer: its predicted and measured gains. Prints nothing without predictions."""
     rows = []
     for row in calibration.calibrations(population):
         wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
-        rank = row.rank_correlation
         cells = {
             "designed by": row.by or "not recorded",
             "experiments": str(row.experiments),
@@ -157,17 +152,15 @@ def show_calibration(console: Console, population: Population) -> None:
             "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
             "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
             "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
-            "rank corr.": "too few" if rank is None else "{:.2f} [{:.2f}, {:.2f}]".format(*rank),
         }
         rows.append(cells)
     if rows:
         first, title = ("designed by",), "predicted and measured gains"
-        least = ("rank corr.", "ranges should", "in range", "accepted")
+        least = ("ranges should", "in range", "accepted")
         console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
 
 
 def _share(part: int, whole: int) -> str:
-    """With its 95 % interval."""
     if not whole:
         return "-"
     low, high = calibration.share(part, whole)
@@ -177,7 +170,7 @@ def _share(part: int, whole: int) -> str:
 def _scores(
     console: Console, problem: Problem, trials: list[Trial], claimed: Headline, approved: Mapping[str, Approval]
 ) -> Table:
-    """A row for each kernel: its time, and how many times as fast as the baseline it is; both of one moment.
+    """Return a row for each kernel: its time, and its speed-up over the baseline, as of one moment.
 
     A narrow window has fewer of the cases, and no intervals.
     """
@@ -204,14 +197,12 @@ def _scores(
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
-    """What a table says below a kernel's name."""
     evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
     return list(filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.unranked else "", wrong)))
 
 
 def _confirmed(best: Trial, known: Population) -> Iterator[str]:
-    """What the winner was timed beside, the newest first: what was asked again, then what was not."""
     record = best.evaluation.evidence if best.evaluation else Evidence()
     rows = [(row.moment, row.id, ratio) for row in record.against if (ratio := known.scale.ratio(best.id, row.id))]
     newest = max((moment for moment, _, _ in rows), default=0)
@@ -222,7 +213,6 @@ def _confirmed(best: Trial, known: Population) -> Iterator[str]:
 
 
 def _no_gain(best: Trial, population: Population) -> str:
-    """That no experiment beat the seed that won, where that is so."""
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
         return f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
     return ""

@@ -12,11 +12,11 @@ def params(work: Json) -> Json:
     return dict(work["axes"]) if plain and work["axes"] else {**work["axes"], "workload": work["uuid"]}
 
 
-def adapted(task: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
-    """The text of a file whose `run` calls a solution's function, whichever way either of them hands over outputs."""
+def adapted(task: Json, module: str, entry: str, destination: bool) -> str:
+    """The text of a file whose `run` calls a solution's function, whichever way that hands over outputs."""
     inputs, outputs = ", ".join(task["inputs"]), ", ".join(task["outputs"])
     body = ["run = _run"]
-    if destination and not wanted:  # outputs are made by the sizes of the inputs
+    if destination:  # outputs are made by the sizes of the inputs
         first = next((name for name, item in task["inputs"].items() if item["shape"]), next(iter(task["inputs"])))
         lines = [
             f"    {name} = torch.empty(({''.join(f'{_size(task, axis)}, ' for axis in item['shape'] or ())}), "
@@ -24,14 +24,6 @@ def adapted(task: Json, module: str, entry: str, destination: bool, wanted: bool
             for name, item in task["outputs"].items()
         ]
         body = [f"def run({inputs}):", *lines, f"    _run({inputs}, {outputs})", f"    return {outputs}"]
-    elif wanted and not destination:  # what is returned is copied to where it belongs
-        body = [
-            f"def run({inputs}, {outputs}):",
-            f"    made = _run({inputs})",
-            "    made = made if isinstance(made, (tuple, list)) else (made,)",
-            f"    for mine, theirs in zip(({outputs},), made):",
-            "        mine.copy_(theirs)",
-        ]
     return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *body, ""])
 
 
@@ -46,7 +38,7 @@ def _size(task: Json, axis: str) -> str:
     return axis
 
 
-def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str, destination: bool) -> Json:
+def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str) -> Json:
     """A solution as the format has it."""
     return {
         "name": name,
@@ -58,7 +50,7 @@ def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: s
             "target_hardware": [hardware],
             "entry_point": f"{next(iter(kernel.files))}::{entry}",
             "dependencies": [],
-            "destination_passing_style": destination,
+            "destination_passing_style": False,
         },
         "sources": [{"path": path, "content": body} for path, body in kernel.files.items()],
     }
