@@ -51,6 +51,8 @@ _OF_NUMBER = {
     errno.EISDIR: "a folder is where a file must be: move it away, or name another",
     errno.ENOENT: "it is not there: see whether it was moved or removed meanwhile",
 }
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a file of JSON raises which somebody else has written or changed."""
 _MOST_LETTERS = 4000
 """So much of what a stage's error says is kept."""
 _UNSPEAKABLE = "its message cannot be shown"

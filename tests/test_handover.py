@@ -239,19 +239,15 @@ install(globals(), "kernel", FILES, SPEC)
 
 
 @pytest.mark.slow
-def test_a_solution_and_its_traces(judge: LocalEvaluator, tmp_path: Path) -> None:
+def test_a_solution(judge: LocalEvaluator, tmp_path: Path) -> None:
     works: list[Json] = [{"uuid": f"u{n}", "axes": {"n": n}, "inputs": {"x": {"type": "random"}}} for n in (3, 5)]
     problem = given(tmp_path, DEFINITION, format="flashinfer", definition="turn", workloads=works)
     trial = won("def run(x):\n    return (x * 3).T\n")
-    found = hand_over(tmp_path / "out", problem, detect(), trial, judge, won("", us=8.0))
-    assert [file.name for file in found.files] == ["solution.json", "traces.jsonl"], found.said
+    found = hand_over(tmp_path / "out", problem, detect(), trial, judge)
+    assert [file.name for file in found.files] == ["solution.json"], found.said
     solution = json.loads(found.files[0].read_text())
     assert (solution["definition"], solution["spec"]["entry_point"]) == ("turn", "run.py::run")
     assert "return (x * 3).T" in solution["sources"][0]["content"]
-    rows = [json.loads(line) for line in found.files[1].read_text().splitlines()]
-    assert [row["workload"]["uuid"] for row in rows] == ["u3", "u5"]
-    assert rows[0]["evaluation"]["performance"]["speedup_factor"] == 4.0
-    assert rows[0]["evaluation"]["correctness"]["max_absolute_error"] < 1e-5
 
 
 def test_solutions_of_two_definitions_have_names_and_modules_of_their_own(

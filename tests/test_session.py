@@ -139,6 +139,7 @@ def shown(outcome: Outcome, lineage: Lineage) -> str:
     """The end of a run as it is printed, in one line."""
     console = Console(file=io.StringIO(), width=200)
     report.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
+    report.show_ending(console, outcome, lineage, ())
     return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 
@@ -629,9 +630,10 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     class Asking:
         """As those that ship, it asks a model."""
 
-        program = None
+        program = types.SimpleNamespace(first_call=lambda inquiry: question("designer=llm"))
 
-        def question(self, *values: Any) -> None: ...
+        def question(self, *values: Any) -> str:
+            return "inquiry"
 
     class Own(Asking):
         def __call__(self, problem: Problem, selection: Selection, experiment: Experiment, *rest: Any) -> Kernel:

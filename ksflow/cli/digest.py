@@ -16,7 +16,7 @@ from ksflow import home, report
 from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted, reaching
+from ksflow.errors import UNREADABLE, BudgetError, ConfigError, StageError, boundary, counted, reaching
 from ksflow.hardware.target import label
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
@@ -116,7 +116,7 @@ class NoteStore:
         try:
             state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"done": []}
             return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             raise ConfigError(
                 f"{path} does not say what was read ({error}); remove it, and all is read again"
             ) from error

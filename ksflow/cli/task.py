@@ -23,11 +23,9 @@ def run_parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
     """The parts of the configured run, as `config.parts.parts` builds and closes them, with what it inherits."""
     with parts(cfg, driven) as made:
         if cfg.inherit:
-            fingerprint = judging.key(made.problem, made.stages.evaluate).target
-            given = made.problem, made.target, fingerprint, made.lineage.run
-            start = warm_start(compose.build(cfg.lineage), str(cfg.inherit), *given)
-            seeds, notes = (*made.seeds, *start.seeds), (*made.notes, *start.notes)
-            made = replace(made, seeds=seeds, notes=notes, remarks=start.said)
+            here, lineages = judging.key(made.problem, made.stages.evaluate).target, compose.build(cfg.lineage)
+            start = warm_start(lineages, str(cfg.inherit), made.problem, made.target, here, made.lineage.run)
+            made = replace(made, seeds=made.seeds + start.seeds, notes=made.notes + start.notes, remarks=start.said)
         yield made
 
 

@@ -20,7 +20,7 @@ from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
 from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.handover import HandedOver, hand_over
+from ksflow.handover import hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
@@ -31,7 +31,6 @@ from ksflow.problem import licences
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json, Target
 from ksflow.redaction import redact
-from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -51,20 +50,21 @@ def searched(overrides: list[str], began: float) -> Outcome | None:
 
     Raises NothingTried where no run came to an experiment.
     """
-    found: list[Outcome] = []
-    compose.launch(partial(_job, found, began), overrides)
-    if found and all(outcome.idle for outcome in found):
-        raise NothingTried(found[0].idle)
-    return found[-1] if found else None
+    idle, last = list[str](), list[Outcome]()
+    compose.launch(partial(_job, idle, last, began), overrides)
+    if idle and all(idle):
+        raise NothingTried(idle[0])
+    return last[0] if last else None
 
 
-def _job(found: list[Outcome], began: float, cfg: DictConfig) -> float:
-    """One run of the loop; the best score in µs. Its outcome is added to `found`."""
+def _job(idle: list[str], last: list[Outcome], began: float, cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     if not gc.isenabled():  # all is imported
         gc.freeze()
         gc.enable()
-    found.append(search(cfg, began))
-    return found[-1].score_us
+    last[:] = [outcome := search(cfg, began)]
+    idle.append(outcome.idle)
+    return outcome.score_us
 
 
 def search(cfg: DictConfig, began: float) -> Outcome:
@@ -78,7 +78,7 @@ def search(cfg: DictConfig, began: float) -> Outcome:
     with run_parts(cfg) as made:
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
-        run = made.run(*filter(None, (show, tracking)))
+        run = made.run(show, tracking) if tracking else made.run(show)
         with run.interruptible():
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)
@@ -123,28 +123,28 @@ def _best_folder(lineage: Lineage) -> Path:
 def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Outcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
     began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
-    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    report.show_outcome(console, outcome, problem, lineage)
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, claimed = _best_folder(lineage), of_outcome(outcome)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    console.print(f"written to {module}")
-    handed_over = HandedOver((), ())  # of a baseline nobody needs a module
-    if claimed.over is not best:
-        reference = next(iter(outcome.baselines), None)
+    files = [str(module)]
+    if claimed.over is not best:  # nobody needs a module of a baseline
         place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
-    report.say(console, *map(str, handed_over.files), *handed_over.said)
-    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-        licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
-        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
-        modules = [*any_size, *handed_over.files]
-        hub = folder / "handover" / "hub"
-        report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
+        files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
+        if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+            judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
+            licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+            standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+            any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+            modules = [*any_size, *handed_over.files]
+            files.append(
+                write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
+            )
     took = {**outcome.took, "hand-over": time.monotonic() - began}
-    report.say(console, spending.elapsed(took))
-    return replace(outcome, took=took)
+    outcome = replace(outcome, took=took)
+    report.show_ending(console, outcome, lineage, files, compose.typed_problem(problem))
+    return outcome
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -184,6 +184,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
+                if claimed:
+                    branch = tree.branch_of(claimed.best.id)
+                    report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:

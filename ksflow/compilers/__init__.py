@@ -25,7 +25,7 @@ from ksflow.source.launches import parse, plan_cases
 
 __all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
-_NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `launch:` lines device code alone is enough"
+_NO_HOST = "compile: host mode needs ROCm's hipcc, which is not installed; with `launch:` lines device code is enough"
 
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
 
@@ -146,4 +146,4 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
 
 def _check_known(known: bool, march: str) -> None:
     if not known:
-        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
+        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or correct it")

@@ -148,7 +148,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
         finally:
             _FREE.put(server)
         if _CLOSED.match(answer["log"]):
-            raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")
+            raise ConfigError(f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run")
         answer["log"] = job.explain(answer["log"])
         built = outcome(answer, str(file), limits.compile_s, memory_mb)
         try:
@@ -156,7 +156,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
                 file.write_text(json.dumps(job.distil(json.loads(file.read_text(encoding="utf-8")))), encoding="utf-8")
         except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source may have written it
             why = " ".join(str(error).split())[:200]
-            return BuildResult(reason=f"compile: what was made cannot be read: {why}")
+            return BuildResult(reason=f"compile: the compiled file cannot be read: {why}")
         return built
 
     built = cached_build(job.digest, "json", make, FAULT)

@@ -291,7 +291,7 @@ def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int)
     if words.get("exit") == "0":
         return BuildResult(artefact)
     if "exit" not in words and "disk" not in words:
-        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its supervisor ended')}")
+        raise ConfigError(f"the compiler's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
     text = _trim(answer["log"])
     for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
         if word in words:
@@ -356,7 +356,7 @@ def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]
         return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **extra)
     except subprocess.TimeoutExpired as error:
         words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
-        raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
+        raise ConfigError(f"{words}: repair it, or put another C++ compiler before it in PATH") from error
 
 
 @cache

@@ -55,7 +55,7 @@ class CommandRunner:
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):
                 raise ConfigError(
-                    f"{problem.origin['file']} leads out of {problem.root}; name the file that it leads to"
+                    f"{problem.origin['file']} is a link out of {problem.root}; name the file that it points to"
                 )
             file.write_text(kernel.main, encoding="utf-8")
             os.chmod(work, 0o755)
@@ -89,7 +89,7 @@ class CommandRunner:
         if answer["timed_out"]:
             return CommandResult(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
         if "exit" not in words and "disk" not in words:
-            raise ConfigError(f"the command's box does not start: {words.get('fault', 'its supervisor ended')}")
+            raise ConfigError(f"the command's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
         if "memory" in words or "disk" in words:
             return CommandResult(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
         ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"

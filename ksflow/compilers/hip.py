@@ -99,10 +99,10 @@ def flags(march: str) -> tuple[str, ...]:
 def _explained(log: str) -> str:
     missing = _MISSING.search(log)
     if missing and _ROCM.match(missing[1]):
-        cause = f"{missing[1]} is not here; install ROCm (hip-dev, rocwmma-dev) or do without it"
+        cause = f"{missing[1]} is not installed; install ROCm (hip-dev, rocwmma-dev) or avoid it"
         return f"error: {cause}\n{log}"
     if _UNDECLARED.search(log):
-        return f"error: the words of HIP are not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
+        return f"error: HIP is not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
     return log
 
 

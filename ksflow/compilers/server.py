@@ -76,7 +76,7 @@ class BoxedCommand:
             if self.words.get("exit") == "0" and self.order["makes"]:
                 self._keep(result.fileno())
         if not in_time and "gone" not in self.words:  # a supervisor answers whatever the command does
-            in_time, self.words = True, {"fault": "its supervisor stands still"}
+            in_time, self.words = True, {"fault": "its supervisor does not respond"}
         text = _FOLDER.sub("", self.log.decode("utf-8", "replace"))
         return {"words": self.words, "log": text, "timed_out": not in_time}
 
@@ -128,7 +128,7 @@ class BoxedCommand:
         magic = _MAGIC[kind]
         if size > largest or os.pread(file, len(magic), 0) != magic:
             self.words["exit"] = "121"
-            self.log += f"what the command made is no {kind.upper()} file of a sensible size\n".encode()
+            self.log += f"the command made no {kind.upper()} file of a valid size\n".encode()
             return
         os.lseek(file, 0, os.SEEK_SET)
         with open(file, "rb", closefd=False) as source, open(self.into, "wb") as target:

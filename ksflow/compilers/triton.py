@@ -105,7 +105,7 @@ def _explained(log: str) -> str:
     text = log[match.start() :].removeprefix(": ") if match else log
     text = text[: dump.start()] if (dump := _DUMP.search(text)) else text
     if broken := _PASS.search(log):
-        text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"
+        text = f"error: Triton's own pass {broken[1]} fails on this kernel: rewrite it\n{text}"
     return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
 
 

@@ -25,7 +25,7 @@ from ksflow.records import Note, Problem, Seed, Target
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of."""
+    """What a run is made of. settings: the configuration as it is kept with the session."""
 
     problem: Problem
     target: Target
@@ -33,10 +33,8 @@ class Parts:
     stages: Stages
     schedule: Schedule
     seeds: tuple[Seed, ...]
-    """The problem's seeds and the user's."""
     notes: tuple[Note, ...]
     settings: str
-    """The configuration as it is kept with the session."""
     models: tuple[Answerer, ...]
     tracker: Tracker | None
     recorded: RecordedRun | None

@@ -139,7 +139,7 @@ def from_data_sheet(
         if not (isinstance(value, int | float) and value > 0):
             raise ConfigError(f"target {name}: {key}={value!r} is not a positive number")
     if not _GPU.fullmatch(march):
-        raise ConfigError(f"target.march={march} is no GPU's architecture; they are called sm_90a or gfx942")
+        raise ConfigError(f"target.march={march} is no GPU's architecture; examples: sm_90a, gfx942")
     rates = {key: float(value) for key, value in peaks.items()}
     return Target(name, "gpu", chip, march=march, peaks=rates, sizes=dict(sizes or {}), units=units)
 

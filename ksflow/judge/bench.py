@@ -50,7 +50,7 @@ class Bench:
         if build.reason:
             return Evaluation(Verdict.TIMEOUT if build.timed_out else Verdict.COMPILE, build.reason)
         if LANGUAGES[kernel.language].interpreter != "emulator" or not problem.small:
-            return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}, which is not here")
+            return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}; this machine has no such device")
         try:
             evaluation = self._emulator(problem, kernel, self.target.march, show=True)
         except ValueError as error:
@@ -81,13 +81,13 @@ class Emulator:
         names = {named(*file, LANGUAGES) for file in kernel.files.items()}
         kinds = [LANGUAGES[kernel.language], *(kind for kind in LANGUAGES.values() if kind.name in names and kind.like)]
         if lacking := next((kind.name for kind in kinds if not kind.interpreter), ""):
-            raise ValueError(f"nothing here runs {lacking} without a GPU")
+            raise ValueError(f"ksflow has no emulator or interpreter of {lacking}")
         if kinds[0].interpreter == "emulator":
             return self._judge.right(small, emulated(small, kernel, march), show=show)
         found = self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
         if found.verdict is Verdict.CRASH and (untold := _UNTOLD.search(found.reason)):
             raise ValueError(
-                f"Triton's interpreter cannot tell: {untold[1] or 'the kernel needs what it does not have'}"
+                f"Triton's interpreter gives no result: {untold[1] or 'the kernel needs a feature that it lacks'}"
             )
         return found
 

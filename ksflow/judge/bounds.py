@@ -289,7 +289,7 @@ def portion(tensor: torch.Tensor) -> int:
 def _real(name: str, *operands: torch.Tensor) -> None:
     """Raise ValueError for complex operands, of which fp64 would keep the real part only."""
     if any(operand.is_complex() for operand in operands):
-        raise ValueError(f"bounds.{name} is for real numbers: give a row of your own for complex ones")
+        raise ValueError(f"bounds.{name} takes real tensors only")
 
 
 def _long_sums(x: torch.Tensor) -> torch.Tensor:

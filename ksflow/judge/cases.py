@@ -155,7 +155,7 @@ class Reference:
         self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
         self._refused: set[tuple[str, tuple[int, ...], str]] = set()
         if self.oracle is None and self.property_check is None:
-            raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
+            raise ValueError(f"{path} defines neither oracle nor property_check: define one of them")
 
     def layout(self, data: Tensors) -> Layout:
         """Return the layout of a case's tensors. Raises ValueError for a type that the judge cannot compare."""
@@ -164,7 +164,7 @@ class Reference:
         for index, tensor in enumerate(data):
             if tensor.dtype not in COMPARED:
                 raise ValueError(
-                    f"argument {index} is {tensor.dtype}, which the judge cannot compare: take another type"
+                    f"argument {index} is {tensor.dtype}, which the judge cannot compare: use another type"
                 )
             out = index >= len(data) - self.outputs
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -374,7 +374,7 @@ class ProblemCheck:
         try:
             self._asked(data, copied)
         except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
+            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         try:

@@ -66,7 +66,7 @@ def gpus(target: Target) -> list[int | None]:
         chips = ", ".join(dict.fromkeys(gpu.chip for gpu in visible or (default_target(),)))
         raise ConfigError(
             f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
-            "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
+            "evaluator=static for its compiler's report, or evaluator=spool for a machine that has one"
         )
     if why := torch_mismatch(target.march):
         raise ConfigError(f"{why}; or judge on the CPU: target=cpu")

@@ -129,7 +129,7 @@ class Device:
             waited = time.monotonic() - started
             if waited > patience_s:
                 raise DeviceStuck(
-                    f"the device did not do the judge's own work in {patience_s:g} s: end whatever else is at work on "
+                    f"the device did not do the judge's own work in {patience_s:g} s: end other processes that use "
                     "it, or reset it (nvidia-smi, rocm-smi)"
                 )
             if waited > _SPIN_S:

@@ -122,7 +122,7 @@ class DeviceSandbox(Sandbox):
         except DeviceStuck as error:
             self.close()
             self.device.settle()  # raises DeviceStuck if the sandbox was not the cause
-            raise Failure("timeout", "keeps the judge from the device") from error
+            raise Failure("timeout", "prevents the judge from using the device") from error
         finally:
             self._staged = []
 
@@ -137,9 +137,9 @@ class DeviceSandbox(Sandbox):
         others = self.device.others()
         self.close()
         if not others and self._quiet_soon(_AT_ONCE_S):
-            return Failure("cheat", "keeps the device at work after its calls have ended")
+            return Failure("cheat", "keeps the device busy after its calls have returned")
         who = f"process {others[0]}" if others else "another program"
-        return Failure("harness", f"the device is busy: {who} is at work on it: end it (nvidia-smi, rocm-smi)")
+        return Failure("harness", f"the device is busy: {who} uses it: end that (nvidia-smi, rocm-smi)")
 
     def _quiet_soon(self, patience_s: float = _QUIET_S) -> bool:
         end = time.monotonic() + patience_s
@@ -301,8 +301,8 @@ def _fill(region: torch.Tensor, byte: int) -> None:
 def _reported_us(report: bytes, bracket_us: float) -> float:
     """Return the call's time as the sandbox reports it. Raises Failure for an impossible value."""
     if len(report) != TIME.size:
-        raise Failure("cheat", "answered what it was not asked")
+        raise Failure("cheat", "sent an answer to no request")
     (reported_us,) = TIME.unpack(report)
     if not 0 < reported_us <= bracket_us:  # also for NaN
-        raise Failure("cheat", f"says that a call took {reported_us:.6g} µs, which had {bracket_us:.6g} µs at most")
+        raise Failure("cheat", f"reports {reported_us:.6g} µs for a call that took at most {bracket_us:.6g} µs")
     return float(reported_us)

@@ -53,7 +53,7 @@ _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
 _CORES = 2  # for the judge and its sandboxes
 _GRACE_S = 600.0
 _ATTEMPTS = 2  # requests to a judge that died, in all
-_OVERDUE = "the judge stands still, and with it the machine or the problem's reference: it gave no answer in time"
+_OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
 _KILLED = "killed by SIG"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
 """Matches a GPU driver's message about an access outside of the kernel's memory."""
@@ -385,7 +385,7 @@ def _nonsense(answer: Json) -> str:
                 raise ValueError(wrong)
             _timings(answer)
     except (KeyError, TypeError, ValueError) as error:
-        return f"the judge's answer makes no sense: {error}"
+        return f"the judge's answer is invalid: {error}"
     return ""
 
 

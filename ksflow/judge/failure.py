@@ -42,7 +42,7 @@ def ended(cause: str, status: int | None) -> Failure:
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if name == "SIGXCPU":
         return Failure("timeout", "used up its CPU time")
-    hint = ", perhaps for its memory" if name == "SIGKILL" else ""
+    hint = ", perhaps because it used too much memory" if name == "SIGKILL" else ""
     return Failure("exit", f"killed by {name}{hint}")
 
 
@@ -85,10 +85,10 @@ def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
     """Return the message of a failure while the sandbox holds secret inputs: the type of the exception, and its line in
     the kernel's own `files`. The exception's text could reveal inputs to the next kernel."""
     if kind == "wrong":
-        return "custom_kernel returned something that is not the result: look at its number, type, shape and dtype"
+        return "custom_kernel returned an invalid result: check the number, type, shape and dtype of its values"
     name = re.split(r"\W", text, maxsplit=1)[0]
     known = isinstance(error := getattr(builtins, name, None), type) and issubclass(error, BaseException)
-    message = f"{name if known else 'an exception'}, on inputs that stay secret, as its words do"
+    message = f"{name if known else 'an exception'}, on secret inputs; its message stays secret too"
     return f"{message}\n{': '.join(place)}" if (place := at_line(text, files)) else message
 
 

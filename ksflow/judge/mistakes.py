@@ -174,8 +174,8 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
             break
     kinds, left = {kind for kind, _ in seen}, dict([*alive])
     words = f"kills {len(kinds) - len(left)} of {len(kinds)} kinds of planted mistakes"
-    survivors = f"; it cannot tell: {', '.join(left.values())}" if left else ""
-    return f"{words}{survivors}{'; there was no time for all' if late else ''}"
+    survivors = f"; it does not detect: {', '.join(left.values())}" if left else ""
+    return f"{words}{survivors}{'; there was no time for the others' if late else ''}"
 
 
 def _tells(mine: torch.Tensor, theirs: torch.Tensor, right: Right, place: int) -> bool:

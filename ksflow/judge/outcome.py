@@ -11,11 +11,10 @@ from ksflow.judge import statistics
 from ksflow.judge.samples import Samples
 from ksflow.judge.timing import CaseBenchmark
 from ksflow.records import significant
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
 
-BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
@@ -24,7 +23,7 @@ other programs use the machine."""
 _CALM = 0.75  # share of undisturbed calls below which other programs use the machine
 _WIDE = math.log(1.1)  # an interval that contains 1 and is wider than this decides nothing
 _HOPE = 0.05  # a claim less likely to succeed is given up
-_BY_MEAN = "the mean over all calls, which is not what the usual call says"
+_BY_MEAN = "the mean over all calls, which differs from the usual call"
 _BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
 _DISAGREE = 0.01  # p value below which replicates are said to disagree
@@ -90,7 +89,7 @@ class CaseResults:
         """Return why a kernel's time on this case cannot be ranked, or ""."""
         replicates = self.samples(name)
         us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
-        below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
+        below = f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm" if us < floor else ""
         preempted = (
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
         )

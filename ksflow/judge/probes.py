@@ -116,12 +116,12 @@ class _Inputs:
             return name, True, f"each of {self._count} matters in some case"
         if self._foreign:
             return name, True, f"as the format has it, {words}: a kernel need not read it"
-        remedy = "draw contents from the seed that matter by more than the bound, or take the input out"
+        remedy = "draw contents from the seed that change the outputs by more than the bound, or remove it"
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
         names = ", ".join(map(self._name, self._constants))
-        return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
+        return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
         with foreign():  # the reference may raise on these contents: then it reads the input
@@ -140,7 +140,7 @@ def _shortcuts(source: Source) -> list[Row]:
         name, tries = f"rejects {kind}", sum(each.tries[kind] for each in played)
         passed = {each.name: each.passed[kind] for each in played if each.passed[kind]}
         late = sum(each.late[kind] for each in played)
-        note = f"; {late} more were left out, for time" if late else ""
+        note = f"; {late} more were left out for lack of time" if late else ""
         words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
@@ -202,14 +202,14 @@ def _seeds(source: Source, case: Case) -> str:
     again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
     if not _equal(inputs, again):
         return (
-            f"case {case['name']}: generate_input makes other contents each time for seed {case['seed']}, so a verdict "
-            "cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
+            f"case {case['name']}: generate_input returns other contents at each call for seed {case['seed']}, so a "
+            "verdict cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
         )
     # another format's tests may be the same each time: they are not timed
     foreign_test = hasattr(data, "binding") and case not in source.problem["benchmarks"]
     if _equal(inputs, other) and not foreign_test:
         return (
-            f"case {case['name']}: generate_input makes the same contents for seeds {case['seed']} and "
+            f"case {case['name']}: generate_input returns the same contents for seeds {case['seed']} and "
             f"{case['seed'] + 1}, so a kernel could keep its answer; draw from a torch.Generator seeded with `seed`"
         )
     return ""
@@ -228,8 +228,8 @@ def _inputs(source: Source, case: Case) -> str:
         changed = [name for name, old, new in pairs if not same_bits(old, new)]
         if changed:
             return (
-                f"case {case['name']}: {function} changes its input {changed[0]}, so what comes after is judged on "
-                "other contents; let it work on a copy"
+                f"case {case['name']}: {function} changes its input {changed[0]}, so later calls are judged on "
+                "other contents; make it change a copy"
             )
     return ""
 
@@ -242,9 +242,9 @@ def _reference(source: Source, case: Case) -> str:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
-            own = "mend ref_kernel, or the oracle's expected value or magnitude"
+            own = "correct ref_kernel, or the oracle's expected value or magnitude"
             if hasattr(right.data, "binding"):  # the tolerance is the format's
-                own = "mend the reference, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
+                own = "correct it, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
@@ -255,7 +255,7 @@ def _reference(source: Source, case: Case) -> str:
 
 
 _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
-    ("arguments", _arguments, "generate_input makes what problem.yaml declares"),
+    ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
     ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
     ("inputs", _inputs, "reference and oracle leave them alone"),
     ("reference", _reference, "passes its own check"),
@@ -340,7 +340,7 @@ def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str,
         outputs = len(data.binding["outputs"])
         return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
     if len(data) != len(args):
-        return f"generate_input makes {len(data)} tensors, args declares {len(args)}"
+        return f"generate_input returns {len(data)} tensors, args declares {len(args)}"
     if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
         return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
     faults = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))

@@ -21,7 +21,7 @@ from ksflow.sandbox import levels
 Json = dict[str, Any]
 
 _TOO_SMALL = (
-    "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
+    "the device's memory is too small to judge such cases: use smaller ones (problem.cap=N, problem.cases=...). "
 )
 _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 

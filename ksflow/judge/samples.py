@@ -64,7 +64,7 @@ class Samples:
         """Raise times that are implausibly small compared with the batch and the null batch, and set `doubt`."""
         least = _LEAST * batch_us
         if (low := self.low()) < (least if self.enough else batch_us / 2):
-            self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them a null kernel's: too little is left"
+            self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them in a null kernel: the rest is too short"
             shift = max(self.most_us or 0.0, least) - low
             self.us = [us + shift for us in self.us]
 

@@ -120,7 +120,7 @@ class Sandbox:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
-        self._until(lambda: bool(self.pid), "nothing starts it: its zygote or its supervisor stands still")
+        self._until(lambda: bool(self.pid), "it did not start: its zygote or its supervisor does not respond")
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
 
     def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
@@ -315,7 +315,7 @@ class Sandbox:
         kind, _, text = printable(message).partition(" ")
         if kind in ("wrong", "error"):
             raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
-        raise Failure("cheat", "answered what it was not asked")
+        raise Failure("cheat", "sent an answer to no request")
 
     def _spin(self, seconds: float) -> bytes:
         end = time.perf_counter() + seconds

@@ -18,11 +18,11 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import BUSY, Outcome
+from ksflow.judge.outcome import Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 from ksflow.processes import quota
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
 Json = dict[str, Any]
@@ -31,8 +31,8 @@ _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02  # with a larger difference of a kernel from itself, nothing is ranked
 _CONFIRMING = Effort(most=24, spent_s=60.0, fewest=3)  # for a claim: the kernel beside the incumbent, and the control
 _HELPED = (
-    "this machine cannot see to it that a kernel has one process while it is timed: others may have worked for it "
-    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` says what a sandbox is held by)"
+    "this machine cannot limit a kernel to one process while it is timed, so others may have computed for it "
+    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` lists a sandbox's layers)"
 )
 _SUSPECTED = Effort(most=2)  # for a failed rival: beside itself, in each place
 _HELD_BACK = 1.1  # a rival slower than recorded by this factor may be holding back

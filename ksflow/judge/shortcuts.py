@@ -42,11 +42,11 @@ class Shortcut:
                 yield right.but_for(index, mine)
 
 
-_NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
+_NOTHING_LEFT = "no part of an input that could be left out affects the outputs (integers are not tried)"
 UNREAD = "one input left unread"
 """Reported and not refused for another format's tolerance, which may be wide enough to ignore small biases."""
 KINDS = {
-    UNREAD: "no other contents of an input have a bearing on the outputs",
+    UNREAD: "no other contents of an input affect the outputs",
     "a part of an input": _NOTHING_LEFT,
     "a sample of an input": _NOTHING_LEFT,
     "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",

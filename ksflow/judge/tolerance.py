@@ -21,7 +21,7 @@ from ksflow.judge.bounds import ALLOWED, portion
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
-AT_RANDOM = "draws at random: its answer to the same inputs differs from call to call; seed what it draws from"
+AT_RANDOM = "draws at random: its outputs for the same inputs differ between calls; seed its generator"
 _STEADY = 0.001
 """Two answers to the same inputs may differ by this share of the root mean square, or by one rounding of the type."""
 _STEADY_ELEMENTS = 0.01  # share of elements that may differ, for integers
@@ -157,7 +157,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     if not out.dtype.is_floating_point:
         whole = parts(value).to(torch.int64)
         if value.is_complex() or not torch.equal(whole.to(value.dtype), value):
-            raise ValueError(f"the oracle expects of an output of {out.dtype} what is no whole number: round it there")
+            raise ValueError(f"the oracle's value of an output of {out.dtype} is no integer: round it there")
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32

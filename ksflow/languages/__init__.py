@@ -73,7 +73,7 @@ class Language:
 def _read(file: Path) -> Language:
     said = tomllib.loads(file.read_text(encoding="utf-8"))
     if unknown := said.keys() - {one.name for one in fields(Language)}:
-        raise ValueError(f"{file}: {', '.join(sorted(unknown))} is nothing that a language has")
+        raise ValueError(f"{file}: unknown keys: {', '.join(sorted(unknown))}")
     said = {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
     base = vars(_read(file.with_name(f"{said['like']}.toml"))) if "like" in said else {}
     return Language(**{**base, **said, "name": file.stem})

@@ -305,12 +305,11 @@ class RecordedRun:
         verdicts, again = [], set[str]()
         for commit, data in self._files("evaluation.json", self._commits(self.session)):
             trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
-            if said := commit.trailer("Verdict"):  # of the trial: what it rests on may be on record by itself
-                asked = trial not in again and evaluation.evidence.repeat is None
-                again.discard(trial)
-            else:
-                again.add(trial)
-            if trial in digests and (asked or not said):
+            asked = trial not in again and evaluation.evidence.repeat is None
+            again.discard(trial)
+            if not commit.trailer("Verdict"):  # the trial's next commit rests on it
+                asked, again = True, again | {trial}
+            if trial in digests and asked:
                 verdicts.append((digests[trial], evaluation))
         return tuple(verdicts)
 

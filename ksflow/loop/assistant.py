@@ -41,9 +41,7 @@ class Ticket:
     asked: float = field(default_factory=time.monotonic)
     over: threading.Event = field(default_factory=threading.Event)
     trial: Trial | None = None
-    """The trial on the lineage; named as the ticket where the question was about a kernel that is on no record."""
     error: str = ""
-    """Why nothing was judged."""
     ended: float = 0.0
 
 
@@ -61,7 +59,6 @@ class AskTell:
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
-        """Experiments that have their ids and no kernel yet."""
         self._rounds: dict[str, Round] = {}
         """Trials that were planned here and are not judged -> their rounds."""
         self._numbers = itertools.count(1)
@@ -131,19 +128,19 @@ class AskTell:
         rationale: str = "",
         avenues: Sequence[str] = (),
     ) -> tuple[Trial, ...]:
-        """Put a selection and a plan on record, and return the trials of at most three experiments, with their ids.
+        """Put a selection and a plan on record, and return the trials of the picked experiments, at most three.
 
-        The portfolio rule picks them: the most innovative, those with the highest and the highest lowest gain. base:
-        the id of the trial that kernels start from, by default the best; reference: of the one to compare with.
+        base: the id of the trial that kernels start from, by default the best. reference: of the one to compare with.
         Raises ConfigError for ids that cannot be started from, and where a budget is used up.
         """
         selection = self._selection(base or self.best.id, reference, rationale)
         with self._lock:
             if reason := self.run.limits.enough():
                 raise _over(reason)
-        begun = self.run.begin_round()
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
-        trials: tuple[Trial, ...] = ()
+        if not plan.picked:
+            raise ConfigError("a plan needs an experiment")
+        begun, trials = self.run.begin_round(), tuple[Trial, ...]()
         try:
             self.run.lineage.select(selection, begun.name)
             trials = dispatch(self.run, selection, plan, begun)

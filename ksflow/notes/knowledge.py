@@ -36,8 +36,7 @@ from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"
-INDEX = "index.md"
-"""What a person wrote of a folder; no note."""
+INDEX = "index.md"  # a person's text about a folder, not a note
 _LISTS = ("sources", "quotes", "targets", "problems", "closes")
 _KEYS = ("title", "origin", "status", *_LISTS, "program", "challenge")
 _PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILINE | re.DOTALL)

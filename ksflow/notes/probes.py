@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import shipped
 from ksflow.languages import ENDINGS
 from ksflow.records import Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
@@ -169,7 +169,7 @@ def read(file: Path) -> Probe:
         kernel = Kernel(ENDINGS[source.suffix], {source.name: source.read_text(encoding="utf-8")})
         probe = Probe(file.stem, kernel=kernel, figures=figures, needs=needs, keywords=keywords, **spec)
         check(probe)
-    except (OSError, StopIteration, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:
+    except (*UNREADABLE, StopIteration, yaml.YAMLError) as error:
         raise ConfigError(f"{file} is not a probe (see knowledge/probes/forms/forms.yaml): {error}") from error
     return probe
 

@@ -78,10 +78,10 @@ def _set_apart(
         sizes, chosen, count = Counter(map(of, snapshots)), set[str](), 0
         while count < max(_LEAST, _ENOUGH * wanted):
             chosen.add(names[-1 - len(chosen)])
-            count = sum(map(sizes.get, chosen))
+            count = sum(sizes[name] for name in chosen)
         if count <= _TOO_MUCH * wanted and len(snapshots) - count >= left:
-            parts = ([each for each in snapshots if (of(each) in chosen) is apart] for apart in (False, True))
-            return *parts, f"by {unit} ({', '.join(sorted(chosen))})"
+            rest, apart = ([each for each in snapshots if (of(each) in chosen) is wanted] for wanted in (False, True))
+            return rest, apart, f"by {unit} ({', '.join(sorted(chosen))})"
     count = min(max(_LEAST, round(wanted)), len(snapshots) - left)
     rest, apart = list(snapshots[:-count]), list(snapshots[-count:])
     return rest, apart, f"by time (from round {apart[0].name} on; what came later is out of reach of what was earlier)"

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from ksflow.home import text_of
+
 CORES = "KSFLOW_CORES"  # environment variable with all cores, for a child whose parent has moved off some
 
 
@@ -41,8 +43,7 @@ def move_off_cores(cores: Iterable[int], but: Iterable[int]) -> None:
     others = os.sched_getaffinity(0) - set(cores)
     moved = {int(task.name) for task in Path("/proc/self/task").iterdir()}
     for task in list(moved):
-        with contextlib.suppress(OSError):
-            moved |= {*map(int, Path(f"/proc/self/task/{task}/children").read_bytes().split())} - set(but)
+        moved |= {*map(int, text_of(Path(f"/proc/self/task/{task}/children")).split())} - set(but)
     for pid in moved if others else ():
         with contextlib.suppress(OSError):  # it has just ended, or may not be moved
             os.sched_setaffinity(pid, others)

@@ -28,11 +28,11 @@ def send(fd: int, message: Message, timeout_s: float = SEND_S) -> None:
     try:
         body = json.dumps(message, allow_nan=False).encode()
     except ValueError as error:
-        raise ValueError(f"{_odd_number(message) or error} cannot be told") from error
+        raise ValueError(f"{_odd_number(message) or error} cannot be sent") from error
     data = memoryview(_HEAD.pack(len(body)) + body)
     try:
         while data:
-            _await(fd, select.POLLOUT, deadline, "takes no message in time")
+            _await(fd, select.POLLOUT, deadline, "accepted no message in time")
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]  # a write of this size does not block now
     except OSError as error:
         raise Closed(str(error)) from error

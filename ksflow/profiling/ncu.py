@@ -120,7 +120,7 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
             kernels[launch.kernel].append(launch)
         return {"page": page([_summary(name, same) for name, same in kernels.items()])}
     why = refusal(f"{ran.output}\n{report}", _REFUSALS)
-    return {"refused": why or f"ncu brought no counters: {ran.last_words}"}
+    return {"refused": why or f"ncu returned no counters: {ran.last_words}"}
 
 
 def launches(report: str) -> list[Launch]:

@@ -87,8 +87,8 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
     try:
         text = read(files)
     except (ValueError, KeyError, csv.Error) as error:
-        return ProfilePage(**name, refused=f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST])
-    return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 brought no kernels: {ran.last_words}")
+        return ProfilePage(**name, refused=f"the output of rocprofv3 cannot be read: {error}"[:_LONGEST])
+    return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 returned no kernels: {ran.last_words}")
 
 
 def read(files: Mapping[str, str]) -> str:

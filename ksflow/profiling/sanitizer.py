@@ -31,7 +31,7 @@ _REFUSALS = {
     "driver",
     "terminated before first instrumented API call": "the program ended before it reached the device: see whether CUDA "
     "works here (python -m ksflow doctor)",
-    "Unable to find injection library": "compute-sanitizer is not whole: install the CUDA toolkit's compute-sanitizer "
+    "Unable to find injection library": "compute-sanitizer is incomplete: install the CUDA toolkit's compute-sanitizer "
     "package again",
 }  # text in the tool's output -> the cause, and the remedy
 

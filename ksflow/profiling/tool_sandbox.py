@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ksflow.compilers.client import CompileServer, box_request
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.device_lock import device_files, runtime_folders
@@ -156,7 +156,5 @@ def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
         content = json.loads(result.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
         return ToolResult(int(content["status"]), output, files=files)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return ToolResult(
-            -1, output, fault="what came out of its sandbox cannot be read: the kernel may have written it"
-        )
+    except UNREADABLE:
+        return ToolResult(-1, output, fault="the output of its sandbox cannot be read: the kernel may have written it")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ksflow.records.base import Json, Record, plausible
 
+BUSY = "(is the machine busy?)"  # ends the reason why a reading is not ranked
 RESOLVED = 1.01
 """A kernel is called faster or slower if its interval clears this margin; else it is a tie. Smaller differences depend
 on memory addresses and other processes."""

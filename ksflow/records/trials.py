@@ -287,10 +287,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RoundStep(Record):
-    """A step of a round: it began, made its selection, or gave ids to the experiments of its plan or to a repair."""
+    """A step of a round: its start, its selection, or the ids of its plan's experiments or of a repair."""
 
     cause: str
-    """The round's name, `<session>.<number>`; of a repair the failed trial's id."""
+    """The round's name, `<session>.<number>`; for a repair the failed trial's id."""
     base: str = ""
     reference: str = ""
     rationale: str = ""

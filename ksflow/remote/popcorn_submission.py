@@ -10,12 +10,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import write
 from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
@@ -83,7 +84,7 @@ class Submitter:
         try:
             for _ in range(_TRIES):
                 if name and number is None:
-                    number = self._patiently(lambda name=name: self.service.find(work.board, name), work)
+                    number = self._patiently(partial(self.service.find, work.board, name), work)
                 if number is None:
                     name = name or f"kernel_{secrets.randbelow(10**12):012}.py"  # no other submission has it
                     _keep(note, name, None)
@@ -173,7 +174,7 @@ def _noted(note: Path) -> tuple[str, int | None]:
     try:
         entry = json.loads(note.read_text(encoding="utf-8"))
         return str(entry["name"]), entry["id"] if type(entry["id"]) is int else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return "", None
 
 

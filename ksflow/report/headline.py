@@ -51,14 +51,16 @@ class Headline:
     known: Population
     over: Trial | None = None
     """The baseline that it beats by least, or without baselines the seed from which it was made."""
+    baselines: int = 0  # how many there are
 
     def __str__(self) -> str:
         """Return `winner 00048: x4.82 [4.71, 4.9] over NumPy`, or a substitute. Models may read it."""
         if self.over is self.best:
-            return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
+            return f"winner {self.best.id}: none is ahead of {called(self.best)}, a baseline"
         ties = f"; a tie with {', '.join(trial.id for trial in self.known.tied)}" if self.known.tied else ""
         alone = f"{us(self.known.us(self.best) or 0.0)} µs, not timed beside a baseline"
-        return f"winner {self.best.id}: {self.claim or alone}{ties}"
+        fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 and self.claim else ""
+        return f"winner {self.best.id}: {self.claim or alone}{fastest}{ties}"
 
     def place(self, trial: Trial) -> str:
         """Return a trial's remark: winner, a tie with it, or not told apart from it."""
@@ -150,9 +152,10 @@ def headline(known: Population, baselines: Iterable[Trial], of: Trial | None = N
         return None
     others = tuple(baselines)
     if any(best.id == trial.id for trial in others):
-        return Headline(best, known, best)
+        return Headline(best, known, best, len(others))
     rows = [(row.ratio, t) for t in others or filter(None, [_start(best, known)]) if (row := known.speedup(best, t))]
-    return Headline(best, known, min(rows, key=lambda pair: pair[0], default=(0.0, None))[1])
+    over = min(rows, key=lambda pair: pair[0], default=(0.0, None))[1]
+    return Headline(best, known, over, len(others))
 
 
 def of_outcome(outcome: Outcome) -> Headline:

@@ -15,6 +15,7 @@ from ksflow.errors import counted
 from ksflow.loop.events import Ending, Event, Judged, Notice, Step
 from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
+from ksflow.records.evidence import BUSY
 from ksflow.report import words
 from ksflow.report.headline import headline
 from ksflow.report.words import STYLE, say
@@ -26,6 +27,7 @@ _WIDE = 100  # window width in columns from which on a line shows the trial's ba
 _LEFT = len("1 h 05 min left ")
 _NEXT = 7  # indent of the reason, on the line below
 _REASON_LINES = 2
+_TOO_BUSY = "this machine is too busy to rank some kernels: end other programs on it, or go on and run again later"
 
 
 class _Left(ProgressColumn):
@@ -43,6 +45,7 @@ class Display:
         self._console = console
         self._newest = ""  # the newest notice; a repetition is not shown
         self._headed = False
+        self._busy = False  # whether it was said that the machine is too busy
         self._reasons: dict[str, tuple[str, int]] = {}  # reason -> the first trial with it, and how many have it
         self._lock = threading.Lock()
         columns = [BarColumn(16), _Left(), TextColumn("{task.description}", markup=False)]
@@ -114,6 +117,11 @@ class Display:
         """Return why a trial has no rank; for a repeated reason the first such trial, and the count."""
         if not (reason := words.why(trial)):
             return ""
+        if BUSY in reason:
+            reason = reason.replace(f" {BUSY}", "")
+            if not self._busy:
+                self._busy = True
+                self._notice(_TOO_BUSY)
         first, times = self._reasons.get(reason, (trial.id, 0))
         self._reasons[reason] = first, times + 1
         return f"as {first}, {times + 1} times so far" if times else reason

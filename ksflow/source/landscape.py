@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.records import Kernel, Problem, Verdict, digest, geomean
 from ksflow.source.tunables import Tunable, counting, tunables, values
 
@@ -117,7 +117,7 @@ def _read(path: Path) -> tuple[Recorded, ...]:
             )
             for row in rows
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"evaluator.landscape={path} cannot be read: {error}") from error
     if not recorded or any((answer.verdict is Verdict.ACCEPT) != bool(answer.us) for answer in recorded):
         raise ConfigError(f"evaluator.landscape={path}: times belong to every accepted row, and only there")

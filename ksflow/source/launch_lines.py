@@ -1,4 +1,4 @@
-"""The lines by which a GPU kernel says how it is launched: each is read by itself into a record of expressions."""
+"""Parsers of the lines that declare how a GPU kernel is launched (`launches`): each returns a record of expressions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,9 +13,8 @@ ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1,
     "float8_e5m2": 1, "float8_e5m2fnuz": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
-"""dtype of a workspace -> bytes of one element."""
-_MOST_DIMENSIONS = 5
-"""Of a tensor map."""
+"""Dtype of a workspace -> bytes of one element."""
+_MOST_DIMENSIONS = 5  # of a tensor map
 _WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
 _DESCRIBED = "NAME TENSOR DTYPE [EXTENTS] strides [STRIDES] box [SIDES] swizzle BYTES l2 BYTES"
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\s+([A-Za-z_]\w*)\s+(\w+)\s*(\[.*)")
@@ -28,46 +27,37 @@ _PLACE = "`pdl` stands once, right after the block: NAME [GRID] [BLOCK] pdl shar
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch, its sizes as expressions."""
+    """One launch, with expressions for its sizes."""
 
     line: str
     kernel: str
     grid: tuple[str, ...]
     args: tuple[str, ...]
-    block: tuple[str, ...] = ()
-    """Threads; empty for Triton."""
-    shared: str = "0"
-    """Bytes of dynamic shared memory; Triton's compiler knows its own."""
+    block: tuple[str, ...] = ()  # threads; empty for Triton
+    shared: str = "0"  # bytes of dynamic shared memory; set by Triton's compiler
     warps: str = ""
     stages: str = ""
-    constants: Mapping[str, str] = field(default_factory=dict)
-    """Triton's constexpr parameters."""
-    when: str = ""
-    """Left out for a case where this is false; empty for always."""
-    pdl: bool = False
-    """Whether it may begin before the launch before it has ended."""
+    constants: Mapping[str, str] = field(default_factory=dict)  # Triton's constexpr parameters
+    when: str = ""  # condition on the case; empty for always
+    pdl: bool = False  # whether it may begin before the previous launch has ended
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """An array as bulk tensor copies see it, its sizes as expressions; the contiguous dimension comes first."""
+    """An array for bulk tensor copies, with expressions for its sizes; the contiguous dimension comes first."""
 
     name: str
-    tensor: str
-    """Of the problem's, or a workspace."""
+    tensor: str  # a tensor of the problem, or a workspace
     dtype: str
     extents: tuple[str, ...]
-    strides: tuple[str, ...]
-    """In elements, of every dimension but the first; empty for an array without gaps."""
+    strides: tuple[str, ...]  # in elements, of every dimension but the first; empty for an array without gaps
     box: tuple[str, ...]
-    swizzle: str
-    """Bytes: 0, 32, 64 or 128."""
-    l2: str
-    """Bytes that the L2 fetches at least: 0, 64, 128 or 256."""
+    swizzle: str  # bytes: 0, 32, 64 or 128
+    l2: str  # least bytes of an L2 fetch: 0, 64, 128 or 256
 
 
 def _launch(rest: str) -> Launch:
-    """A launch line. ValueError says what is wrong, and where `pdl` belongs if it stands elsewhere."""
+    """Parse a launch line. Raises ValueError, which says where `pdl` belongs if it is misplaced."""
     try:
         return _read(rest)
     except ValueError as error:
@@ -78,7 +68,7 @@ def _launch(rest: str) -> Launch:
 
 
 def _read(rest: str) -> Launch:
-    """`NAME [GRID] [BLOCK] pdl shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
+    """Parse `NAME [GRID] [BLOCK] pdl shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
     head, _, when = _cut(rest, "if")
     head = head.rstrip()
     if not head.endswith(")"):
@@ -124,7 +114,7 @@ def _workspace(rest: str) -> tuple[str, str, str]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """The expressions of a list in brackets, which is all there is."""
+    """Return the expressions of a text that is a list in brackets. Raises ValueError."""
     match = re.fullmatch(r"\s*\[(.*)\]\s*", text)
     if match is None:
         raise ValueError(f"is not `{_DESCRIBED}`")
@@ -158,7 +148,6 @@ def _dispatch(rest: str) -> tuple[str, dict[str, str]]:
 
 
 def _cut(text: str, word: str) -> tuple[str, str, str]:
-    """What comes before and after the first `word` outside of all brackets."""
     depth = 0
     for match in re.finditer(r"[(\[]|[)\]]|\w+", text):
         depth += (match[0] in "([") - (match[0] in ")]")
@@ -168,7 +157,7 @@ def _cut(text: str, word: str) -> tuple[str, str, str]:
 
 
 def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
-    """The one to three expressions in the brackets that come first, and what follows them."""
+    """Return the one to three expressions in the leading brackets, and the text after them. Raises ValueError."""
     end = text.find("]")
     parts = _parts(text[1:end]) if text.startswith("[") and end > 0 else []
     if not 1 <= len(parts) <= 3:
@@ -177,7 +166,7 @@ def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
+    """Split at commas outside of brackets. Raises ValueError."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
@@ -197,4 +186,4 @@ READERS: dict[str, Callable[[str], Any]] = {
     "dispatch": _dispatch,
     "tensormap": _described,
 }
-"""Kind of line -> what reads the rest of it. ValueError says what is wrong."""
+"""Kind of line -> the parser of its rest, which raises ValueError."""

@@ -38,12 +38,10 @@ from ksflow.source.tunables import launch_lines as lines
 
 Triple = tuple[int, int, int]
 
-_SWIZZLES = (0, 32, 64, 128)
-"""Bytes that a tensor map can swizzle by."""
-_PROMOTIONS = (0, 64, 128, 256)
-"""Bytes that the L2 can be asked to fetch for each request of a tensor map's copies."""
+_SWIZZLES = (0, 32, 64, 128)  # swizzle modes of a tensor map, in bytes
+_PROMOTIONS = (0, 64, 128, 256)  # L2 fetch sizes of a tensor map's copies, in bytes
 _LARGEST_EXTENT, _LARGEST_STRIDE, _LARGEST_BOX, _UNIT = 2**32, 2**40 - 1, 256, 16
-"""Of a tensor map, as cuTensorMapEncodeTiled wants it; strides and a box's rows are whole units of bytes."""
+"""Limits of cuTensorMapEncodeTiled; strides and a box's rows are multiples of _UNIT bytes."""
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
 _WORD = re.compile(r"[A-Za-z_]\w*")

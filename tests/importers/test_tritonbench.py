@@ -111,7 +111,7 @@ def test_calls_that_the_judge_cannot_use_are_left_out_with_the_reason() -> None:
     rows = classify_calls(order(WHOLE, WHOLE_CALLS, "picked"))
     assert [row["why"] for row in rows[:2]] == ["", ""]
     for row in rows[2:4]:
-        assert row["why"].startswith("generate_input makes the same contents for seeds 0 and 1")
+        assert row["why"].startswith("generate_input returns the same contents for seeds 0 and 1")
     assert rows[4]["why"] == "it has 2 outputs, where most calls have 1"
     assert rows[5]["why"] == "complex numbers"
 

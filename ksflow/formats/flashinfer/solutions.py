@@ -1,9 +1,6 @@
-"""FlashInfer's solutions and traces, in and out: text only."""
+"""FlashInfer's solutions, in and out: text only."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-
-from ksflow.records import Evaluation, Json, Kernel, Target
+from ksflow.records import Json, Kernel
 
 
 def params(work: Json) -> Json:
@@ -54,23 +51,3 @@ def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: s
         },
         "sources": [{"path": path, "content": body} for path, body in kernel.files.items()],
     }
-
-
-def traces(
-    definition: str,
-    name: str,
-    workloads: Sequence[Mapping[str, Json]],
-    evaluations: tuple[Evaluation, Evaluation],
-    errors: Sequence[Json],
-    target: Target,
-) -> list[Json]:
-    """One for each workload, in the order of the problem's benchmarks. `evaluations`: the kernel's, the reference's."""
-    head = {"status": "PASSED", "environment": {"hardware": target.chip, "libs": {}}, "log": ""}
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = []
-    for workload, mine, theirs, error in zip(workloads, *(side.timings for side in evaluations), errors, strict=True):
-        performance = {"latency_ms": mine.us / 1000, "reference_latency_ms": theirs.us / 1000}
-        performance["speedup_factor"] = theirs.us / mine.us
-        outcome = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
-        rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": outcome})
-    return rows

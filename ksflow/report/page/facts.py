@@ -218,7 +218,7 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
 
 
 def _about(problem: Problem | None) -> Json | None:
-    """What the problem computes: its statement up to the first section, and its arguments; None without the problem."""
+    """Return the problem's title, its statement up to the first section, and its arguments; None without a problem."""
     if problem is None:
         return None
     body = problem.statement.lstrip().removeprefix("# ").partition("\n")[2]
