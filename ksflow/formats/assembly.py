@@ -186,9 +186,9 @@ def assemble(
         alike=alike(languages, target),
         args=args,
         dims=tuple(dims) if plain else (),
-        tests=tuple(map(_case, tests or benchmarks)),
-        benchmarks=tuple(map(_case, benchmarks)),
-        small=(_case(described.cases[min(small)[1]]),) if small else (),
+        tests=tuple(map(as_case, tests or benchmarks)),
+        benchmarks=tuple(map(as_case, benchmarks)),
+        small=(as_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
         digest=digest(json.dumps(identity, default=str)),
         origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *inferred], "cap": chosen.cap,
@@ -292,11 +292,10 @@ def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[A
     names = [*known[:inputs], *(f"x{place}" for place in range(len(known), inputs))]
     names += [f"out{place}" for place in range(len(tensors) - inputs)]
     docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
-    return tuple(
-        Arg(name, tensor["dtype"], "out" if tensor["out"] else "in", doc=doc)
-        for name, tensor, doc in zip(names, tensors, docs, strict=True)
-    )
+    rows = zip(names, tensors, docs, strict=True)
+    return tuple(Arg(name, row["dtype"], "out" if row["out"] else "in", doc=doc) for name, row, doc in rows)
 
 
-def _case(case: Json) -> Case:
+def as_case(case: Json) -> Case:
+    """One of `build_cases`."""
     return Case(case["name"], case["params"], case["seed"])

@@ -24,6 +24,7 @@ from ksflow import home
 from ksflow.errors import ConfigError, foreign, one_line
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.judge import contents
+from ksflow.model.arguments import apart
 from ksflow.model.graph import Forward, exported
 from ksflow.model.profile import PRECISIONS, Call, Meta, Region, met, meta
 from ksflow.model.user_file import UserModel
@@ -40,7 +41,7 @@ _EXPERT = """
 _REFERENCE = '''"""{kind} of {file}, as `ksflow model profile` met it. Runs in the judge's process."""
 
 import torch
-
+{imports}
 from ksflow.judge import bounds, contents
 
 MET = [
@@ -71,7 +72,7 @@ def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
 _SEED = '''"""Baseline: the module's own forward{how}."""
 
 import torch
-
+{imports}
 
 {forward}
 {compiled}
@@ -138,7 +139,9 @@ def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
     parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
     state = {**dict(parameters), **dict(buffers)}
     held = {name: state[name].detach() for name in used}
-    arguments = {tensor.name: call.given[tensor.name] for tensor in call.inputs}
+    arguments: dict[str, torch.Tensor] = {}
+    for name, value in call.given.items():
+        apart(value, name, arguments)
     return _Case(
         call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
     )
@@ -169,6 +172,7 @@ class _Folder:
                 ]
             )
         device = f"    device = {words[0]}.device\n" if "device" in forward.body else ""
+        self._imports = "".join(f"import {name}\n" for name in forward.imports)
         self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
@@ -198,6 +202,7 @@ class _Folder:
             kind=self._region.kind,
             file=self._user.file.name,
             forward=self._forward,
+            imports=self._imports,
             met="".join(f"    {row},\n" for row in self._met),
             takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
             shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
@@ -247,7 +252,8 @@ class _Folder:
         home.write(folder / "reference.py", reference)
         home.write(folder / "statement.md", self._statement())
         for name, (how, suffix) in seeds.items():
-            text = _SEED.format(how=how, forward=self._forward, compiled=suffix, count=self._count)
+            parts = {"forward": self._forward, "imports": self._imports}
+            text = _SEED.format(how=how, compiled=suffix, count=self._count, **parts)
             home.write(folder / "seeds" / name, text)
         home.write(folder / "region.json", json.dumps(self._facts(folder) | {"profile": profile}, indent=1) + "\n")
         torch.save(saved, folder / contents.KEPT)
@@ -316,7 +322,11 @@ class _Folder:
     def _statement(self) -> str:
         modules = self._region.modules
         names = ", ".join(modules[:3]) + (" ..." if len(modules) > 3 else "")
-        constants = {name: value for name, value in self._cases[0].call.constants.items() if value is not None}
+        constants = {
+            name: value
+            for name, value in self._cases[0].call.constants.items()
+            if value is not None and not isinstance(value, dict)
+        }
         with foreign() as caught:
             source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
         return _STATEMENT.format(
@@ -338,6 +348,7 @@ class _Folder:
             "modules": region.modules,
             "inputs": [tensor._asdict() for tensor in call.inputs],
             "constants": call.constants,
+            "returns": call.returns,
             "parameters": [tensor.name for tensor in self._cases[0].tensors[len(call.inputs) :]],
             "outputs": [{"shape": tensor.shape, "dtype": tensor.dtype} for tensor in call.outputs],
             "share": region.share,
@@ -347,4 +358,6 @@ class _Folder:
 
 
 def _several(result: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    found: dict[str, torch.Tensor] = {}
+    apart(result, "", found)
+    return tuple(found.values())
