@@ -156,7 +156,7 @@ def observe(target: str, command: str, folder: Path) -> Seen:
     run_s = time.time() - began
     if done.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        last = one_line(lines[-1], 200) if lines else "it says nothing"
+        last = one_line(next((line for line in lines[::-1] if "Error" in line), (lines or ["no output"])[-1]), 200)
         raise ConfigError(f"`{command}` ended with {done.returncode} ({last}): name a command that succeeds")
     found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
     return _seen(target, command, run_s, found)

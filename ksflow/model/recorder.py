@@ -26,7 +26,7 @@ from typing import Any
 _FULL, _STRIDE = 20_000, 64
 _SIGNATURES = 200
 """Shapes, types and constants that are told apart; further ones are counted together."""
-_SAMPLED = (1, 10, 100, 1000)
+_SAMPLED = (1, 2, 10, 100, 1000)
 """The calls with one signature whose contents are kept."""
 _LARGEST, _MOST = 256 << 20, 1 << 30
 """Bytes of a call, and of all calls, whose contents are kept."""
