@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from evaluator import toy
-from evaluator.timed.test_containment import HANGS, processes
+from evaluator.test_containment import HANGS, processes
 from ksflow.compilers import sanitized
 from ksflow.errors import ConfigError
 from ksflow.hardware import target

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from evaluator import toy
-from evaluator.timed.test_contents import pool
+from evaluator.test_contents import pool
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool, PoolLimits
