@@ -55,7 +55,7 @@ def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.
 '''
 _STATEMENT = """# {title}
 
-`{target}` of {file} computes this. `{command}` called it {calls:,} times, which took {share:.3g} % of the time.
+`{target}` of {file} computes this. {command} called it {calls:,} times, which took {share:.3g} % of the time.
 A kernel gets the arrays of a call, flat{module}: `{call}`.
 Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
 {right}.
@@ -141,8 +141,11 @@ class Family:
         return ""
 
 
-def observe(target: str, command: str, folder: Path) -> Seen:
-    """Run a command; how often and with what it called a function. ConfigError where it fails or never calls it."""
+def observe(target: str, command: str, folder: Path, title: str = "") -> Seen:
+    """Run a command; how often and with what it called a function. ConfigError where it fails or never calls it.
+
+    title: what the command is called. folder: where records are put.
+    """
     shutil.copy(recorder.__file__, folder / "sitecustomize.py")
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")]))
     order = json.dumps([target, str(folder)])
@@ -157,7 +160,8 @@ def observe(target: str, command: str, folder: Path) -> Seen:
     if done.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = one_line(next((line for line in lines[::-1] if "Error" in line), (lines or ["no output"])[-1]), 200)
-        raise ConfigError(f"`{command}` ended with {done.returncode} ({last}): name a command that succeeds")
+        raise ConfigError(f"{title or f'`{command}`'} ended with {done.returncode} ({last}): it has to succeed")
+    command = title or f"`{command}`"
     found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
     return _seen(target, command, run_s, found)
 
@@ -167,16 +171,16 @@ def _seen(target: str, command: str, run_s: float, found: list[Json]) -> Seen:
     module, _, name = target.partition(":")
     known = [facts for facts in found if facts["file"]]
     if not found:
-        raise ConfigError(f"`{command}` ran no Python that looks into PYTHONPATH (python -I or -E does not)")
+        raise ConfigError(f"{command} ran no Python that looks into PYTHONPATH (python -I or -E does not)")
     if not known:
         if names := next((facts["names"] for facts in found if facts["names"]), None):
             raise ConfigError(f"{module} has no {name}; {suggest(name.rpartition('.')[2], names)}")
-        raise ConfigError(f"`{command}` did not import {module}: name the module as the program imports it")
+        raise ConfigError(f"{command} did not import {module}: name the module as the program imports it")
     if unfit := next((facts["unfit"] for facts in known if facts["unfit"]), ""):
         raise ConfigError(f"{target} {unfit}")
     known = [facts for facts in known if facts["calls"]]
     if not known:
-        raise ConfigError(f"`{command}` never called {target}: name a command that does, or the function that it calls")
+        raise ConfigError(f"{command} never called {target}: name a command that does, or the function that it calls")
     families: dict[str, Family] = {}
     for facts in known:
         scale = facts["calls"] / max(sum(row["calls"] for row in facts["groups"]), 1)
@@ -205,8 +209,8 @@ def _seen(target: str, command: str, run_s: float, found: list[Json]) -> Seen:
 
 
 def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, Path]:
-    """Write the calls that take most of a function's time as a problem folder below `out`; the table of what was seen,
-    and the folder. ConfigError where no kernel could take them."""
+    """Write the calls that take most of a function's time as a problem folder below `out`, of that name or of the
+    function's; the table of what was seen, and the folder. ConfigError where no kernel could take them."""
     chosen = next((family for family in seen.families if not family.unfit), None)
     if chosen is None:
         raise ConfigError(f"{seen.target} {seen.families[0].unfit}")
@@ -229,10 +233,10 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
         function = _Function(seen, chosen, folder)
         numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
         cases = [function.case(number, row, file) for number, row in numbered for file in row["samples"]]
-        made = _made(seen, function, cases, len(shown), name)
+        made = _made(seen, function, cases, len(shown))
         seen.remarks += function.remarks
         table = _table(seen, groups, shown, held)
-        made.table = table
+        made.table, made.folder = table, name
     if caught:
         if isinstance(caught[0], ConfigError):
             raise caught[0]
@@ -254,8 +258,12 @@ class _Function:
         self.roots = [at for at in seen.facts["path"] if file.is_relative_to(at) and not at.endswith("-packages")]
         """Where the package lies, if it is not an installed one."""
         self.module: torch.nn.Module | None = None
-        returned = next(row["returns"] for row in family.rows if row["samples"])[0]
-        places = [f"np.asarray({place})" if self.numpy else place for place in _places(returned, "result")]
+        returned, leaves = next(row["returns"] for row in family.rows if row["samples"])
+        pairs = zip(_places(returned, "result"), leaves, strict=True)
+        places = [
+            place if not self.numpy or leaf[3] else f"np.{'bool' if leaf[2] == 'bool' else 'positive'}({place})"
+            for place, leaf in pairs
+        ]
         self.returns = places[0] if len(places) == 1 else f"({', '.join(places)})"
 
     @property
@@ -344,6 +352,10 @@ class _FunctionFolder(Folder):
 
     command, what = "isolate", "function"
     table: Json
+    folder = ""
+
+    def _name(self) -> str:
+        return self.folder or super()._name()
 
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
@@ -428,9 +440,9 @@ class _FunctionFolder(Folder):
         }
 
 
-def _made(seen: Seen, function: _Function, cases: list[Case], shown: int, name: str) -> _FunctionFolder:
+def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _FunctionFolder:
     """The folder of a problem, tried on all calls on record. Raises ValueError, and what their code raises."""
-    title = name or seen.target.partition(":")[2]
+    title = seen.target.partition(":")[2]
     holder = torch.nn.Module()
     holder.register_buffer("where", torch.empty(0, device=cases[0].data[0].device))
     user = UserModel(Path(seen.facts["file"]), holder, (((), {}),) * shown, ())
@@ -468,7 +480,7 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
     """A title, remarks, and rows with the heads first, for the terminal and for the page."""
     half, nothing = (amdahl([(min(seen.share, 0.9999), ratio)]) for ratio in (2.0, math.inf))
     title = (
-        f"{seen.target}: {seen.calls:,} calls, {100 * seen.share:.3g} % of the {seen.run_s:.3g} s of `{seen.command}`; "
+        f"{seen.target}: {seen.calls:,} calls, {100 * seen.share:.3g} % of the {seen.run_s:.3g} s of {seen.command}; "
         f"the whole gains x{half:.3g} if it takes half as long, x{nothing:.3g} if it takes no time"
     )
     rows = [["", "calls", "arguments", "µs a call", "of its time", "is"]]

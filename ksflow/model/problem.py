@@ -212,6 +212,9 @@ class Folder:
             oracle=self._oracle(),
         )
 
+    def _name(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self._region.title).lower()
+
     def _oracle(self) -> str:
         """What says in the reference how exact an answer has to be."""
         return _ORACLE.format(exact=self._exact())
@@ -256,8 +259,7 @@ class Folder:
 
     def write(self, out: Path, profile: Json) -> Path:
         """Write them below `out`; the folder. ConfigError where something else is there."""
-        region = self._region
-        folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
+        folder = out / self._name()
         if folder.exists() and not (folder / "region.json").is_file():
             raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
         saved = self._contents()
