@@ -7,7 +7,7 @@ does, such as a loop over elements or a function that is not listed here, is the
 import math
 import subprocess
 from collections.abc import Callable, Sequence
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ rsqrt: (1 / std::sqrt({0}))""".splitlines()
     for names, formula in [line.split(": ", 1)]
     for name in names.split()
 }
+_FORMULAS |= {name: f"std::{name}({{0}})" for name in ("exp", "log", "log1p", "expm1", "sqrt", "tanh", "sin", "cos")}
+_FORMULAS |= {name: f"std::{name}({{0}})" for name in ("floor", "ceil", "abs", "erf")}
 _OPERATORS = ["add", "sub", "mul", "truediv", "pow", "lt", "gt", "le", "ge"]
 _REDUCED = {"sum": ("0", "{0} + {1}"), "max": ("-INFINITY", "std::max<double>({0}, {1})")}
 _REDUCED |= {"mean": _REDUCED["sum"], "min": ("INFINITY", "std::min<double>({0}, {1})")}
@@ -328,16 +330,14 @@ def _offset(index: Sequence[str], steps: Sequence[str]) -> str:
     return " + ".join(term for term in terms if not term.startswith("(0) *")) or "0"
 
 
-def naive(problem: Problem) -> tuple[str, str]:
-    """A naive C++ kernel for a problem, or "" and why there is none, as the end of a sentence."""
-    if not problem.dims and not problem.args:
-        return "", "its arguments are more than arrays"
-    cases = [{"params": dict(case.params), "seed": case.seed} for case in (*problem.tests, *problem.benchmarks)]
+def naive(problem: Problem, reference: Path | None = None) -> tuple[str, str]:
+    """A naive C++ kernel for a problem, or "" and why there is none, as the end of a sentence. reference: a person's
+    file, where that is not the problem's own."""
     order = {
-        "reference": str(Path(problem.root, "reference.py")),
+        "reference": str(reference or Path(problem.root, "reference.py")),
         "args": [[arg.name, arg.dtype, arg.role] for arg in problem.args],
         "dims": problem.dims,
-        "cases": cases,
+        "cases": [{**case.params, "seed": case.seed} for case in (*problem.tests, *problem.benchmarks)],
         "signature": problem.signature,
     }
     try:
@@ -351,37 +351,39 @@ def generate(order: Json) -> tuple[str, str]:
     """The same in this process."""
     if odd := [name for name, dtype, _ in order["args"] if dtype not in ("float32", "float64")]:
         return "", f"{odd[0]} is neither float32 nor float64"
+    if any(role == "inout" for *_, role in order["args"]):
+        return "", "it changes an argument in place"
     module = loaded("ksflow_looped", order["reference"])
-    data = [module.generate_input(**case["params"], seed=case["seed"]) for case in order["cases"]]
-    texts = []
+    count = sum(role == "in" for *_, role in order["args"])
+    texts: list[str] = []
     with torch.no_grad(), foreign() as caught:
-        for at in {0: 0, len(data) - 1: 0}:
-            texts.append(_text(module, order, data, at))
+        data = [_several(module.generate_input(**case))[:count] for case in order["cases"]]
+        forward = getattr(module, "forward", None) or (
+            lambda *given: module.ref_kernel(given if count > 1 else given[0])
+        )
+        shapes = [[tuple(one.shape) for one in (*each, *_several(forward(*each)))] for each in data]
+        texts += [_text(forward, order, shapes, at, count) for at in {0: 0, len(data) - 1: 0}]
     if caught:
         known = isinstance(caught[0], NotImplementedError)
         return "", one_line(str(caught[0]) if known else f"{type(caught[0]).__name__}: {caught[0]}")
-    if any(one != other for one, other in pairwise(texts)):
-        return "", "what it does depends on the sizes"
-    return texts[0], ""
+    return (texts[0], "") if len({*texts}) == 1 else ("", "what it does depends on the sizes")
 
 
-def _text(module: Any, order: Json, data: list[Any], at: int) -> str:
-    """The kernel, as the reference computes a case."""
-    nest, arrays, first = Nest(), [], 0
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, count: int) -> str:
+    """The kernel, as the reference computes a case. shapes: of all arguments, by case."""
+    nest, arrays, first = Nest(), list[Array](), 0
     for place, (name, _, _) in enumerate(order["args"]):
-        several = [tuple(each[place].shape) for each in data]
+        several = [each[place] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
         arrays.append(Array(nest, shape, lambda index, name=name, steps=steps: f"{name}[{_offset(index, steps)}]"))
         first += len(shape)
-    many = sum(role != "out" for *_, role in order["args"])
-    forward = getattr(module, "forward", None)
-    answer = forward(*arrays[:many]) if forward else module.ref_kernel(tuple(arrays))
-    results = answer if isinstance(answer, tuple | list) else [answer]
-    for out, result in zip(arrays[many:], results, strict=True):
+    for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
         made = _array(nest, result)
-        if [int(size) for size in made.shape] != [int(size) for size in out.shape]:
-            raise NotImplementedError("its result has another shape than was read")
         nest.loops(out.shape, lambda index, out=out, made=made: [f"{out._at(index)} = {made._at(index)};"])
         nest.count += 1
     body = "\n".join(f"  {line}" for line in nest.lines)
@@ -394,7 +396,7 @@ def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:
     sizes = [shape[axis] for shape in shapes]
     for dim in order["dims"]:
         for more in (0, 1, -1, 2, -2):
-            if all(case["params"].get(dim) == size - more for case, size in zip(order["cases"], sizes, strict=True)):
+            if all(case.get(dim) == size - more for case, size in zip(order["cases"], sizes, strict=True)):
                 return f"({dim} + {more})" if more else str(dim)
     if len({*sizes}) > 1:
         raise NotImplementedError("a size is none of a case's sizes")
