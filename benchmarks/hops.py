@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -75,7 +76,7 @@ def main() -> None:
         words = ["problem=softmax", "recipe=dry_run", f"loop.evaluations={_EXPERIMENTS}", "loop.digest_every=99"]
         threading.setprofile(trace)  # type: ignore[arg-type]
         sys.setprofile(trace)  # type: ignore[arg-type]
-        compose.launch(lambda cfg: float(verbs.search(cfg).judged), words)
+        compose.launch(lambda cfg: float(verbs.search(cfg, time.monotonic()).judged), words)
         sys.setprofile(None)
     hops = Counter((file, name) for file, name, before in trace.calls if before != file)
     files = [file for file, _, _ in trace.calls]

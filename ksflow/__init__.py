@@ -1,11 +1,11 @@
-"""A kernel scientist: select, design, write, judge and learn. From Python: `ksflow.run`, `ksflow.evaluate`, records."""
+"""A kernel scientist: select, design, write, judge and learn. From Python: `run`, `evaluate`, `Study`, records."""
 
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ksflow.api import evaluate, run
+    from ksflow.api import Study, evaluate, run
     from ksflow.records import Evaluation, Experiment, Kernel, Plan, Population, Problem, Trial, Verdict
 
 __version__ = "0.1.0"
@@ -18,6 +18,7 @@ __all__ = [
     "Plan",
     "Population",
     "Problem",
+    "Study",
     "Trial",
     "Verdict",
     "evaluate",
@@ -29,7 +30,7 @@ def __getattr__(name: str) -> Any:
     """What `import ksflow` offers, imported when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'ksflow' has no attribute {name!r}")
-    return getattr(import_module("ksflow.api" if name in ("evaluate", "run") else "ksflow.records"), name)
+    return getattr(import_module("ksflow.api" if name in ("Study", "evaluate", "run") else "ksflow.records"), name)
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,6 +51,8 @@ _OF_NUMBER = {
     errno.EISDIR: "a folder is where a file must be: move it away, or name another",
     errno.ENOENT: "it is not there: see whether it was moved or removed meanwhile",
 }
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a file of JSON raises which somebody else has written or changed."""
 _MOST_LETTERS = 4000
 """So much of what a stage's error says is kept."""
 _UNSPEAKABLE = "its message cannot be shown"
@@ -230,12 +232,18 @@ def boundary(stage: str) -> Iterator[None]:
 
 
 @contextmanager
-def writing(what: object, remedy: str = "name another place") -> Iterator[None]:
-    """Turn an error of the system's meanwhile into a ConfigError: `what` cannot be written, why, and the remedy."""
+def reaching(trouble: str, remedy: str) -> Iterator[None]:
+    """Turn an error of the system's meanwhile into a ConfigError: the trouble it makes, why, and the remedy."""
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{what} cannot be written: {error.strerror or error}; {remedy}") from error
+        why = error.strerror if error.strerror and str(error.filename) in (*trouble.split(), "None") else error
+        raise ConfigError(f"{trouble}: {why}; {remedy}") from error
+
+
+def writing(what: object, remedy: str = "name another place") -> AbstractContextManager[None]:
+    """The same where `what` cannot be written."""
+    return reaching(f"{what} cannot be written", remedy)
 
 
 @contextmanager

@@ -80,6 +80,14 @@ def _flush(path: Path) -> None:
         os.close(file)
 
 
+def text_of(file: Path) -> str:
+    """What a file of the system's says, such as one below /proc; empty where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def not_source(folder: str, names: Iterable[str]) -> set[str]:
     """What in a folder of a user's repository is none of its source: git's own, lineages, what runs write beside them,
     and what is neither a file nor a folder nor a link (pipes, sockets).

@@ -17,9 +17,12 @@ from structlog.typing import Processor
 
 from ksflow.redaction import redact
 
+_ON_STDERR = ("ksflow.inbox", "ksflow.spool", "ksflow.ray", "ksflow.lineage", "ksflow.models")
+
 
 def setup(folder: Path) -> None:
     """Send structlog's and the standard library's events to `folder`/events.jsonl. Safe to call once per job."""
+    close()
     folder.mkdir(parents=True, exist_ok=True)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -38,14 +41,9 @@ def setup(folder: Path) -> None:
         )
     )
     root = logging.getLogger()
-    for old in list(root.handlers):
-        if getattr(old, "ksflow", False):
-            root.removeHandler(old)
-            old.close()
-    handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.ray", "ksflow.lineage", "ksflow.models"):
+    for waiting in _ON_STDERR:
         _tell_on_stderr(waiting)
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()
@@ -55,6 +53,24 @@ def setup(folder: Path) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def close() -> None:
+    """Close the file of `setup`, and tell nothing on stderr any more: the process goes on, as a notebook's does."""
+    for logger in map(logging.getLogger, (None, *_ON_STDERR)):
+        for handler in [each for each in logger.handlers if isinstance(each.formatter, _Redacted)]:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+def keep_quiet() -> None:
+    """Keep events off the terminal in a program that has set up no log; handlers of its own for `ksflow` get them."""
+    logging.getLogger("ksflow").addHandler(logging.NullHandler())
+    if not structlog.is_configured():
+        as_arguments = structlog.stdlib.render_to_log_kwargs
+        structlog.configure(
+            [as_arguments], structlog.stdlib.BoundLogger, logger_factory=structlog.stdlib.LoggerFactory()
+        )
 
 
 def _as_line(logger: object, name: str, event: MutableMapping[str, Any]) -> str:
@@ -83,15 +99,6 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _tell_on_stderr(name: str) -> None:
-    logger = logging.getLogger(name)
-    if not logger.handlers:
-        handler = _Stderr()
-        handler.setFormatter(
-            _Redacted(
-                processors=[
-                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    _as_line,
-                ]
-            )
-        )
-        logger.addHandler(handler)
+    handler = _Stderr()
+    handler.setFormatter(_Redacted(processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _as_line]))
+    logging.getLogger(name).addHandler(handler)

@@ -16,7 +16,8 @@ from dspy.lm15 import Message, Request
 from test_cli import ksflow
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.lm.agents import _ENVELOPES, Agent
+from ksflow.lm.agent_output import ENVELOPES
+from ksflow.lm.agents import Agent
 from ksflow.lm.sections import split
 from ksflow.protocols import Workspace, calling
 from ksflow.records import Evaluation, Kernel, Origin, Timing, Trial, Verdict
@@ -262,7 +263,7 @@ def test_its_task_is_two_pages_that_name_the_files_with_the_rest_and_asks_for_no
 @pytest.mark.parametrize("cost", ["NaN", "-5", "1e300", '"7"', "true", "null", "9" * 5000])
 def test_a_price_that_cannot_be_is_none(cost: str) -> None:
     output = json.dumps(CLAUDE).replace("0.25", cost)
-    said = _ENVELOPES["claude"](output)
+    said = ENVELOPES["claude"](output)
     assert said.usd is None
     assert said.text or len(cost) > 4000
 

@@ -19,8 +19,12 @@ def test_the_pages_example_runs_and_tells_the_winner(tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     done = python(tmp_path, example)
     assert done.returncode == 0, done.stderr
-    first, *_, last = done.stdout.splitlines()
+    first, *_, mine, mine_too, ended, last = done.stdout.splitlines()
     assert re.match(r"\d{5} [\d.]+ evaluations=6 used up", first)
+    assert re.match(r"\d{5} accept [\d.]+", mine)
+    assert re.match(r"\d{5} accept [\d.]+", mine_too)
+    assert ended == "evaluations=2 used up"
+    assert not done.stderr
     assert last.startswith("accept ")
     assert (tmp_path / "runs" / "best" / "softmax" / "dry" / "best.py").exists()
 
@@ -96,6 +100,53 @@ except NothingTried as error:
 """,
     )
     assert "out of ideas" in done.stdout, done.stderr
+
+
+def test_a_study_keeps_its_own_words_and_says_in_one_line_what_it_cannot_do(mine: Path) -> None:
+    calls = f"""
+import ksflow
+from ksflow.errors import ConfigError, KsflowError
+ksflow.run("-m", "random_seed=1,2", *{WORDS}, quiet=True)
+kernel = ksflow.Kernel("cpp", {{"kernel.cpp": "int x;"}})
+with ksflow.Study("softmax", "--config-dir=conf", "recipe=dry_run", "evaluator=mine", budget=1) as study:
+    print(study.run.lineage.run, *study.run.lineage.made_with["arguments"])
+    idea = ksflow.Experiment("an idea", "", (0.0, 5.0), 10.0)
+    (planned,) = study.plan([idea])
+    print(planned.parents[0] == study.best.id, study.waiting() == [planned.id])
+    for wrong in (
+        lambda: study.plan([]),
+        lambda: study.plan([idea], "99"),
+        lambda: study.submit(kernel, "99"),
+        lambda: study.submit(ksflow.Kernel("cobol", kernel.files)),
+        lambda: study.result("99"),
+        lambda: study.profile("1"),
+        lambda: study.result(study.submit(kernel, planned.id)) and study.submit(kernel),
+    ):
+        try:
+            wrong()
+        except ConfigError as error:
+            print(error)
+try:
+    ksflow.Study("softmx")
+except KsflowError as error:
+    print(error)
+"""
+    done = python(mine, calls)
+    assert not done.stderr
+    opened, waits, *errors = [line for line in done.stdout.splitlines() if line != "closed"]
+    words = "problem=softmax --config-dir=conf recipe=dry_run evaluator=mine loop.evaluations=1"
+    assert opened == f"dry {words}"
+    assert waits == "True True"
+    expected = [
+        "a plan needs an experiment",
+        "no trial '99'",
+        "no experiment '99' waits",
+        "language 'cobol'",
+        "no ticket '99'",
+        "nothing can be profiled",
+    ]
+    expected += ["evaluations=1 used up", "no option problem=softmx; did you mean softmax?"]
+    assert [wanted for wanted, line in zip(expected, errors, strict=True) if wanted not in line] == []
 
 
 def test_a_users_mistake_is_an_exception_with_one_line_and_importing_is_light(tmp_path: Path) -> None:

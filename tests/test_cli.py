@@ -63,7 +63,11 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     done = ksflow(tmp_path, *DRY, "loop.evaluations=6")
     assert done.returncode == 0, done.stderr
     assert "x PyTorch" in done.stderr
-    assert "git -C runs/lineage.git log --graph --oneline softmax/dry/" in done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("next: python -m ksflow report problem=softmax run=dry")
+    ending = done.stderr[done.stderr.index("\nwinner ") :].strip().splitlines()
+    assert len(ending) <= 6
+    assert any(line.startswith("files: runs/best/softmax/dry/best.py") for line in ending)
     best = tmp_path / "runs/best/softmax/dry"
     assert (best / "best.py").is_file()
     assert json.loads((best / "evaluation.json").read_text())["evaluation"]["verdict"] == "accept"
@@ -71,6 +75,7 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     assert sum(json.loads(line)["event"] == "done" for line in events) >= 6
     tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry")
     assert "00001" in tree.stdout
+    assert "git -C runs/lineage.git log --graph --oneline softmax/dry/" in tree.stdout
     shown = ksflow(tmp_path, "lineage", "show", "00005", "problem=softmax", "run=dry")
     for told in ("what was tried", "predicted: a gain of ", "what came out", "verdict ", "details=true"):
         assert told in shown.stdout

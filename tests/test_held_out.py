@@ -13,9 +13,9 @@ from conftest import accepted, draft, kernel, over, plant
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
-from ksflow.optimize.examples import Source, gather
+from ksflow.lm.program import Inquiry
+from ksflow.optimize.examples import Case, Source, gather, shown
 from ksflow.optimize.held_out import PARTS, split_rounds
-from ksflow.optimize.metrics import Grader
 from ksflow.problem.loader import load
 from ksflow.prompts.render import outcome
 from ksflow.records import Evaluation, Experiment, Note, Plan, Population, Problem, Selection, Trial, family
@@ -54,28 +54,13 @@ def read(lineage: Lineage) -> RunHistory:
     return found
 
 
-class Pupil:
-    """Hears questions as the school does, without a model: a stage is a function that gives its prompt as text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.graders: list[Grader] = []
-
-    def hear(self, stage: Callable[[], object], grader: Callable[[str], Grader]) -> int:
-        self.texts.append(str(stage()))
-        self.graders.append(grader(self.texts[-1]))
-        return len(self.texts) - 1
-
-    def shown(self, case: int) -> str:
-        return self.texts[case]
+def selector(problem: Problem, known: Population) -> Inquiry[Any]:
+    text = f"{len(known.trials)} trials\n" + "\n".join(outcome(trial, known) for trial in known.trials)
+    return Inquiry({"text": text}, dict)
 
 
-def selector(problem: Problem, known: Population) -> str:
-    return f"{len(known.trials)} trials\n" + "\n".join(outcome(trial, known) for trial in known.trials)
-
-
-def designer(problem: Problem, known: Population, selection: Selection, notes: tuple[Note, ...]) -> str:
-    return f"{selection.base.id}\n{selector(problem, known)}"
+def designer(problem: Problem, known: Population, selection: Selection, notes: tuple[Note, ...]) -> Inquiry[Any]:
+    return Inquiry({"base": selection.base.id, **selector(problem, known).inputs}, dict)
 
 
 @pytest.mark.parametrize("stage", [selector, designer])
@@ -87,25 +72,25 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
     for number in range(9):
         run_round(lineage, (seed, slow)[number % 2].id, 90.0 - number, f"idea number {number}")
     planted = run_round(lineage, slow.id, PLANTED, IDEA)
-    history, pupil = read(lineage), Pupil()
-    parts = gather(Source(stage.__name__, SimpleNamespace(question=stage)), pupil, [history], 60, 0)
+    history = read(lineage)
+    source = Source(stage.__name__, SimpleNamespace(question=stage))
+    (train, validation, held_out), split = gather(source, [history], 60, 0)
     assert history.final.by_id[planted.id].score_us == PLANTED
     answers = [
         (history.final.choose(base, base, ""), Plan(("a",), (Experiment(IDEA, "r", (1.0, 5.0), 1.0),), (0,)))
         for base in (seed.id, slow.id)
     ]
 
-    def told(case: int) -> str:
-        grade = pupil.graders[case]
-        said = [grade(selection if stage is selector else plan, "")[1] for selection, plan in answers]
-        return "\n".join([pupil.texts[case], *said])
+    def told(case: Case) -> str:
+        said = [case.grade(selection if stage is selector else plan, "")[1] for selection, plan in answers]
+        return "\n".join([shown(case.inquiry), *said])
 
-    assert len(parts.train) == 4
-    for case in (*parts.train, *parts.validation):
+    assert len(train) == 4
+    for case in (*train, *validation):
         assert planted.id not in told(case)
         assert "0.0123" not in told(case)
-    assert any("0.0123" in told(case) or planted.id in told(case) for case in parts.held_out)
-    assert parts.how.startswith("held out by time (from round softmax/main/1.8 on")
+    assert any("0.0123" in told(case) or planted.id in told(case) for case in held_out)
+    assert split.how.startswith("held out by time (from round softmax/main/1.8 on")
 
 
 def moment(problem: str, run: str, number: int, began: int) -> RoundSnapshot:

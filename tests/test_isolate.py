@@ -224,7 +224,7 @@ def test_a_function_of_a_package_is_a_problem_that_needs_it_no_longer(
     assert [case.params for case in problem.heldout] == [{"x_0": 40, "x_1": 30}]
     assert "shop" not in problem.reference
     assert "smooth(x, times=2.0)" in problem.statement
-    assert [seed.name for seed in problem.seeds] == ["00_numpy.py"]
+    assert [seed.name for seed in problem.seeds] == ["00_your_reference.py"]
     rows = evaluator.admit(problem)
     assert [row for row in rows if not row[1]] == []
     for last, verdict in (("m - 1", Verdict.ACCEPT), ("m - 2", Verdict.INCORRECT)):

@@ -60,17 +60,6 @@ def test_titles_that_come_to_one_name_stay_two_files(tmp_path: Path) -> None:
     assert again == names
 
 
-def test_the_index_is_kept_up_below_what_a_person_wrote(tmp_path: Path) -> None:
-    (tmp_path / "index.md").write_text("# Mine\n\nRead the one on lines first.\n")
-    knowledge.write(NOTE, tmp_path)
-    knowledge.write(replace(NOTE, title="Second", challenge="", text="One. Two."), tmp_path)
-    index = (tmp_path / "index.md").read_text()
-    assert index.startswith("# Mine\n\nRead the one on lines first.\n")
-    assert "(measured, challenged): Claim [1]." in index
-    assert "- [Second](second.md) (measured): One." in index
-    assert index.count("second.md") == 1
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -228,32 +228,6 @@ def test_a_commit_that_is_gone_does_not_stop_a_run(lineage: Lineage) -> None:
     assert refute_contradicted(gone, lineage.known, {"00002": lineage.commit_of("00002")}, lineage.at) == gone
 
 
-def test_rules_keep_a_move_that_turned_as_refuted_once(lineage: Lineage) -> None:
-    text = "int MR = {};  // tune: 1 2 | tile\nint NR = {};  // tune: 1 2 4 8 | tile\n"
-
-    def digest() -> dict[str, Note]:
-        lineage.learn(Rules()(PROBLEM, Material((), lineage.known, lineage.notes())))
-        return {note.title: note for note in lineage.notes()}
-
-    plant(lineage, text.format(1, 1), 20.0)
-    tried(lineage, text.format(2, 1), over_first(2.0))
-    assert not [title for title in digest() if "once" in title]
-    for rows in (2, 4):
-        tried(lineage, text.format(1, rows), over_first(2.0))
-        tried(lineage, text.format(2, rows), over_first(20 / (20.0 + rows)))
-    for _ in range(3):
-        once = [note for note in digest().values() if note.status is Status.REFUTED]
-        assert [note.title for note in once] == ["Measured once: MR 1→2 gained"]
-        assert "MR 1→2 gained 100 % [00001→00002] at first. With later trials it lost 55 %" in once[0].text
-        assert {trial_of(source) for source in once[0].sources} >= {"00001", "00002"}
-    tried(lineage, text.format(1, 8), over_first(2.0))
-    for rows, us in ((1, 5.0), (2, 5.0), (4, 5.0)):
-        name = {1: "00002", 2: "00004", 4: "00006"}[rows]
-        trial = lineage.known.by_id[name]
-        lineage.evaluate(replace(trial, evaluation=over_first(20.0 / us)), "confirmed")
-    assert "Measured once: MR 1→2 gained" not in digest()
-
-
 def test_rules_keep_their_refuted_notes_bounded(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     for index in range(8):

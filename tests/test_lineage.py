@@ -58,8 +58,8 @@ def test_what_was_written_is_read_back_equal(lineage: Lineage) -> None:
 
 def test_a_plan_and_its_ids_are_kept_before_any_kernel(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
-    selection = lineage.known.choose("00001", "00001", "the only one")
-    lineage.select(selection)
+    rationale = "the only one\n\n  Cause: 9.9\nplan 00007\n" + "and more\n" * 900
+    lineage.select(lineage.known.choose("00001", "00001", rationale))
     experiments = tuple(draft("00001", idea=f"idea {n}").experiment for n in range(3))
     plan = Plan(("avenue",), tuple(e for e in experiments if e), (2, 0))
     drafts = [replace(draft("00001"), experiment=plan.experiments[n]) for n in plan.picked]
@@ -68,6 +68,10 @@ def test_a_plan_and_its_ids_are_kept_before_any_kernel(lineage: Lineage) -> None
     assert rounds == ["plan 00002, 00003", "select 00001 with 00001"]
     stored = json.loads(git(lineage.store.path, "show", "refs/ksflow/toy/main/rounds:plan.json"))
     assert len(stored["plan"]["experiments"]) == 3  # the plans not picked too
+    step = json.loads(git(lineage.store.path, "show", "refs/ksflow/toy/main/rounds:round.json"))
+    assert step["round"]["ids"] == ["00002", "00003"]
+    (planned,) = again(lineage).population().plans
+    assert (planned.rationale, planned.trials) == (rationale, ("00002", "00003"))
 
 
 def test_unfinished_work_is_handed_to_the_next_process_once(lineage: Lineage) -> None:

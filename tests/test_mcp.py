@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -284,9 +283,8 @@ def test_a_signal_ends_a_server_when_the_judge_is_done_and_a_second_one_at_once(
 def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 of them would take minutes."""
     trials = [Trial(f"{n:05}", Origin.SEED, kernel=kernel(f"// {n}"), evaluation=accepted(n)) for n in range(1, 301)]
-    run = SimpleNamespace(tally=SimpleNamespace(most=inf, dispatched=0))
-    lineage = SimpleNamespace(population=lambda: Population(trials))
-    tools = SimpleNamespace(_lineage=lineage, _run=run, _assistant=SimpleNamespace(waiting=list))
+    study = SimpleNamespace(population=Population(trials), waiting=list)
+    tools = SimpleNamespace(_run=SimpleNamespace(left=dict), _study=study)
 
     def compared(*_: object) -> bool:
         raise AssertionError("two trials are compared")
@@ -409,57 +407,6 @@ def record(folder: Path) -> dict[str, Any]:
     said["rounds"] = git(folder, "log", "--format=%s", rounds)
     said["plan"] = {**json.loads(git(folder, "show", f"{rounds}:plan.json"))["plan"], "by": ""}
     return said
-
-
-@pytest.mark.slow
-@pytest.mark.soak
-def test_a_run_through_the_protocol_leaves_the_record_that_the_command_line_leaves(tmp_path: Path) -> None:
-    (tmp_path / "line").mkdir()
-    (tmp_path / "protocol").mkdir()
-    given = ["recipe=dry_run", "loop.evaluations=6", "loop.rounds_in_flight=1"]
-    command(tmp_path / "line", *given, "llm=dummy")
-    wanted = record(tmp_path / "line")
-    trials = {ref.rpartition("/")[2]: row["trial"] for ref, row in wanted.items() if ref.startswith("refs/")}
-    rounds = "refs/ksflow/fp8_gemm/dry/rounds"
-    commits = [
-        line.partition(" ")
-        for line in git(tmp_path / "line", "log", "--reverse", "--format=%H %s", rounds).splitlines()
-    ]
-
-    async def work(ask: Ask) -> str:
-        await ready(ask)
-        for at, (commit, _, subject) in enumerate(commits):
-            if not subject.startswith("plan "):
-                continue
-            plan = json.loads(git(tmp_path / "line", "show", f"{commit}:plan.json"))["plan"]
-            base, reference = re.findall(r"\d{5}", commits[at - 1][2])
-            answer = await ask(
-                "plan",
-                base=base,
-                reference=reference,
-                rationale="as before",
-                avenues=plan["avenues"],
-                experiments=[
-                    {
-                        "description": one["description"],
-                        "rubric": one["rubric"],
-                        "lowest_gain_percent": one["gain_percent"][0],
-                        "highest_gain_percent": one["gain_percent"][1],
-                        "innovation": one["innovation"],
-                    }
-                    for one in plan["experiments"]
-                ],
-            )
-            for name in [json.loads(line)["id"] for line in answer.splitlines()[1:]]:
-                kernel = trials[name]["kernel"]
-                files = {
-                    file: git(tmp_path / "line", "show", f"fp8_gemm/dry/{name}:{file}") for file in kernel["files"]
-                }
-                await judged(ask, await ask("submit", trial=name, language=kernel["language"], files=files))
-        return await judged(ask, await ask("finish"))
-
-    served(tmp_path / "protocol", work, "recipe=dry_run")
-    assert record(tmp_path / "protocol") == wanted
 
 
 @pytest.mark.slow

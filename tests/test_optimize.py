@@ -28,9 +28,9 @@ from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_
 from ksflow.lm.answers import answer, draw
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
-from ksflow.optimize.examples import Source
+from ksflow.optimize.examples import Case, Source
 from ksflow.optimize.metrics import Judge
-from ksflow.optimize.teaching import PromptCompiler
+from ksflow.optimize.teaching import Course
 from ksflow.problem.loader import load
 from ksflow.protocols import as_evaluator
 from ksflow.records import (
@@ -267,17 +267,12 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     judge = Judge(as_evaluator(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED)))
     for name in ("selector", "designer", "writer"):
         stage = compose.build(cfg[name].llm if name == "writer" else cfg[name])
-        school = PromptCompiler(stage.program)
         source = Source(name, stage, notes, judge)
-        cases = [
-            school.hear(call, partial(make, history))
-            for moment in history.rounds
-            for call, make in source.questions(history, moment)
-        ]
+        cases = [inquiry for moment in history.rounds for inquiry, _ in source.questions(history, moment)]
         asked = [call.messages[-1]["content"] for call in calls if call.stage.startswith(name)]
         said = {re.sub(r"\nLeft of the budget: .*", "", text) for text in asked}
-        rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
-        assert sum(case is not None for case in cases) >= 12  # two questions may be the same
+        rebuilt = {stage.program.messages(inquiry.inputs)[-1]["content"] for inquiry in cases}
+        assert len(cases) >= 12  # two questions may be the same
         assert rebuilt == said, name
 
 
@@ -287,9 +282,8 @@ def test_a_verifier_is_graded_by_its_bets_and_not_by_its_words(recorded: Path) -
     (history,) = read_histories(partial(Lineage, recorded / "runs/lineage.git"), problem)
     asked = [each for moment in history.rounds for each in Source("verifier", stage).questions(history, moment)]
     assert len(asked) >= 12
-    school = PromptCompiler(stage.program)
-    cases = [school.hear(call, partial(make, history)) for call, make in asked]
-    assert all(0 <= score <= 1 for score in school.examine(school.student(), [case for case in cases if case]))
+    with Course(stage.program, [[Case(inquiry, make(history)) for inquiry, make in asked], [], []]).open() as course:
+        assert all(0 <= score <= 1 for score in course.examine(course.program, course.train))
     good, bad = metrics.verifier(accepted(4.0)), metrics.verifier(rejected())
 
     def bet(grade: metrics.Grader, risk: float, *words: str) -> float:
@@ -471,8 +465,9 @@ def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = paired((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
     digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
-    school = PromptCompiler(digester.program)
     history = RunHistory(_PROBLEM, "dry", (moment,), known)
     asked = list(Source("digester", digester).questions(history, moment))
-    assert [school.hear(call, partial(make, history)) for call, make in asked] == [0]
-    assert school.examine(school.student(), [0])[0] > 0.1
+    cases = [Case(inquiry, make(history)) for inquiry, make in asked]
+    assert len(cases) == 1
+    with Course(digester.program, [cases, [], []]).open() as course:
+        assert course.examine(course.program, course.train)[0] > 0.1

@@ -22,6 +22,7 @@ from test_session import Run
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
+from ksflow.problem.loader import load
 from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of
 from ksflow.report.headline import Headline
 from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
@@ -355,6 +356,7 @@ def many(facts: dict[str, Any], count: int) -> dict[str, Any]:
 def test_a_page_is_small_whatever_the_run(run: Lineage) -> None:
     facts = run_facts(run)
     assert len(as_html([many(facts, 20)]).encode()) < 150_000
+    assert len(as_html([many(facts, 1000)]).encode()) < 1_500_000
     long = many(facts, 5000)
     assert len(as_html([long]).encode()) < 4_000_000
     for id, details in long["details"].items():
@@ -427,7 +429,7 @@ def test_a_long_run_is_drawn_with_as_few_elements_as_a_short_one(run: Lineage, b
     )
     rows = "return [...document.querySelectorAll('#trials tbody tr')].map(row => row.textContent)"
     assert until(lambda: browser.execute_script(rows)[100:]) == ["4900 more"]
-    browser.find_element("css selector", "#trials tr:last-child button").click()
+    browser.find_element("css selector", "#trials tbody tr:last-child button").click()
     assert until(lambda: browser.execute_script(rows)[200:]) == ["4800 more"]
     assert browser.execute_script("return made") < 1000  # what is not shown yet costs nothing
     browser.execute_async_script("show(0, '04999').then(arguments[0])")
@@ -500,7 +502,7 @@ const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => [ce
 document.getElementById("all").open = true;
 listing(ROWS);
 return {
-  headline: document.getElementById("headline").textContent,
+  headline: document.getElementById("headline").textContent, trust: document.getElementById("trust").textContent,
   cards: all(".card", card => [card.children[1].textContent, card.firstChild.textContent]),
   trials: words("trials"), cases: words("cases"), story: all("#story > li > .link", one => one.textContent),
 };"""
@@ -519,7 +521,11 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
     assert cards["the winner's score"] == f"{known.us(best):.4g} µs"
     assert cards["experiments"] == str(len(tried))
     assert cards.get("minutes of work") == (f"{worked:.1f}".removesuffix(".0") if worked else None)
-    assert page["headline"].startswith(f"winner {best.id}: ")
+    claimed = run_facts(run)["claim"]
+    assert page["headline"] == claimed
+    assert claimed.startswith(f"x{known.scale.ratio(best.id, known.trials[0].id).ratio:.3g} [")  # type: ignore[union-attr]
+    assert browser.title.startswith(claimed)
+    assert page["trust"].startswith(f"winner {best.id}")
     assert page["story"][-1] == best.id
     rows = [dict(row) for row in page["trials"]]
     assert [row["trial"] for row in rows] == [trial.id for trial in known.trials]
@@ -532,6 +538,48 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
         assert row["base"] == (trial.parents[0] if trial.parents else "")
     cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
     assert [[cell for _, cell in row[:2]] for row in page["cases"]] == cells
+
+
+@pytest.mark.slow
+def test_the_page_says_what_is_computed_shows_the_code_and_has_trials_in_any_order(
+    run: Lineage, browser: Any, tmp_path: Path
+) -> None:
+    problem = replace(load("softmax", "cpu"), statement="# Title\n\ny = 2 x\n\n## Interface\n\nnot this")
+    facts = RunFacts(run, problem).read()
+    facts["story"] = [facts["story"][0], *({**facts["story"][-1], "tie": True} for _ in range(3)), facts["story"][-1]]
+    for row in facts["trials"]:
+        row["predicted"], row["gain"] = [-50.0, 150.0], row["gain"] and 10.0
+    opened(browser, as_html([facts]), tmp_path)
+    assert browser.execute_script("return document.getElementById('statement').textContent") == "y = 2 x"
+    arg = problem.args[0]
+    assert f"{arg.name} " in browser.execute_script("return document.getElementById('args').textContent")
+    assert [len(browser.find_elements("css selector", "#story > li")), "3 steps that are ties"] == [
+        3,
+        browser.find_element("css selector", "#story > li.tie summary").text[:21],
+    ]
+    last = browser.find_element("css selector", "#story > li:last-child")
+    last.find_element("css selector", "details > summary").click()
+    changed = facts["details"][facts["winner"]]["diff"] or facts["details"][facts["winner"]]["source"]
+    shown = "return arguments[0].querySelector('pre')?.textContent"
+    assert until(lambda: browser.execute_script(shown, last)).strip() == changed.strip()
+    browser.find_element("css selector", "#all > summary").click()
+    cells = "return [...document.querySelectorAll('#trials tbody tr')].map(row => row.cells[0].textContent)"
+    timed = sorted((row for row in facts["trials"] if row["us"]), key=lambda row: row["us"])
+    browser.find_element("xpath", "//table[@id='trials']//th/button[.='µs']").click()
+    assert browser.execute_script(cells)[: len(timed)] == [row["id"] for row in timed]
+    browser.find_element("id", "words").send_keys(timed[-1]["id"])
+    assert browser.execute_script(cells) == [timed[-1]["id"]]
+    assert browser.find_element("id", "matching").text == f"1 of {len(facts['trials'])} trials"
+    limit = facts["cases"][0]["roofline"]
+    pictured = browser.find_element("css selector", "#limits figure").text
+    assert f"{facts['cases'][0]['us']:.4g} µs" in pictured
+    assert limit is None or f"{limit['bound_us']:.4g}" in pictured
+    told = browser.find_element("id", "scatter").get_attribute("aria-label")
+    count = sum(row["gain"] is not None for row in facts["trials"])
+    assert not count or told == (
+        f"Predicted and measured gains of {count} experiments; {count} lie within their predicted range"
+    )
+    assert not errors(browser)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import plant
+from conftest import accepted, plant
 from test_cli import ksflow
 
 from ksflow.errors import BudgetError, ConfigError, LineageError
@@ -152,9 +152,15 @@ def test_a_recording_whose_branch_was_removed_lacks_that_kernel_and_no_other(lin
         trial = plant(lineage, text, us)
         assert trial.evaluation
         lineage.record_verdict(trial, trial.evaluation)
+    lineage.open_session("arguments:\n- a=b\n")
+    first, _ = lineage.all_trials()
+    lineage.record_verdict(first, accepted(30.0))
+    lineage.evaluate(first, "confirmed")
     remove = ["git", "-C", lineage.store.path, "branch", "-q", "-D", "toy/main/00002"]
     subprocess.run(remove, check=True)
     past = RecordedRun(lambda: Lineage(lineage.store.path, "toy"), "run main")
-    assert [said.score_us for _, said in past.evaluations()] == [20.0, 20.0]
+    assert [said.score_us for _, said in past.evaluations()] == [20.0, 20.0, 30.0]
     with pytest.raises(ConfigError, match="has lost commits: evaluator=local judges what is left"):
         past.open(1)
+    past.open(2)
+    assert [said.score_us for _, said in past.evaluations()] == [30.0]

@@ -26,7 +26,7 @@ from ksflow.lineage.history import RunReader
 from ksflow.lineage.store import ZERO
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
-from ksflow.loop.assistant import Assistant
+from ksflow.loop.assistant import AskTell
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Event
 from ksflow.loop.queue import Job, map_parallel
@@ -139,6 +139,7 @@ def shown(outcome: Outcome, lineage: Lineage) -> str:
     """The end of a run as it is printed, in one line."""
     console = Console(file=io.StringIO(), width=200)
     report.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
+    report.show_ending(console, outcome, lineage, ())
     return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 
@@ -629,9 +630,10 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     class Asking:
         """As those that ship, it asks a model."""
 
-        program = None
+        program = types.SimpleNamespace(first_call=lambda inquiry: question("designer=llm"))
 
-        def question(self, *values: Any) -> None: ...
+        def question(self, *values: Any) -> str:
+            return "inquiry"
 
     class Own(Asking):
         def __call__(self, problem: Problem, selection: Selection, experiment: Experiment, *rest: Any) -> Kernel:
@@ -783,28 +785,27 @@ def test_selector_and_designer_are_told_what_is_left_of_the_budget(lineage: Line
 
 
 def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:
-    bench = Assistant(Run(lineage).made(evaluations=None), SEEDS)
-    bench.open("")
+    bench = AskTell(Run(lineage).made(evaluations=None), SEEDS)
     bench.begin()
     bench.wait_seeds(300)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        map_parallel(lambda n: [bench.evaluate(kernel(f"// {n}.{i}")).over.wait() for i in range(150)], range(8))
+        map_parallel(lambda n: [bench.result(bench.evaluate(kernel(f"// {n}.{i}"))) for i in range(150)], range(8))
     finally:
         sys.setswitchinterval(before)
     assert bench.run.tally.dispatched == 1200
-    assert bench.ticket("e1200").state == "done"
+    assert bench.ticket("e1200").over.is_set()
+    assert bench.result("e1200").verdict == "accept"
     with pytest.raises(ConfigError, match="no ticket 'e1201'; tickets: e1, e2"):
         bench.ticket("e1201")
     bench.close()
 
 
 @contextmanager
-def assisted(run: RunOfTheLoop) -> Iterator[Assistant]:
+def assisted(run: RunOfTheLoop) -> Iterator[AskTell]:
     """A run's assistant, once the seeds are judged."""
-    bench = Assistant(run, SEEDS)
-    bench.open("")
+    bench = AskTell(run, SEEDS)
     bench.begin()
     bench.wait_seeds(300)
     try:
@@ -813,9 +814,9 @@ def assisted(run: RunOfTheLoop) -> Iterator[Assistant]:
         bench.close()
 
 
-def planned(bench: Assistant) -> list[str]:
+def planned(bench: AskTell) -> list[str]:
     ideas = [Experiment(f"idea {n}", "it ran", (float(n), 9.0), 9.0 - n) for n in range(3)]
-    return [trial.id for trial in bench.plan("1", "2", "", (), ideas)]
+    return [trial.id for trial in bench.plan(ideas, "1", "2")]
 
 
 @pytest.mark.parametrize(
@@ -832,7 +833,7 @@ def test_an_assistant_keeps_the_budgets_of_a_run(lineage: Lineage, budget: dict[
         with pytest.raises(ConfigError, match=said):
             planned(bench)
         if "rounds" in budget:
-            bench.evaluate(kernel("// more")).over.wait()
+            bench.result(bench.evaluate(kernel("// more")))
         else:
             with pytest.raises(ConfigError, match=said):
                 bench.evaluate(kernel("// more"))
@@ -847,17 +848,18 @@ def test_an_assistants_kernels_are_counted_as_those_of_a_run(lineage: Lineage) -
     run = Run(lineage, evaluate=judge).made(evaluations=3, rounds=1)
     with assisted(run) as bench:
         first, second, third = planned(bench)
-        bench.submit(first, kernel("// fails")).over.wait()
+        bench.result(bench.submit(kernel("// fails"), first))
         assert (run.tally.judged, run.tally.harness_errors) == (1, 1)
-        bench.submit(second, kernel("// base")).over.wait()  # the first seed
+        bench.result(bench.submit(kernel("// base"), second))  # the first seed
         assert (run.tally.repeats, run.tally.dispatched) == (1, 1)
-        bench.submit(third, kernel("// another")).over.wait()
+        bench.result(bench.submit(kernel("// another"), third))
         assert (run.tally.judged, run.tally.harness_errors) == (2, 0)
-        bench.evaluate(kernel("// on no record")).over.wait()
+        bench.result(bench.evaluate(kernel("// on no record")))
         assert (run.tally.judged, run.tally.checks, run.tally.dispatched) == (2, 1, 3)
+        assert not run._judged_before  # the round is over when its last kernel is judged
         with pytest.raises(ConfigError, match="evaluations=3 used up, 1 of them as checks"):
             bench.evaluate(kernel("// one more"))
-        with pytest.raises(ConfigError, match=r"used up.*: the run goes on when the server is started again"):
+        with pytest.raises(ConfigError, match=r"used up.*: the run goes on when it is opened again"):
             planned(bench)
 
 

@@ -16,7 +16,7 @@ from ksflow import home, report
 from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
+from ksflow.errors import UNREADABLE, BudgetError, ConfigError, StageError, boundary, counted, reaching
 from ksflow.hardware.target import label
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
@@ -83,7 +83,7 @@ class NoteStore:
 
     def __init__(self, folder: Path, files: Sequence[File]) -> None:
         self.folder = folder
-        try:
+        with reaching(f"{folder} cannot be used", "mend or remove what is named"):
             folder.mkdir(parents=True, exist_ok=True)
             # of one file the newest reading counts, files of one name are kept apart
             rows = {(row.name, row.path): row for row in recorded_documents(folder)}
@@ -91,8 +91,6 @@ class NoteStore:
                 rows[file.name, file.path] = RecordedDocument(file.name, file.path, *documents.fingerprint(file.path))
             listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
             _write(folder / RECORD, listed)
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be used ({error}); mend or remove what is named") from error
         state = self._state()
         self.done: set[str] = set(state["done"])
         if pending := state.get("pending"):
@@ -118,7 +116,7 @@ class NoteStore:
         try:
             state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"done": []}
             return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             raise ConfigError(
                 f"{path} does not say what was read ({error}); remove it, and all is read again"
             ) from error

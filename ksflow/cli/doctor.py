@@ -18,7 +18,7 @@ from ksflow import __version__
 from ksflow.hardware import executables
 from ksflow.hardware import target as targets
 from ksflow.hardware.cost_model import quantity
-from ksflow.home import shipped
+from ksflow.home import shipped, text_of
 from ksflow.languages import LANGUAGES
 from ksflow.processes import quota
 from ksflow.processes.child_environment import child_environment
@@ -112,10 +112,9 @@ def _gpus(names: tuple[str, ...]) -> str:
 
 def counters(parameters: Path = _PARAMETERS) -> str:
     """Whether NVIDIA's driver lets this user read counters; empty where there is no such driver."""
-    try:
-        match = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text(encoding="utf-8"))
-    except OSError:
+    if not (words := text_of(parameters)):
         return ""
+    match = re.search(r"RmProfilingAdminOnly: (\d)", words)
     if match and match[1] == "1" and os.geteuid():
         return "for root only: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or profile as root"
     return "allowed by the driver (a virtual machine or a container may still lack them)"

@@ -6,7 +6,6 @@ and no tool takes a path.
 """
 
 import json
-import math
 import os
 import sys
 import textwrap
@@ -14,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
@@ -24,21 +23,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
 from ksflow.cli.inbox import Inbox
+from ksflow.cli.task import opened, run_parts
 from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
-from ksflow.loop import judging
-from ksflow.loop.assistant import Assistant
+from ksflow.loop.assistant import AskTell
 from ksflow.loop.queue import Job
-from ksflow.loop.run import Run, Stages
-from ksflow.loop.startup import no_other, places
 from ksflow.processes import ending
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
-from ksflow.protocols import Evaluator
-from ksflow.records import Experiment, Json, Kernel, Origin, Population, Trial
+from ksflow.records import Experiment, Json, Kernel, Origin, Population, Target, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
@@ -84,6 +80,7 @@ def mcp(words: list[str], overrides: list[str]) -> int:
     try:
         return _serve(overrides, partial(os.dup2, wire, 1))
     finally:
+        os.dup2(wire, 1)
         os.close(wire)
 
 
@@ -94,47 +91,28 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     except ImportError as error:
         raise ConfigError("the package mcp is not installed: pip install 'mcp>=2'") from error
 
-    @asynccontextmanager
-    async def begun(_: Any) -> AsyncIterator[None]:
-        assistant.begin()  # by now what a stage prints goes to stderr
-        yield
-
     cfg = compose.compose(overrides)
-    problem = compose.problem(cfg)
-    evaluate = compose.evaluator(cfg)
-    opened: Callable[..., Lineage] = partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
-    lineage = opened()
-    target = compose.build(cfg.target)
-    run = Run(
-        problem,
-        lineage,
-        Stages(_nobody, _nobody, _nobody, evaluate, _nobody),
-        compose.build(cfg.loop),
-        initial_notes=tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
-    )
-    assistant = Assistant(
-        run, problem.seeds, profiler=partial(_profiling, cfg) if target.kind == "gpu" and evaluate.profiles else None
-    )
-    folder = lineage.store.path.parent
-    with ExitStack() as closed:
-        closed.enter_context(ending.handled(_at_signals(assistant)))
-        closed.callback(judging.close, evaluate)
-        closed.callback(lineage.close)
-        closed.callback(assistant.close)
-        no_other(problem, lineage)
-        assistant.open(compose.settings(cfg, places(problem)))
-        skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
-        inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
-        tools = _Tools(assistant, inbox, partial(opened, create=False), folder, target).all()
-        server = MCPServer(
-            "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[_strict(tool) for tool in tools]
-        )
-        give_back()
-        server.run("stdio")
+    with run_parts(cfg, driven=True) as made:
+        study = AskTell(made.run(), made.seeds, made.settings, made.profiler)
+
+        @asynccontextmanager
+        async def begun(_: Any) -> AsyncIterator[None]:
+            study.begin()  # by now what a stage prints goes to stderr
+            yield
+
+        with ending.handled(_at_signals(study)), closing(study):
+            skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
+            inbox = Inbox(Path(str(cfg.model.get("folder") or made.lineage.store.path.parent / "inbox")))
+            tools = _Tools(study, inbox, partial(opened, cfg, made.problem.name), made.target).all()
+            server = MCPServer(
+                "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[*map(_strict, tools)]
+            )
+            give_back()
+            server.run("stdio")
     return 0
 
 
-def _at_signals(assistant: Assistant) -> Callable[[int], None]:
+def _at_signals(study: AskTell) -> Callable[[int], None]:
     """What a signal calls: a first one ends the process when the judge is done with its work, a second one at once.
 
     An exception would not end the thread that waits for the client's next line.
@@ -143,7 +121,7 @@ def _at_signals(assistant: Assistant) -> Callable[[int], None]:
 
     def finish() -> None:
         try:
-            assistant.close()
+            study.close()
         finally:
             os._exit(0)
 
@@ -170,24 +148,15 @@ def _strict(function: Callable[..., str]) -> Any:
     return tool
 
 
-def _nobody(*_: object, **__: object) -> Any:
-    raise ConfigError("the assistant does this")
-
-
-def _profiling(cfg: Any) -> Evaluator:
-    """The configured evaluator, with hardware counters."""
-    cfg.evaluator.profile = True
-    return compose.evaluator(cfg)
-
-
 class _Tools:
     """The tools, each a method whose signature and docstring are what the client sees."""
 
     def __init__(
-        self, assistant: Assistant, inbox: Inbox, opened: Callable[[], Lineage], folder: Path, target: Any
+        self, study: AskTell, inbox: Inbox, opened: Callable[[], AbstractContextManager[Lineage]], target: Target
     ) -> None:
-        self._assistant, self._run, self._lineage = assistant, assistant.run, assistant.run.lineage
-        self._inbox, self._opened, self._folder, self._target = inbox, opened, folder, target
+        self._study, self._run, self._lineage = study, study.run, study.run.lineage
+        self._inbox, self._opened, self._target = inbox, opened, target
+        self._folder = self._lineage.store.path.parent
 
     def all(self) -> list[Callable[..., str]]:
         """Every tool; what a user of the command line would read as an error is one for the client, too."""
@@ -223,31 +192,30 @@ class _Tools:
 
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
-        known = self._lineage.population()
+        known = self._study.population
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
         shown = {trial.id for trial in rows}
         rest = [trial for trial in reversed(known.trials) if trial.id not in shown]
         lines = [json.dumps(_row(trial, known)) for trial in [*rows, *rest][:limit]]
-        waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
+        waiting = f"experiments that wait for a kernel: {', '.join(self._study.waiting()) or 'none'}"
         best = f"best: {known.leader.id}" if known.leader else "no kernel is accepted yet"
-        tally = self._run.tally
-        budget = "no limit" if math.isinf(tally.most) else f"{tally.most - tally.dispatched:g} left"
+        left = self._run.left().get("evaluations")
+        budget = "no limit" if left is None else f"{left:g} left"
         return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
 
     def lineage_trial(self, trial: Id) -> str:
         """Everything about one trial: its experiment, the verdict with times and evidence, and its files."""
-        record = self._assistant.trial(trial)
-        return f"{self._assistant.account(record)}\n\n{render.listing(record.kernel)}"
+        record = self._study.trial(trial)
+        return f"{self._study.account(record)}\n\n{render.listing(record.kernel)}"
 
     def lineage_diff(self, first: Id, second: Id) -> str:
         """What changed in the files from one trial to another."""
-        return self._lineage.diff(self._assistant.trial(first).id, self._assistant.trial(second).id) or "no difference"
+        return self._lineage.diff(self._study.trial(first).id, self._study.trial(second).id) or "no difference"
 
     def lineage_best(self) -> str:
         """The best kernel so far, with its claim, its times and its files."""
-        self._assistant.wait_seeds(_SEEDS_S)
-        best = self._lineage.population().best
-        return self.lineage_trial(best.id) if best else "no kernel is accepted yet"
+        self._study.wait_seeds(_SEEDS_S)
+        return self.lineage_trial(self._study.best.id)
 
     def knowledge_search(self, query: Words) -> str:
         """The notes that bear most on some words: in full as far as there is room, the others by their titles."""
@@ -271,7 +239,7 @@ class _Tools:
         """Put a selection and a plan on record, before any code is written. Of the experiments the most innovative, the
         one with the highest and the one with the highest lowest gain are picked: these get ids to submit kernels for.
         """
-        self._assistant.wait_seeds(_SEEDS_S)
+        self._study.wait_seeds(_SEEDS_S)
         try:
             proposals = [
                 Experiment(
@@ -281,7 +249,7 @@ class _Tools:
             ]
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        trials = self._assistant.plan(base, reference, rationale, avenues, proposals)
+        trials = self._study.plan(proposals, base, reference, rationale, avenues)
         rows = [{"id": trial.id, "description": trial.experiment.description} for trial in trials if trial.experiment]
         return "\n".join(["submit a kernel for each of these:", *map(json.dumps, rows)])
 
@@ -289,30 +257,29 @@ class _Tools:
         self, trial: Id, language: Annotated[str, Field(max_length=20)], files: Files, report: Words = ""
     ) -> str:
         """The kernel of a planned experiment: it is committed and judged. The answer is a ticket for `result`."""
-        self._assistant.wait_seeds(_SEEDS_S)
-        ticket = self._assistant.submit(trial, _kernel(language, files, report))
-        return f"ticket {ticket.name}: it is being judged; ask result"
+        self._study.wait_seeds(_SEEDS_S)
+        return f"ticket {self._study.submit(_kernel(language, files, report), trial)}: it is being judged; ask result"
 
     def evaluate(self, language: Annotated[str, Field(max_length=20)], files: Files) -> str:
         """Have a kernel judged that leaves no record, for trying things out. The answer is a ticket for `result`."""
-        return f"ticket {self._assistant.evaluate(_kernel(language, files)).name}: it is being judged; ask result"
+        return f"ticket {self._study.evaluate(_kernel(language, files))}: it is being judged; ask result"
 
     def profile(self, trial: Id) -> str:
         """Hardware counters of a kernel of the run, where the device has them. The answer is a ticket for `result`."""
-        return f"ticket {self._assistant.profile(self._assistant.trial(trial)).name}: it is being judged; ask result"
+        return f"ticket {self._study.profile(trial)}: it is being judged; ask result"
 
     def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
-        """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
-        entry = self._assistant.ticket(ticket)
+        """What became of a ticket: judging with the seconds so far, or the verdict with its evidence."""
+        entry = self._study.ticket(ticket)
         entry.over.wait(wait_s)
         if not entry.over.is_set():
-            return f"{entry.about}: {entry.state} for {time.monotonic() - entry.asked:.0f} s; ask again"
-        if entry.state == "failed" or entry.trial is None:
-            return f"{entry.about}: the judge failed: {without_paths(entry.error) or 'nothing was judged'}"
+            return f"{entry.about}: judging for {time.monotonic() - entry.asked:.0f} s; ask again"
+        if entry.trial is None:
+            return f"{entry.about}: the judge failed: {without_paths(entry.error)}"
         trial = entry.trial
         if entry.about == "the winner once more":
             return self._won(trial)
-        account = self._assistant.account(trial)
+        account = self._study.account(trial)
         if trial.evaluation and (page := trial.evaluation.evidence.profile):
             account += f"\n\n{without_paths(page.page)}"
         claim = trial.evaluation.claim if trial.evaluation else None
@@ -321,8 +288,8 @@ class _Tools:
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
-        self._assistant.wait_seeds(_SEEDS_S)
-        return f"ticket {self._assistant.finish().name}: the winner is being confirmed; ask result"
+        self._study.wait_seeds(_SEEDS_S)
+        return f"ticket {self._study.finish()}: the winner is being confirmed; ask result"
 
     def inbox(self) -> str:
         """The questions of a run with llm=inbox that wait for an answer."""
@@ -345,7 +312,7 @@ class _Tools:
 
     def report(self, html: bool = False) -> str:
         """The run so far as Markdown; html: also as a page, in the run's own folder."""
-        with closing(self._opened()) as lineage:
+        with self._opened() as lineage:
             facts = run_facts(lineage, self._run.problem)
         text = as_markdown({**facts, "held_out": ""})  # no model is to read of those shapes
         if not html:
@@ -361,7 +328,7 @@ class _Tools:
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""
         known = self._lineage.known
-        claimed = headline(known, known_baselines(known, self._assistant.seeds))
+        claimed = headline(known, known_baselines(known, self._study.seeds))
         place = self._folder / "best" / self._run.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)

@@ -1,11 +1,11 @@
 """The command `prompt`: what a stage would ask its model now. No model is asked, nothing is written, no key is needed.
 
-The stage itself is called with what a round would give it, up to its first question. Verdicts are told as recorded,
+The stage's `question` is asked with what a round would give it. Verdicts are told as recorded,
 whatever machine this is. What a selector that asks a model would answer is not known: in its place stands the newest
 selection on record. Notes that `inherit=` would bring are not among those shown.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from ksflow import report
 from ksflow.cli import usage
@@ -14,9 +14,10 @@ from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
-from ksflow.lm.program import Prompt, preview
+from ksflow.lineage.record import step_of
+from ksflow.lm.program import Prompt
 from ksflow.loop.round import writer_question
-from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Composite, Selector, call_stage
+from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Asks, Composite, call_stage
 from ksflow.records import Material, Note, Population, Problem, Selection, Trial
 from ksflow.report.words import table
 
@@ -82,24 +83,23 @@ class Asker:
         else:
             values = (Material((), self._known, self._learnt),)
         with boundary(name):
-            asked = preview(lambda: call_stage(stage, problem, *values, context=NO_CONTEXT))
-        if asked is None:
-            raise ConfigError(f"{name}={type(stage).__name__} asks no model; name one with llm=... (llm=dummy will do)")
-        return asked
+            if isinstance(stage, Asks) and (inquiry := stage.question(problem, *values)):
+                prompt: Prompt = stage.program.laid_out(inquiry.inputs)
+                return prompt
+        raise ConfigError(f"{name}={type(stage).__name__} asks no model; name one with llm=... (llm=dummy will do)")
 
     def _selection(self, id: str) -> Selection:
         """Base and reference of a trial's experiment; without one, what a round would start from, or the newest did."""
         if id:
             return writer_question(self._known, self._experiment(id))[0]
-        select: Selector = compose.build(self._cfg.selector)
-        chosen: list[Selection] = []
-        with boundary("selector"):
-            preview(lambda: chosen.append(call_stage(select, self._problem, self._known, context=NO_CONTEXT)))
-        if chosen:
-            return chosen[0]
+        select = compose.build(self._cfg.selector)
+        if not isinstance(select, Asks):
+            with boundary("selector"):
+                return cast(Selection, call_stage(select, self._problem, self._known, context=NO_CONTEXT))
         lineage = self._lineage
         for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
-            if (step := commit.round) and step.base and {step.base, step.reference} <= self._known.by_id.keys():
+            step = step_of(lineage.store, commit.name)
+            if step and step.base and {step.base, step.reference} <= self._known.by_id.keys():
                 return self._known.choose(step.base, step.reference, step.rationale)
         best = self._known.ranked[0].id
         return self._known.choose(best, best, "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from ksflow import home
 from ksflow.cli.task import opened, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, writing
+from ksflow.errors import ConfigError, reaching, writing
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console, say
@@ -123,9 +123,7 @@ def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
         def log_message(self, format: str, *arguments: object) -> None:
             """Nothing: the terminal belongs to the address."""
 
-    try:
+    with reaching(f"port {port} cannot be had", "port=0 takes one that is free"):
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except OSError as error:
-        raise ConfigError(f"port {port} cannot be had: {error.strerror}; port=0 takes one that is free") from error
     with server:
         yield server

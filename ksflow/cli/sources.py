@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow import home
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import UNREADABLE, ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
 from ksflow.notes.knowledge import StoredNote
@@ -207,7 +207,7 @@ def recorded_documents(folder: Path) -> list[RecordedDocument]:
             )
             for row in json.loads(file.read_text(encoding="utf-8"))
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ConfigError(
             f"{file} is no list of name, path and sha256: {error}; mend or remove it, and digest the documents again"
         ) from error

@@ -28,6 +28,7 @@ from ksflow import home, report
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
+from ksflow.config.parts import stages
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
 from ksflow.lineage import Lineage
 from ksflow.processes import ending
@@ -70,8 +71,7 @@ def _possible(plan: Suite, runs: Sequence[Member]) -> None:
         if not folder or not Path(folder).expanduser().is_dir():
             raise ConfigError(f"suite={plan.name} needs {key}=FOLDER{f', and {folder} is none' if folder else ''}")
     if len({member.variant for member in runs}) == 1:
-        for stage in ("selector", "designer", "writer", "digester"):
-            compose.build(cfg[stage])
+        stages(cfg)
 
 
 @contextmanager

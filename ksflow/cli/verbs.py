@@ -2,10 +2,8 @@
 
 import gc
 import importlib
-import json
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,27 +14,22 @@ from rich.console import Console
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
-from ksflow.cli.task import named_trial, recorded_run, some_trials
-from ksflow.cli.warm_start import WarmStart, warm_start
+from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
+from ksflow.config.parts import Parts
 from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.handover import HandedOver, hand_over
+from ksflow.handover import hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RecordedRun
-from ksflow.loop import judging
-from ksflow.loop.run import Run, Stages
+from ksflow.loop.run import Run
 from ksflow.loop.schedule import Outcome
 from ksflow.loop.search import search as search_by_itself
-from ksflow.loop.startup import no_other, places
 from ksflow.problem import licences
-from ksflow.problem.loader import kernel_file
-from ksflow.protocols import Evaluator, TrackedRun, Tracker
-from ksflow.records import Json, Problem, Seed
+from ksflow.protocols import TrackedRun
+from ksflow.records import Json, Target
 from ksflow.redaction import redact
-from ksflow.report import spending
 from ksflow.report.headline import headline, of_outcome
 
 
@@ -47,16 +40,28 @@ def run(words: list[str], overrides: list[str]) -> int:
     if several := of_multirun(overrides):
         gc.enable()
         return COMMANDS["suite"]([], several)
-    idle: list[str] = []
-    compose.launch(partial(_job, idle, BEGAN), overrides)
-    if idle and all(idle):
-        raise NothingTried(idle[0])
+    searched(overrides, BEGAN)
     return 0
 
 
-def _job(idle: list[str], began: float, cfg: DictConfig) -> float:
+def searched(overrides: list[str], began: float) -> Outcome | None:
+    """Search as the words say, once or as a sweep. Returns the last outcome; None where the words only show something.
+
+    Raises NothingTried where no run came to an experiment.
+    """
+    idle, last = list[str](), list[Outcome]()
+    compose.launch(partial(_job, idle, last, began), overrides)
+    if idle and all(idle):
+        raise NothingTried(idle[0])
+    return last[0] if last else None
+
+
+def _job(idle: list[str], last: list[Outcome], began: float, cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
-    outcome = search(cfg, began)
+    if not gc.isenabled():  # all is imported
+        gc.freeze()
+        gc.enable()
+    last[:] = [outcome := search(cfg, began)]
     idle.append(outcome.idle)
     return outcome.score_us
 
@@ -67,60 +72,33 @@ def search(cfg: DictConfig, began: float) -> Outcome:
     began: the `time.monotonic()` of the command. A member of a sweep begins now.
     """
     began = time.monotonic() if compose.in_sweep() else began
-    if not gc.isenabled():  # all is imported
-        gc.freeze()
-        gc.enable()
-    folder = compose.job_folder()
-    log.setup(folder)
+    log.setup(compose.job_folder())
     console = report.console(stderr=True)
-    with ExitStack() as opened:
-        evaluate = compose.evaluator(cfg)
-        opened.callback(judging.close, evaluate)
-        evaluate.start()
-        problem = compose.problem(cfg)
-        tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
-        recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
-        lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
-        opened.callback(lineage.close)
-        no_other(problem, lineage)
-        start = _warm_start(cfg, problem, evaluate)
-        report.say(console, *start.said, style="yellow")
-        show = report.Display(console)
-        tracking = _tracking(tracker, cfg, problem, lineage, console) if tracker else None
-        notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
-        select, design, write = (compose.build(cfg[name]) for name in ("selector", "designer", "writer"))
-        run = Run(
-            problem,
-            lineage,
-            Stages(select, design, write, evaluate, compose.build(cfg.digester)),
-            compose.build(cfg.loop),
-            (show, tracking) if tracking else (show,),
-            (*notes, *start.notes),
-            recorded,
-            compose.models(cfg),
-        )
+    with run_parts(cfg) as made:
+        report.say(console, *made.remarks, style="yellow")
+        show, tracking = report.Display(console), _tracking(made, cfg, console)
+        run = made.run(show, tracking) if tracking else made.run(show)
         with run.interruptible():
             with show:
-                settings = compose.settings(cfg, places(problem))
-                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings, began)
-            outcome = _finish(cfg, console, outcome, run)
-            summary = report.summary(outcome, problem, lineage)
-            home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+                outcome = search_by_itself(run, made.seeds, made.settings, began)
+            outcome = _finish(console, outcome, run, made.target)
+            summary = report.summary(outcome, made.problem, made.lineage)
+            home.write(compose.job_folder() / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
-            _finish_tracking(tracking, folder, outcome, run, summary)
+            _finish_tracking(tracking, compose.job_folder(), outcome, run, summary)
         if run.interrupted:
             compose.end_sweep()
     return outcome
 
 
-def _tracking(
-    tracker: Tracker, cfg: DictConfig, problem: Problem, lineage: Lineage, console: Console
-) -> report.Tracking:
+def _tracking(made: Parts, cfg: DictConfig, console: Console) -> report.Tracking | None:
+    if made.tracker is None:
+        return None
     known = {name: redact(value) for name, value in compose.parameters(cfg).items()}
-    group = compose.sweep_name()
+    group, lineage = compose.sweep_name(), made.lineage
     return report.Tracking(
-        tracker,
-        lambda: TrackedRun(problem.name, lineage.run, lineage.identity, group, known),
+        made.tracker,
+        lambda: TrackedRun(lineage.problem, lineage.run, lineage.identity, group, known),
         partial(report.say, console, style="yellow"),
     )
 
@@ -141,45 +119,31 @@ def _best_folder(lineage: Lineage) -> Path:
     return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
-def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
-    files = [cfg.seed_kernels] if isinstance(cfg.seed_kernels, str) else list(cfg.seed_kernels or ())
-    own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
-    return (*problem.seeds, *(seed for seed in own if not problem.lane or seed.kernel.language == problem.lane))
-
-
-def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmStart:
-    if not cfg.inherit:
-        return WarmStart()
-    lineages, target = compose.build(cfg.lineage), compose.build(cfg.target)
-    fingerprint = judging.key(problem, evaluate).target
-    return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
-
-
-def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> Outcome:
+def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Outcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
     began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
-    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    report.show_outcome(console, outcome, problem, lineage)
     lineage.store.point_head(lineage.branch_of(best.id))
-    folder, target, claimed = _best_folder(lineage), compose.build(cfg.target), of_outcome(outcome)
+    folder, claimed = _best_folder(lineage), of_outcome(outcome)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    console.print(f"written to {module}")
-    handed_over = HandedOver((), ())  # of a baseline nobody needs a module
-    if claimed.over is not best:
-        reference = next(iter(outcome.baselines), None)
+    files = [str(module)]
+    if claimed.over is not best:  # nobody needs a module of a baseline
         place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, reference, claimed.figures)
-    report.say(console, *map(str, handed_over.files), *handed_over.said)
-    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-        licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
-        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
-        modules = [*any_size, *handed_over.files]
-        hub = folder / "handover" / "hub"
-        report.say(console, write_hub(hub, problem, target, best, modules, standing, run.stages.evaluate))
+        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
+        files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
+        if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+            judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
+            licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+            standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+            any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+            modules = [*any_size, *handed_over.files]
+            files.append(
+                write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
+            )
     took = {**outcome.took, "hand-over": time.monotonic() - began}
-    report.say(console, spending.elapsed(took))
-    return replace(outcome, took=took)
+    outcome = replace(outcome, took=took)
+    report.show_ending(console, outcome, lineage, files, compose.typed_problem(problem))
+    return outcome
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -219,6 +183,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
+                if claimed:
+                    branch = tree.branch_of(claimed.best.id)
+                    report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:

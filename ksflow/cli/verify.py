@@ -18,7 +18,7 @@ from ksflow.lineage.history import Place, locate
 from ksflow.loop import judging
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
-from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Scale, Trial, Verdict, schema
+from ksflow.records import Cached, Evaluation, Kernel, Key, Problem, Scale, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
 from ksflow.report.words import table
 
@@ -36,13 +36,8 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     kernel = _kernel(word, problem)
     judge = compose.evaluator(cfg)
     out = _writable(options["out"]) if "out" in options else None
-    baselines = tuple(
-        Trial(seed.name, Origin.SEED, kernel=seed.kernel, name=seed.name)
-        for seed in problem.seeds
-        if seed.baseline and seed.kernel.digest != kernel.digest
-    )
     console = report.console()
-    evaluation = _cached_or_judged(console, evaluation_cache(cfg.cache), problem, judge, kernel, baselines)
+    evaluation = _cached_or_judged(console, evaluation_cache(cfg.cache), problem, judge, kernel)
     console.print(f"{word} for {problem.name}, kernel {kernel.digest}", markup=False)
     evidence.show(console, evaluation, details=details)
     if out:
@@ -145,14 +140,9 @@ def _kernel(word: str, problem: Problem) -> Kernel:
 
 
 def _cached_or_judged(
-    console: Console,
-    cache: Cache | None,
-    problem: Problem,
-    judge: Evaluator,
-    kernel: Kernel,
-    baselines: tuple[Trial, ...],
+    console: Console, cache: Cache | None, problem: Problem, judge: Evaluator, kernel: Kernel
 ) -> Evaluation:
-    key = judging.key(problem, judge)
+    key, baselines = judging.key(problem, judge), judging.baselines(problem, kernel)
     entry = cache.find(kernel, key) if cache else None
     if entry and (not entry.evaluation.accepted or all(entry.evaluation.beside(baseline.id) for baseline in baselines)):
         return entry.evaluation.with_evidence(cached=Cached(source=entry.source, date=entry.date))

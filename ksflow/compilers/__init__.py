@@ -1,10 +1,10 @@
-"""From a kernel to what can be loaded or launched: compiled in boxes, with what the compilers say of it.
+"""Compilation of kernels in sandboxes, with the compilers' figures.
 
-In: a kernel, its problem and a target, which need not be here. Out: a BuildResult: the artefact, or why there is none.
-`client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, another, zig's) and Triton
-(ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and Triton in
-host mode need none. `emulator` runs HIP on a CPU, `commands` a repository's own commands.
-The judge, profiling and stages import it. It runs no kernel, and believes nothing that comes out of a box.
+In: a kernel, its problem and a target, which need not be present. Out: a BuildResult: the artefact, or why there is
+none. `client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, another, zig's) and
+Triton (ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and
+Triton in host mode need none. `emulator` runs HIP on a CPU, `commands` a repository's own commands. The judge,
+profiling and stages import it. It runs no kernel, and does not trust the output of a sandbox.
 """
 
 import base64
@@ -25,17 +25,17 @@ from ksflow.source.launches import parse, plan_cases
 
 __all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
-_NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `launch:` lines device code alone is enough"
+_NO_HOST = "compile: host mode needs ROCm's hipcc, which is not installed; with `launch:` lines device code is enough"
 
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
 
 
 _FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"nvcc": nvcc.flags, "hip": hip.flags}
-"""Compiler -> what it is told for an architecture; Triton has none."""
+"""Compiler -> its flags for an architecture; Triton has none."""
 
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
-    """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
+    """Compile for a target, which need not be present. Raises ConfigError if the compiler is missing."""
     spoken = LANGUAGES[kernel.language]
     if not spoken.compiler:
         return BuildResult()
@@ -55,7 +55,7 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
 
 
 def require(language: str) -> None:
-    """Raises ConfigError where the language's own package or its compiler for CPUs is not installed."""
+    """Raise ConfigError if the language's package, or its compiler for CPUs, is not installed."""
     if language == "cpp":
         client.found()
     if not LANGUAGES[language].installed:
@@ -63,13 +63,13 @@ def require(language: str) -> None:
 
 
 def source_is_wrong(built: BuildResult) -> bool:
-    """Whether a kernel cannot be built for a fault of its own, whatever this machine lacks and however slow it is."""
+    """Return whether a kernel fails to build by its own fault, not by a missing tool or a slow machine."""
     of_this_machine = built.timed_out or built.reason.startswith("compile: ")
     return bool(built.reason) and not of_this_machine and (not built.log or bool(boxes.FAULT.search(built.log)))
 
 
 def versions(target: Target) -> dict[str, str]:
-    """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
+    """Return language of the target -> its compiler in one word, for a fingerprint; "" if there is none."""
     words = {}
     for language in ON_DEVICE:
         if LANGUAGES[language].compiler == "traced":
@@ -84,7 +84,7 @@ def versions(target: Target) -> dict[str, str]:
 
 
 def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
-    """Language -> its compiler with version and flags, for people and models; empty where it is not here."""
+    """Return language -> compiler with version and flags, for people and models; "" if it is not here."""
     lines = dict.fromkeys((name for name in languages if LANGUAGES[name].compiler), "")
     if "cpp" in lines and (compiler := client.find()):
         lines["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
@@ -117,7 +117,7 @@ def _toolchain(language: str, target: Target) -> Toolchain:
 
 
 def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
-    """Raises ValueError or LookupError where a launch cannot be had."""
+    """Compile for strong mode. Raises ValueError or LookupError for an invalid launch."""
     march, results = request.target.march, boxes.run(toolchain.jobs(request), request.problem.limits)
     for values, result in zip(request.variants, results, strict=True):
         if not result.artefact:
@@ -146,4 +146,4 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
 
 def _check_known(known: bool, march: str) -> None:
     if not known:
-        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
+        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or correct it")

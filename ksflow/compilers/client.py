@@ -1,8 +1,8 @@
-"""The compiler box: source -> one shared object, found again by what it was made from.
+"""The compiler's sandbox: source -> one shared object, cached under a digest of everything that it depends on.
 
-Covered: only the judge's own flags and those that a kernel may ask for, a scrubbed environment, the layers of a box
-(`box/`), limits on wall and CPU time, memory and disk, a cache that concurrent runs can share. NOT covered: where boxes
-reach `rlimits` only, a compiler that is made to read the user's files (`#include`, `.incbin`) reads them.
+Covered: only the judge's own flags and those that a kernel may ask for, a scrubbed environment, the layers of a sandbox
+(`ksflow.sandbox`), limits on wall and CPU time, memory and disk, a cache that concurrent runs can share. NOT covered:
+where sandboxes reach `rlimits` only, a source can have the compiler read the user's files (`#include`, `.incbin`).
 """
 
 import contextlib
@@ -36,34 +36,31 @@ from ksflow.source.contract import defines
 from ksflow.source.flags import compiler_flags
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs", "-s", "-Wl,--build-id=none")
-"""The last two leave the file without what is not code: the same code is the same file."""
+"""The last two strip everything but code, so that the same code gives the same file."""
 LIBRARY_FLAGS = frozenset({"-O3", "-shared", "-Wl,-z,defs", "-s"})
-"""Those of them that make a fast library: a program that shows where a kernel goes wrong is built without."""
+"""Flags of an optimised library; a program that locates a crash is built without them."""
 _SOURCES = (".cpp", ".cc", ".c")
 _UNFINISHED = "tmp-"
 _PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
 _PARTS = ("include", "lib", "lib32", "lib64", "libexec", "*-*-*")
 _LOG = 4000
 _FILE_MB, _DISK_MB = 256, 512
-_ZIG_USER = 61183
-"""Its cache outlives a box, so its boxes share a user."""
+_ZIG_USER = 61183  # user of zig's sandboxes, which share a cache that outlives them
 _TRIVIAL_S = 30.0
 _MISTYPED = "target.march={}: {} does not know it; {}"
 _ZIG_UNKNOWN = "available CPUs for architecture"
-_HELD = ("landlock", *PRIVATE)
-"""Levels at which a kernel writes to no file of its user's."""
-_DIGESTS: dict[str, str] = {}
-"""Of files of the cache, by their paths."""
+_HELD = ("landlock", *PRIVATE)  # levels at which a kernel cannot write to the user's files
+_DIGESTS: dict[str, str] = {}  # path of a cached file -> SHA-256
 _KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
 _FIRST_ZIG_S = 600
 _ERROR = re.compile(r"(?:fatal )?[eE]rror: |undefined reference|undefined symbol|: error:")
 _OWN_FAULT = re.compile(r":\d+:\d+: (?:fatal )?error: |undefined reference|undefined symbol")
-"""The source is to blame, so that trying again is in vain."""
+"""Matches errors of the source, for which a second attempt is useless."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """One that was found."""
+    """A C++ compiler of this machine."""
 
     command: tuple[str, ...]
     version: str
@@ -71,12 +68,12 @@ class Compiler:
 
     @property
     def zig(self) -> bool:
-        """Whether it is zig's, which differs in its flags, its cache and its pace."""
+        """Whether it is zig's, which has other flags, a cache of its own, and is slower."""
         return len(self.command) > 1
 
     @property
     def name(self) -> str:
-        """Short, for a fingerprint."""
+        """Short name with version, for a fingerprint."""
         number = re.search(r"\d+(\.\d+)+", self.version)
         kind = "zig" if self.zig else Path(self.command[0]).name
         return f"{kind}{number[0] if number else ''}"
@@ -84,24 +81,23 @@ class Compiler:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What came of building a kernel: what can be launched, or why not."""
+    """Result of building a kernel: an artefact to launch, or the reason for a failure."""
 
     artefact: str = ""
-    """Path of the shared object (host mode) or the device container (strong mode); empty where none is needed."""
-    reason: str = ""
-    """Why it cannot be built; empty when it can."""
+    """Path of the shared object (host mode) or the device container (strong mode); empty if none is needed."""
+    reason: str = ""  # why it cannot be built; empty if it can
     log: str = ""
     timed_out: bool = False
     cached: bool = False
     mode: str = "host"
-    """`strong`: device code alone, which our launcher launches; `host`: the kernel's own host code launches."""
+    """`strong`: device code alone, launched by our launcher; `host`: the kernel's own host code launches."""
     resources: tuple[Json, ...] = ()
     """A row for each kernel and variant: registers, shared memory, occupancy, instructions."""
 
 
 @cache
 def find() -> Compiler | None:
-    """The first that works: g++, clang++, c++, else zig's from PyPI."""
+    """Return the first compiler that works: g++, clang++, c++, zig's from PyPI; None if there is none."""
     limits = {"g++": ("-fmax-errors=5",), "clang++": ("-ferror-limit=5",), "c++": ()}
     for name, flags in limits.items():
         path = shutil.which(name)
@@ -114,19 +110,19 @@ def find() -> Compiler | None:
 
 
 def found() -> Compiler:
-    """The compiler that `find` finds. Raises ConfigError when there is none."""
+    """Return the compiler. Raises ConfigError if there is none."""
     if compiler := find():
         return compiler
     raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
 
 
 def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
-    """What it is told for a chip."""
+    """Return the compiler's flags for a chip."""
     return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
 
 
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
-    """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
+    """Compile a C++ kernel to a shared object. Raises ConfigError if there is no compiler."""
     compiler = found()
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
@@ -143,7 +139,8 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
 
 
 def compile_loop() -> str:
-    """The library that calls native kernels in a sandbox; "" where it cannot be made, and Python does."""
+    """Compile the library that calls native kernels in a sandbox; return its path, or "" on failure: Python calls
+    then."""
     text = (Path(runners.__file__).parent / "loop.cpp").read_text(encoding="utf-8")
     limits = Limits(compile_s=120, check_s=0, time_s=0, memory_mb=1024)
     compiler = find()
@@ -155,7 +152,7 @@ def compile_loop() -> str:
 def _compiled(
     compiler: Compiler, kernel: Kernel, more_flags: Sequence[str], limits: Limits, machine: str = ""
 ) -> BuildResult:
-    """A shared object. machine: what else it depends on."""
+    """Compile sources to a shared object. machine: further text for the cache key."""
     flags = [*_FLAGS, *compiler.flags, *more_flags]
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
     warm = home.cache("zig", f"warm-{digest(*flags, digits=32)}")
@@ -165,13 +162,13 @@ def _compiled(
     def make(artefact: Path) -> BuildResult:
         command = [*compiler.command, *flags, "-o", artefact.name, *sources]
         options: Json = {"extra": _parts(Path(compiler.command[0]))}
-        if compiler.zig:  # its cache outlives the box
+        if compiler.zig:  # its cache outlives the sandbox
             folder, order = lasting_folder(_ZIG_USER, "zig", "files")
             options |= {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
         request = box_request(command, dict(kernel.files), artefact, limit, memory_mb, **options)
         answer = SHARED_SERVER.ask(request, limit)
         if compiler.zig and not answer["timed_out"]:
-            warm.touch()  # its own C++ library is compiled on first use, once for each -march
+            warm.touch()  # zig compiles its C++ library on first use, once for each -march
         return outcome(answer, str(artefact), limit, memory_mb)
 
     name = digest(kernel.digest, *flags, *compiler.command, compiler.version, machine, digits=32)
@@ -181,9 +178,9 @@ def _compiled(
 def cached_build(
     name: str, ending: str, make: Callable[[Path], BuildResult], own_fault: re.Pattern[str]
 ) -> BuildResult:
-    """What is kept under a name that says all it depends on, else what `make` writes into a file that it is given.
+    """Return the artefact cached under `name`, else the result of `make`, which writes it to the given path.
 
-    A failure whose log shows that the source is to blame is kept too.
+    `name` must depend on all inputs. A failure whose log matches `own_fault` is cached too.
     """
     trim_cache(home.cache("build"))
     folder = home.cache("build", name[:2])
@@ -208,20 +205,20 @@ def cached_build(
 
 
 def digest_of(artefact: str) -> str:
-    """The SHA-256 of a file as this process has put it into the cache or found it there; "" for any other."""
+    """Return the SHA-256 of a cached file as this process wrote or found it; "" for any other file."""
     return _DIGESTS.get(artefact, "")
 
 
 def kept_by_name(path: Path, content: bytes) -> bool:
-    """Whether a file of the cache holds this content, for which it is named."""
+    """Return whether a cached file, named by its content, still holds this content."""
     _DIGESTS[str(path)] = hashlib.sha256(content).hexdigest()
     return _is_kept(path)
 
 
 def _is_kept(file: Path) -> bool:
-    """Whether what was put into the cache is there still: a file of this user's (or root's) that others cannot write
-    to, as it was when this process made or found it. Where kernels run as this user, what another process made may be a
-    kernel's work: it is made again."""
+    """Return whether a cached file can be trusted: it belongs to this user or root, others cannot write to it, and it
+    is unchanged since this process made or found it. If kernels run as this user, another process' file may be a
+    kernel's work and is made again."""
     try:
         status, digest_now = os.lstat(file), _digest(file)
     except OSError:
@@ -243,7 +240,7 @@ def _digest(file: Path) -> str:
 def box_request(
     command: Sequence[str], files: Mapping[str, str], result: Path, limit: float, memory_mb: int, **options: Any
 ) -> Json:
-    """One command in one box, which makes one file; more: what the box has besides, or otherwise."""
+    """Return a request: one command in one sandbox, which makes one file. options: overrides of the sandbox's order."""
     order = {
         "level": probe().level,
         "command": [*command],
@@ -259,12 +256,13 @@ def box_request(
 
 
 def boxed_environment() -> dict[str, str]:
-    """What a command in a box sees: it has a folder for temporary files of its own."""
+    """Return the environment of a command in a sandbox, which has its own TMPDIR."""
     return {name: value for name, value in child_environment({}).items() if name != "TMPDIR"}
 
 
 def _parts(command: Path) -> list[str]:
-    """What a compiler may read of where it is installed: its programs, libraries and headers. That may be a home."""
+    """Return what a compiler may read where it is installed: programs, libraries and headers. The folder may be a
+    home."""
     program = command.resolve()
     paths = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
     paths += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
@@ -272,9 +270,9 @@ def _parts(command: Path) -> list[str]:
 
 
 def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
-    """A folder of the cache that outlives the sandboxes which write to it, and what their order has for that.
+    """Return a cache folder that outlives the sandboxes writing to it, and the options of their order.
 
-    user: who they are where this process is root, so that each may change what the one before it made.
+    user: the sandboxes' user if this process is root, so that each may change the files of earlier ones.
     """
     folder = home.cache(*parts)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -286,14 +284,14 @@ def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
 
 
 def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:
-    """What came of a request. Raises ConfigError where boxes do not start."""
+    """Return the result of a request. Raises ConfigError if sandboxes do not start."""
     words = answer["words"]
     if answer["timed_out"]:
         return BuildResult(reason=f"compile: took longer than {limit:g} s", timed_out=True)
     if words.get("exit") == "0":
         return BuildResult(artefact)
     if "exit" not in words and "disk" not in words:
-        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its supervisor ended')}")
+        raise ConfigError(f"the compiler's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
     text = _trim(answer["log"])
     for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
         if word in words:
@@ -302,9 +300,9 @@ def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int)
 
 
 class CompileServer:
-    """The process that runs compilers in boxes, started when it is first needed.
+    """The process that runs compilers in sandboxes, started by the first request.
 
-    grace_s: for its own work, beside the limit of a command.
+    grace_s: time for its own work, beside the limit of a command.
     """
 
     def __init__(self, grace_s: float = 30.0) -> None:
@@ -313,7 +311,7 @@ class CompileServer:
         self._child: ServerProcess | None = None
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """Its answer; one that died is replaced. Raises ConfigError when that does not help."""
+        """Return the answer; a process that died is restarted once. Raises ConfigError if that fails."""
         cause = ""
         with self._lock:
             for _ in range(2):
@@ -329,17 +327,15 @@ class CompileServer:
 
     @property
     def pid(self) -> int:
-        """Of the process; 0 where there is none."""
+        """The process id; 0 before the first request."""
         return self._child.pid if self._child else 0
 
 
-SHARED_SERVER = CompileServer()
-"""The first of them, which all compilers share; more may be started beside it."""
+SHARED_SERVER = CompileServer()  # the server that all compilers share; more may be started beside it
 
 
 @cache
 def _unknown(compiler: Compiler, march: str) -> str:
-    """What to write instead of a -march that the compiler does not know; empty where it does."""
     done = _asked(compiler, f"-march={march}")
     if done.returncode == 0:
         return ""
@@ -349,24 +345,23 @@ def _unknown(compiler: Compiler, march: str) -> str:
 
 @cache
 def _takes(compiler: Compiler, march: str, flag: str) -> bool:
-    """Whether the compiler knows a flag; one for another kind of chip or compiler is left out."""
     return _asked(compiler, f"-march={march}", flag).returncode == 0
 
 
 def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]":
-    """What came of compiling an empty file. Raises ConfigError where that takes forever."""
+    """Compile an empty file with these flags. Raises ConfigError on a timeout."""
     command = [*compiler.command, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
     extra: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
     try:
         return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **extra)
     except subprocess.TimeoutExpired as error:
         words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
-        raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
+        raise ConfigError(f"{words}: repair it, or put another C++ compiler before it in PATH") from error
 
 
 @cache
 def trim_cache(folder: Path) -> None:
-    """Once per process: remove what nobody used for long, then the longest unused until the rest is small enough."""
+    """Remove files that are old, then the least recently used beyond the size limit. Runs once per process."""
     used, total, oldest = [], 0, time.time() - _KEPT_S
     for path in folder.glob("??/*"):
         with contextlib.suppress(OSError):
@@ -382,14 +377,13 @@ def trim_cache(folder: Path) -> None:
 
 
 def failure(log: str, cached: bool = False) -> BuildResult:
-    """With the first error as its reason."""
+    """Return a failed result whose reason is the first error of the log."""
     lines = log.splitlines()
     reason = next((line for line in lines if _ERROR.search(line)), lines[0])
     return BuildResult(reason=reason[:300], log=log, cached=cached)
 
 
 def _trim(text: str) -> str:
-    """From the first error on, and not too much of it."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
     return "\n".join(lines[max(first - 2, 0) :])[:_LOG]

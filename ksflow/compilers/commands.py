@@ -1,7 +1,7 @@
-"""A repository's own commands, each in a tool's box that may write into a copy of the repository and nowhere else.
+"""A repository's own commands, each in a sandbox that may write into a copy of the repository and nowhere else.
 
-Covered: no network, no keys, limits on time, memory and file sizes; what git and runs keep in the repository is not
-copied. NOT covered: what a command says: its exit status and its words are the repository's own.
+Covered: no network, no keys, limits on time, memory and file sizes; files of git and of runs are not copied. NOT
+covered: exit status and output of a command are trusted.
 """
 
 import os
@@ -20,15 +20,14 @@ from ksflow.home import not_source
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json, Kernel, Problem, Target
 
-_USER = 61182
-"""Whose the copies are where this process is root."""
+_USER = 61182  # owner of the copies if this process is root
 _FILE_MB = 1024
 _DEVICES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri")
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What came of a command."""
+    """Result of a command."""
 
     ok: bool
     log: str
@@ -44,7 +43,7 @@ class CommandRunner:
 
     @contextmanager
     def copy(self, problem: Problem, kernel: Kernel) -> Iterator[Path]:
-        """The repository with another text of the file. ConfigError where it cannot be copied."""
+        """Yield a copy of the repository with another text of the file. Raises ConfigError if it cannot be copied."""
         with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as work:
             folder = Path(work).resolve() / "repo"
             try:
@@ -56,7 +55,7 @@ class CommandRunner:
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):
                 raise ConfigError(
-                    f"{problem.origin['file']} leads out of {problem.root}; name the file that it leads to"
+                    f"{problem.origin['file']} is a link out of {problem.root}; name the file that it points to"
                 )
             file.write_text(kernel.main, encoding="utf-8")
             os.chmod(work, 0o755)
@@ -66,7 +65,7 @@ class CommandRunner:
             yield folder
 
     def __call__(self, problem: Problem, folder: Path, command: str, limit: float) -> CommandResult:
-        """What came of one command in a box that may write into the copy. ConfigError where boxes do not start."""
+        """Run a command in a sandbox that may write into the copy. Raises ConfigError if sandboxes do not start."""
         if not command:
             return CommandResult(True, "")
         passed = {**child_environment({}), **self.target.environment}
@@ -90,7 +89,7 @@ class CommandRunner:
         if answer["timed_out"]:
             return CommandResult(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
         if "exit" not in words and "disk" not in words:
-            raise ConfigError(f"the command's box does not start: {words.get('fault', 'its supervisor ended')}")
+            raise ConfigError(f"the command's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
         if "memory" in words or "disk" in words:
             return CommandResult(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
         ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"

@@ -1,6 +1,6 @@
-"""Puts what was compiled into a device container: code and launches for each case, in one JSON file.
+"""Device containers: code and launches for each case, in one JSON file.
 
-Launches name the code by its index, pointers by theirs; sizes are numbers. Nothing is left to compute.
+Launches refer to code and pointers by index; sizes are numbers. The launcher computes nothing.
 """
 
 import base64
@@ -19,14 +19,14 @@ from ksflow.records import Json
 from ksflow.source.tunables import number
 
 VERSION = 3
-_ELF = b"\x7fELF\2\1"  # of 64 bits, little-endian
+_ELF = b"\x7fELF\2\1"  # 64 bits, little-endian
 _ALLOCATED, _NO_BITS = 2, 8
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
-    """The container's path (empty where a linker is missing), and a row of figures for each kernel and variant.
+    """Return the container's path (empty if a linker is missing), and a row of figures for each kernel and variant.
 
-    ValueError where a launch cannot be had.
+    Raises ValueError for an invalid launch.
     """
     codes: dict[str, int] = {}
     plans: Json = {}
@@ -60,13 +60,13 @@ def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json
 
 
 def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -> Json:
-    """The figures of one kernel."""
+    """Return the figures of one kernel."""
     shown = {key: value for key, value in facts.items() if key != "parameters"}
     return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **shown}
 
 
 def _figures(request: CompileRequest, toolchain: Toolchain, variant: int, entry: DeviceFunction, before: Json) -> Json:
-    """An entry's figures; of several launches of one the largest shared memory and block count."""
+    """Return an entry's figures; of several launches, with the largest shared memory and block size."""
     threads = entry.block[0] * entry.block[1] * entry.block[2]
     shared = entry.facts.get("shared_bytes", 0) + entry.shared
     figures = row(request, toolchain, entry.kernel, entry.facts) | {
@@ -87,7 +87,7 @@ def _figures(request: CompileRequest, toolchain: Toolchain, variant: int, entry:
 
 
 def store(content: bytes, ending: str) -> str:
-    """The path of a file of the cache that has the name of its content; concurrent runs may write the same."""
+    """Write content to a cache file named by its digest, and return the path. Concurrent runs may write the same."""
     name = hashlib.sha256(content).hexdigest()[:32]
     path = home.cache("build", name[:2], f"{name}.{ending}")
     if path.exists():
@@ -102,15 +102,16 @@ def store(content: bytes, ending: str) -> str:
 
 
 def launched(container: bytes) -> bytes:
-    """A container without what debuggers read: compilers write names of temporary files and times there."""
+    """Return a container without debug sections: compilers write names of temporary files and times into them."""
     made = json.loads(container)
     return json.dumps({**made, "codes": [_bare(base64.b64decode(code)).hex() for code in made["codes"]]}).encode()
 
 
 def _bare(code: bytes) -> bytes:
-    """An ELF file whose debug sections are zeros, but for what a loader may read of them. Another file as it is.
+    """Return an ELF file with zeros in its debug sections, except for bytes that a loader may read; other files
+    unchanged.
 
-    Whoever forges the headers can hide nothing there: bytes of a segment, of another section or of a header are kept.
+    Forged headers can hide nothing there: bytes of a segment, of another section or of a header are kept.
     """
     if not code.startswith(_ELF):
         return code
@@ -127,7 +128,7 @@ def _bare(code: bytes) -> bytes:
     for name, kind, flags, _, offset, size in sections:
         bare = code.startswith((b".debug_", b".nv_debug_"), first_name + name) and not flags & _ALLOCATED
         (debug if bare else spans).append((offset, 0 if kind == _NO_BITS else size))
-    if sum(size for _, size in (*spans, *debug)) > 3 * len(code):  # no compiler's
+    if sum(size for _, size in (*spans, *debug)) > 3 * len(code):  # not a compiler's output
         return code
     made = bytearray(code)
     for offset, size in debug:

@@ -1,7 +1,7 @@
 """HIP for AMD GPUs, device code alone: by ROCm's clang, a clang that knows amdgcn, or the one in the package ziglang.
 
-Without ROCm the kernel sees our own `hip/hip_runtime.h`, and no device library. The code object is linked by the lld
-that comes with the compiler; a function that nothing defines is an error. Host mode needs ROCm's hipcc.
+Without ROCm the kernel gets our own `hip/hip_runtime.h`, and no device library. The compiler's lld links the code
+object; an undefined function is an error. Host mode needs ROCm's hipcc.
 """
 
 import importlib.util
@@ -27,17 +27,16 @@ _OLDEST = 19
 _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
 _UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
 _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
-"""Headers that come with ROCm, as against those a kernel should have brought itself."""
+"""Headers of ROCm, not of the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hip(Toolchain):
-    """One that was found."""
+    """A HIP compiler of this machine."""
 
     clang: tuple[str, ...]
     linker: tuple[str, ...]
-    hipcc: str = ""
-    """ROCm's; empty without."""
+    hipcc: str = ""  # ROCm's; empty without ROCm
     platform: str = "hip"
 
     @property
@@ -48,7 +47,7 @@ class Hip(Toolchain):
         return [self._job(request, request.files(values)) for values in request.variants]
 
     def host(self, request: CompileRequest) -> CompileJob | None:
-        """A shared object, where ROCm is."""
+        """Return the job for a shared object, None without ROCm."""
         if not self.hipcc:
             return None
         sources = [name for name in request.kernel.files if name.endswith(".hip")]
@@ -82,7 +81,7 @@ class Hip(Toolchain):
         return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
 
     def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> CompileJob:
-        root = Path(self.hipcc).parent.parent  # as it is called, which may be a link, and where it lies
+        root = Path(self.hipcc).parent.parent  # the path as called, which may be a link, and its target
         extra = tuple(dict.fromkeys([str(root), str(root.resolve())])) if self.hipcc else ()
         settings = {"HIP_PLATFORM": "amd"}
         return CompileJob("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
@@ -93,23 +92,23 @@ def _distilled(answer: Json) -> Json:
 
 
 def flags(march: str) -> tuple[str, ...]:
-    """What a clang is told for an architecture."""
+    """Return clang's flags for an architecture."""
     return (*_DEVICE, f"--offload-arch={march}")
 
 
 def _explained(log: str) -> str:
     missing = _MISSING.search(log)
     if missing and _ROCM.match(missing[1]):
-        cause = f"{missing[1]} is not here; install ROCm (hip-dev, rocwmma-dev) or do without it"
+        cause = f"{missing[1]} is not installed; install ROCm (hip-dev, rocwmma-dev) or avoid it"
         return f"error: {cause}\n{log}"
     if _UNDECLARED.search(log):
-        return f"error: the words of HIP are not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
+        return f"error: HIP is not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
     return log
 
 
 @cache
 def find() -> Hip | None:
-    """The first that works: ROCm's, a clang that is new enough, zig's."""
+    """Return the first compiler that works: ROCm's, a clang that is new enough, zig's; None if there is none."""
     return _rocm() or _clang() or _zig()
 
 

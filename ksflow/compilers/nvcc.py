@@ -1,4 +1,4 @@
-"""CUDA C++ by nvcc: cubins for strong mode, a shared object for host mode. nvcc is found in PATH or /usr/local/cuda."""
+"""CUDA C++ by nvcc: cubins for strong mode, a shared object for host mode. Looks in PATH and /usr/local/cuda."""
 
 import importlib.util
 import re
@@ -15,18 +15,16 @@ from ksflow.source.contract import defines
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
-_HOPPER = 90
-"""The first architecture with programmatic dependent launch and bulk tensor copies."""
+_HOPPER = 90  # the first architecture with programmatic dependent launch and bulk tensor copies
 _INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nvcc(Toolchain):
-    """One that was found."""
+    """An nvcc of this machine."""
 
     command: str
-    disassembler: str
-    """cuobjdump; empty where there is none."""
+    disassembler: str  # cuobjdump; empty if there is none
     platform: str = "cuda"
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
@@ -54,7 +52,7 @@ class Nvcc(Toolchain):
 
 
 def flags(march: str) -> tuple[str, ...]:
-    """What it is told for an architecture."""
+    """Return nvcc's flags for an architecture."""
     return (*_FLAGS, f"-gencode=arch={march.replace('sm_', 'compute_', 1)},code={march}")
 
 
@@ -72,12 +70,12 @@ def _distilled(answer: Json) -> Json:
 def _explained(log: str) -> str:
     plain = _PTXAS.sub("ptxas error: ", log)
     lines = [line for line in plain.splitlines() if not _INFO.match(line)]
-    return "\n".join(dict.fromkeys(lines) if plain != log else lines)  # ptxas says the same of every instruction
+    return "\n".join(dict.fromkeys(lines) if plain != log else lines)  # ptxas repeats an error for every instruction
 
 
 @cache
 def find() -> Nvcc | None:
-    """nvcc, where it works."""
+    """Return nvcc, None if it does not work."""
     command = executables.find("nvcc")
     release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
     beside = Path(command).resolve().with_name("cuobjdump")
@@ -86,7 +84,7 @@ def find() -> Nvcc | None:
 
 
 def bundled(name: str) -> tuple[Path, ...]:
-    """Where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
+    """Return where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
     on_path = filter(None, [shutil.which(name)])
     triton = importlib.util.find_spec("triton")
     folders = (triton.submodule_search_locations or ()) if triton else ()

@@ -1,4 +1,4 @@
-"""How many warps or waves of a kernel fit on a multiprocessor at once, from what its compiler says it uses.
+"""Occupancy: how many warps or waves of a kernel fit on a multiprocessor at once, from its compiler's figures.
 
 NVIDIA: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the allocation rules of
 `cuda_occupancy.h`: registers by 256 for a warp, warps by 4 for a block, shared memory by 128 bytes and 1 KiB of the
@@ -15,27 +15,26 @@ _VGPRS, _VGPR_UNIT, _WAVES, _SIMDS, _WAVE, _GROUPS = 512, 8, 8, 4, 64, 16
 _SM = {"80": (64, 32, 164), "86": (48, 16, 100), "89": (48, 24, 100), "90": (64, 32, 228), "100": (64, 32, 228)}
 """Compute capability -> most warps, most blocks, KiB of shared memory of a multiprocessor."""
 _CU = {"gfx90a": (64 << 10, 512), "gfx942": (64 << 10, 512), "gfx950": (160 << 10, 1280)}
-"""Architecture -> bytes of LDS of a compute unit, and the unit they are given out in."""
+"""Architecture -> bytes of LDS of a compute unit, and its allocation unit."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Of one kernel with one size of block."""
+    """Occupancy of one kernel with one block size."""
 
-    warps: int
-    """On a multiprocessor, or waves on a SIMD."""
+    warps: int  # on a multiprocessor, or waves on a SIMD
     most: int
-    limited_by: str
-    """`registers`, `shared`, `blocks` or `warps`; what is scarce first."""
+    limited_by: str  # the scarce resource: `registers`, `shared`, `blocks` or `warps`
 
     @property
     def fraction(self) -> float:
-        """Of the most there can be."""
+        """The share of the most possible warps."""
         return self.warps / self.most
 
 
 def occupancy(march: str, threads: int, registers: int, shared: int) -> Occupancy | None:
-    """For blocks of so many threads, registers for each, and bytes of shared memory; None for an unknown chip."""
+    """Return the occupancy of blocks of so many threads, registers for each, and bytes of shared memory; None for an
+    unknown chip."""
     if cu := _CU.get(march.partition(":")[0]):
         lds, unit = cu
         most, each, waves = _WAVES, 1, _up(threads, _WAVE)
@@ -62,7 +61,6 @@ def occupancy(march: str, threads: int, registers: int, shared: int) -> Occupanc
 
 
 def _on_simd(groups: int, waves: int) -> int:
-    """Waves on the fullest SIMD, which is how the compiler counts too."""
     return min(_up(groups * waves, _SIMDS), _WAVES)
 
 

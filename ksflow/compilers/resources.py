@@ -1,6 +1,6 @@
-"""What compilers say of a kernel: registers, spills, shared memory, and the instructions that matter.
+"""Parsers of compilers' output: registers, spills, shared memory, and counts of some instructions.
 
-Text in, plain figures out. The text comes out of a box, so nothing rests on it but what a person or a writer reads.
+The text comes out of a sandbox, so the figures only inform people and writers.
 """
 
 import re
@@ -28,13 +28,13 @@ _AMD_KEYS = {
     "shared_bytes": "group_segment_fixed_size",
 }
 _AMD_ARGUMENT = re.compile(r"\.size:\s+(\d+)\s+\.value_kind:\s+(?!hidden_)\w+")
-"""The runtime passes the hidden ones itself."""
+"""Hidden arguments are passed by the runtime."""
 _AMD_NAME = re.compile(r"^    \.name:\s+(\S+)$", re.MULTILINE)
 _VGPR_BYTES = 4
 
 
 def ptxas(log: str) -> dict[str, Json]:
-    """Kernel -> its figures, from `ptxas -v`. Stack and spills stand before the registers."""
+    """Return kernel -> figures, from `ptxas -v`, which prints stack and spills before the registers."""
     kernels: dict[str, Json] = {}
     parts = _ENTRY.split(log)
     for name, _, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
@@ -48,18 +48,18 @@ def ptxas(log: str) -> dict[str, Json]:
 
 
 def sass(text: str) -> dict[str, dict[str, int]]:
-    """Kernel -> how often instructions of interest stand in it, from `cuobjdump -sass`."""
+    """Return kernel -> counts of some instructions, from `cuobjdump -sass`."""
     parts = _FUNCTION.split(text)
     return {name: _counted(_SASS.findall(body)) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def ptx(text: str) -> dict[str, int]:
-    """How often instructions of interest stand in PTX, where no disassembler was found."""
+    """Return counts of some instructions in PTX, used if no disassembler was found."""
     return _counted(_PTX.findall(text))
 
 
 def amdgcn(text: str) -> dict[str, Json]:
-    """Kernel -> its figures, the sizes of its parameters, and instructions, from LLVM's assembly."""
+    """Return kernel -> figures, sizes of parameters, and instructions, from LLVM's assembly."""
     metadata = text.partition("amdhsa.kernels:")[2]
     kernels = {}
     for entry in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:

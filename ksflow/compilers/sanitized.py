@@ -1,6 +1,6 @@
-"""Where a C++ kernel that crashed goes wrong: once more under AddressSanitizer, on public inputs, in a compiler's box.
+"""Locates a C++ kernel's crash: runs it again under AddressSanitizer, on public inputs, in a compiler's sandbox.
 
-What comes of it is words for who wrote the kernel: whatever a kernel makes of its report, the verdict stands.
+The result is a hint for the kernel's author; the verdict does not depend on it.
 """
 
 import re
@@ -11,8 +11,7 @@ from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.source.contract import defines
 
 _LIMIT_S = 30.0
-_ROOM_MB = 1024
-"""What the sanitizer takes beside the kernel."""
+_ROOM_MB = 1024  # memory of the sanitizer
 _MAIN = "ksflow_crash.cpp"
 _PROGRAM = """#include <cstdint>
 #include <cstdio>
@@ -41,9 +40,9 @@ _SIDES = {"after": "past the end of", "to the right of": "past the end of"}
 
 
 def where(problem: Problem, kernel: Kernel, target: Target, contents: Json, inputs: Path) -> str:
-    """Line and kind of a crash, in a few words; "" where it does not happen here, or nothing can be told.
+    """Describe line and kind of a crash; "" if it does not recur, or is unclear.
 
-    contents: how a case's tensors lie (`pieces`, `dims`); inputs: a file with those that go in.
+    contents: a case's layout (`pieces`, `dims`); inputs: a file with the inputs.
     """
     compiler = find()
     if compiler is None or compiler.zig:
@@ -71,7 +70,7 @@ def _program(contents: Json) -> str:
 
 
 def _summary(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:
-    """What of a report is sure to be no more than a kind, a line of the kernel's and an argument's name."""
+    """Return only a kind, a line of the kernel's and an argument's name: the kernel may have written the report."""
     kind, access, near = _KIND.search(log), _ACCESS.search(log), _NEAR.search(log)
     frames = ((name, int(line)) for name, line in _FRAME.findall(log[kind.start() :] if kind else ""))
     for name, line in frames:

@@ -1,8 +1,7 @@
-"""The process that runs compilers in boxes. Started by `client.py` with an environment of its own; stdlib only.
+"""The process that runs compilers in sandboxes. `client.py` starts it with an environment of its own; stdlib only.
 
 A request names a command, its source files and its limits; the answer is its status, its log, and the one file it made,
-taken out of the box as bytes: a regular file of the kind that was asked for (ELF, where the order names none), not too
-large.
+copied out of the sandbox: a regular file of the kind that was asked for (ELF by default), limited in size.
 """
 
 import contextlib
@@ -25,14 +24,13 @@ _LONGEST_LOG = 1 << 20
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
 _FOLDER = re.compile(rf"{root.INSIDE}/|/[^\s\"']*/{PREFIX}[^/\s]*/")
-_MAGIC = {"elf": b"\x7fELF", "json": b"{"}
-"""Kind of file -> how it begins."""
+_MAGIC = {"elf": b"\x7fELF", "json": b"{"}  # kind of file -> its first bytes
 
 Json = dict[str, Any]
 
 
 def main() -> None:
-    """Answer requests until whoever sends them is gone."""
+    """Answer requests until the sender is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.umask(0o022)
@@ -50,7 +48,7 @@ def main() -> None:
 
 
 class BoxedCommand:
-    """One command in one box."""
+    """One command in one sandbox."""
 
     def __init__(self, request: Json) -> None:
         self.into: str = request["into"]
@@ -60,7 +58,7 @@ class BoxedCommand:
         self.log = bytearray()
 
     def run(self) -> Json:
-        """What came of it."""
+        """Run the command and return its result."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reader, writer = os.pipe2(os.O_CLOEXEC)
         memory = os.memfd_create("made", os.MFD_CLOEXEC)
@@ -77,13 +75,13 @@ class BoxedCommand:
             self._read(log.fileno())
             if self.words.get("exit") == "0" and self.order["makes"]:
                 self._keep(result.fileno())
-        if not in_time and "gone" not in self.words:  # whatever the command does, its supervisor answers
-            in_time, self.words = True, {"fault": "its supervisor stands still"}
+        if not in_time and "gone" not in self.words:  # a supervisor answers whatever the command does
+            in_time, self.words = True, {"fault": "its supervisor does not respond"}
         text = _FOLDER.sub("", self.log.decode("utf-8", "replace"))
         return {"words": self.words, "log": text, "timed_out": not in_time}
 
     def _wait(self, supervisor: socket.socket, log: int) -> bool:
-        """Whether the command ended in time. When whoever asked is gone, this process ends, and the box with it."""
+        """Wait; return whether the command ended in time. Exits, and with it the sandbox, when the sender is gone."""
         end = time.monotonic() + self.wall_s
         os.set_blocking(log, False)
         poller = select.poll()
@@ -117,7 +115,6 @@ class BoxedCommand:
                 pass
 
     def _read(self, log: int) -> bool:
-        """Take in what there is of the log, and keep its beginning; false at its end."""
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(log, 1 << 20)
             self.log += chunk[: _LONGEST_LOG - len(self.log)]
@@ -125,13 +122,13 @@ class BoxedCommand:
         return True
 
     def _keep(self, file: int) -> None:
-        """Store the file that was made, or say why not."""
+        """Copy the file that was made, or report why it is rejected."""
         size, largest = os.fstat(file).st_size, self.order["file_mb"] << 20
         kind = self.order.get("kind", "elf")
         magic = _MAGIC[kind]
         if size > largest or os.pread(file, len(magic), 0) != magic:
             self.words["exit"] = "121"
-            self.log += f"what the command made is no {kind.upper()} file of a sensible size\n".encode()
+            self.log += f"the command made no {kind.upper()} file of a valid size\n".encode()
             return
         os.lseek(file, 0, os.SEEK_SET)
         with open(file, "rb", closefd=False) as source, open(self.into, "wb") as target:

@@ -1,7 +1,7 @@
-"""Runs inside a compiler's box, as a file of its own beside the sources: a few commands one after the other.
+"""Runs inside a compiler's sandbox, as a file beside the sources: a few commands one after the other.
 
-Reads `.order.json`, writes `made.json`: what each command said, and the files that were made. Stdlib only. A command
-that fails ends it with that command's status, unless it may fail.
+Reads `.order.json`, writes `made.json`: each command's output, and the files that were made. Stdlib only. A command
+that fails ends it with that command's status, unless it is optional.
 """
 
 import base64
@@ -15,7 +15,7 @@ _LONGEST = 24 << 20
 
 
 def main() -> int:
-    """Do what is ordered; the status of the command that failed, or 0."""
+    """Run the commands; return the status of the one that failed, or 0."""
     order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     for name, text in order["headers"].items():
         os.makedirs(os.path.dirname(name), exist_ok=True)
@@ -27,7 +27,7 @@ def main() -> int:
             sys.stdout.write(output)
             return status
         outputs.append("" if status else output)
-    files = dict.fromkeys(order["files"], "")  # in base 64; empty where an optional command did not make it
+    files = dict.fromkeys(order["files"], "")  # base 64; empty if an optional command did not make it
     for name in filter(os.path.exists, files):
         files[name] = base64.b64encode(Path(name).read_bytes()).decode()
     Path("made.json").write_text(json.dumps({"said": outputs, "files": files}), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Languages that are Python packages and compile when they run (CuTe DSL, TileLang, Helion), where there is no GPU.
+"""Languages that are Python packages and compile when they run (CuTe DSL, TileLang, Helion), without a GPU.
 
-`traced_box.py` calls a kernel's `custom_kernel` once, in a box, on tensors of the first benchmark's sizes that hold
-nothing: what it compiles is compiled for the target, and its launches are swallowed (`languages/NAME_trace.py`).
-Not covered: what other sizes would compile; whether it is right.
+`traced_box.py` calls a kernel's `custom_kernel` once, in a sandbox, on empty tensors of the first benchmark's sizes:
+its kernels are compiled for the target, and not launched (`languages/NAME_trace.py`). Not covered: kernels for other
+sizes; correctness.
 """
 
 import json
@@ -21,15 +21,14 @@ from ksflow.hardware.cost_model import extents
 from ksflow.languages import LANGUAGES
 from ksflow.records import Arg, Json, Scalar
 
-_IMPORT_S = 180.0
-"""These packages take a minute to be imported on a busy machine."""
+_IMPORT_S = 180.0  # importing these packages takes a minute on a busy machine
 _STRIDES = re.compile(r"strides? \((.+)\)")
 _ENTRY = re.compile(r"\.entry\s+(\w+)")
 _USED = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 
 def build(request: CompileRequest) -> BuildResult:
-    """What the compiler says; nothing where the problem does not tell what its arguments look like."""
+    """Return the compiler's figures; an empty result if the problem does not describe its arguments."""
     problem, kernel = request.problem, request.kernel
     case = (*problem.benchmarks, *problem.tests)[0]
     try:
@@ -51,13 +50,13 @@ def build(request: CompileRequest) -> BuildResult:
 
 @cache
 def version(language: str) -> str:
-    """Of the language's package, as pip calls it."""
+    """Return the language's package with its version."""
     package = LANGUAGES[language].missing.rpartition(" ")[2]
     return f"{package} {metadata.version(package)}"
 
 
 def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
-    """Sizes, strides and type of an argument. ValueError, LookupError or SyntaxError where the problem does not say."""
+    """Return sizes, strides and type of an argument. Raises ValueError, LookupError or SyntaxError if not declared."""
     sizes = extents(arg.shape, params)
     if sizes is None:
         raise ValueError(f"{arg.name} has no shape")
@@ -70,7 +69,7 @@ def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
 
 
 def _distilled(answer: Json) -> Json:
-    """Only what is of the right kind: a source that is run may have written anything."""
+    """Return only values of valid types: a source that is executed may have written anything."""
     rows = []
     for entry in answer["kernels"]:
         ptx, usage = str(entry["ptx"]), _USED.findall(str(entry["usage"]))

@@ -1,7 +1,7 @@
-"""Runs inside a compiler's box, as a file of its own beside a Python source: calls `custom_kernel`, launches nothing.
+"""Runs inside a compiler's sandbox, as a file beside a Python source: calls `custom_kernel`, launches nothing.
 
 Reads `.order.json` (the source, the architecture, the tensors), writes `made.json`. `ksflow_tracer.py` beside it knows
-the language. Imports the source, so it runs what the source says: in the box, and nowhere else.
+the language. Imports the source, so it executes it: run it in a sandbox only.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main() -> int:
-    """1 and the reason on stdout where something cannot be compiled."""
+    """Compile; return 1, with the reason on stdout, on failure."""
     order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     try:
         rows = _rows(order)
@@ -57,7 +57,6 @@ def _rows(order: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _explained(error: BaseException, source: str) -> str:
-    """The error in a line, and where in the source it is."""
     path = os.path.abspath(source)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     text = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Triton ahead of time, for NVIDIA and AMD, without either being here: `triton_box.py` compiles, in a box."""
+"""Triton ahead of time, for NVIDIA and AMD, without a GPU: `triton_box.py` compiles, in a sandbox."""
 
 import importlib.util
 import json
@@ -19,21 +19,20 @@ POINTERS = {
     "float8_e4m3fnuz": "*fp8e4b8", "float8_e5m2": "*fp8e5", "float8_e5m2fnuz": "*fp8e5b16", "int64": "*i64",
     "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "bool": "*i1",
 }  # fmt: skip
-"""torch dtype -> Triton's type of a pointer to it."""
+"""Torch dtype -> Triton's type of a pointer to it."""
 _ALIGNED = 16
 _INT32 = 1 << 31
 _FRAME = re.compile(r'^(?:Traceback| {2}File "|Please share the reproducer|Internal Triton)')
-_DUMP = re.compile(r"^(?:#\w+ = #|#loc|module )", re.MULTILINE)
-"""Where the compiler begins to print what it was compiling."""
+_DUMP = re.compile(r"^(?:#\w+ = #|#loc|module )", re.MULTILINE)  # the compiler's dump of its input begins here
 _PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
 _ERROR = re.compile(r"(?:^|: )error: ", re.MULTILINE)
 
 
 class Triton(Toolchain):
-    """The one that is installed. It compiles itself when it is run: there is no host mode."""
+    """The installed Triton. Kernels compile at run time, so there is no host mode."""
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
-        """One for each variant; what the launches of its cases have in common is compiled once."""
+        """Return one job for each variant; launches that differ only in their cases are compiled once."""
         paths = bundled("cuobjdump") if self.platform == "cuda" else ()
         disassembler = next((str(path) for path in reversed(paths) if path.is_file()), "")
         common = {"source": request.main, "target": _target(request.target.march), "disassembler": disassembler}
@@ -48,13 +47,13 @@ class Triton(Toolchain):
         return jobs
 
     def knows(self, march: str) -> bool:
-        """Whether there can be code for it, as far as the assemblers say that come with Triton."""
+        """Return whether one of Triton's assemblers knows the architecture, True if they cannot be asked."""
         assemblers = (*bundled("ptxas"), *bundled("ptxas-blackwell"))
-        listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))  # it names all it knows
+        listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))
         return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
     def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
-        """By all it is compiled for; the threads and the shared memory are the compiler's."""
+        """Return the function compiled for a launch; the compiler sets its threads and shared memory."""
         row = units[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
         width = _target(request.target.march)[2]
         block = (row["warps"] * width, 1, 1)
@@ -62,23 +61,21 @@ class Triton(Toolchain):
 
 
 def _target(march: str) -> tuple[str, int | str, int]:
-    """Platform, architecture, threads of a warp, as Triton names them."""
     if march.startswith("gfx"):
         return "hip", march.partition(":")[0], 64
     return "cuda", int(re.sub(r"\D", "", march)), 32
 
 
 def _entries(request: CompileRequest, variant: int) -> list[Json]:
-    """What the launches of a variant need, each once."""
     plans = [plan for plan in request.plans.values() if plan.variant == variant]
     wanted = [_wanted(request, step) for plan in plans for step in plan.launches]
     return list({json.dumps(entry, sort_keys=True): entry for entry in wanted}.values())
 
 
 def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
-    plan = next(iter(request.plans.values()))  # workspaces differ in their sizes alone
+    plan = next(iter(request.plans.values()))  # plans differ only in the sizes of workspaces
     arrays = {"arg": [arg.dtype for arg in request.problem.args], "workspace": [room.dtype for room in plan.workspaces]}
-    args: list[list[str | bool]] = []  # of each its type, and whether it is a multiple of 16
+    args: list[list[str | bool]] = []  # type, and whether it is a multiple of 16
     for kind, value in step.args:
         if kind == "int":
             args.append(["i32" if -_INT32 <= value < _INT32 else "i64", value % _ALIGNED == 0])
@@ -89,7 +86,7 @@ def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
 
 
 def _row(entry: Json) -> Json:
-    """Only what is of the right kind: a source that is run at import may have written anything."""
+    """Return only values of valid types: a source that is executed may have written anything."""
     name, shared, warps, code = str(entry["kernel"]), int(entry["shared"]), int(entry["warps"]), str(entry["code"])
     if not (0 <= shared < 1 << 20 and 1 <= warps <= 64):
         raise ValueError(f"{name}: {shared} bytes of shared memory, {warps} warps")
@@ -104,18 +101,17 @@ def _row(entry: Json) -> Json:
 
 
 def _explained(log: str) -> str:
-    """From the first error on, without Triton's warnings and frames."""
     match = _ERROR.search(log)
     text = log[match.start() :].removeprefix(": ") if match else log
     text = text[: dump.start()] if (dump := _DUMP.search(text)) else text
     if broken := _PASS.search(log):
-        text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"
+        text = f"error: Triton's own pass {broken[1]} fails on this kernel: rewrite it\n{text}"
     return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
 
 
 @cache
 def find(platform: str) -> Triton | None:
-    """Triton, where it is installed; it is not imported."""
+    """Return the installed Triton, without importing it; None if there is none."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return None

@@ -1,7 +1,7 @@
-"""Runs inside a compiler's box, as a file of its own beside a Triton source: compiles its kernels ahead of time.
+"""Runs inside a compiler's sandbox, as a file beside a Triton source: compiles its kernels ahead of time.
 
 Reads `.order.json` (the target, and for each entry the kernel's name, arguments, constants, warps and stages), writes
-`made.json`. Imports Triton and the source, so it runs what the source says at import: in the box, and nowhere else.
+`made.json`. Imports the source, so it executes it: run it in a sandbox only.
 """
 
 import base64
@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
-os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # as in all its versions so far, said aloud
+os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton's default so far, made explicit
 
-_QUOTED = re.compile(r"^(\w+)\((['\"])(.*)\2\)$", re.DOTALL)
-"""An error that Triton shows as Python writes it."""
+_QUOTED = re.compile(r"^(\w+)\((['\"])(.*)\2\)$", re.DOTALL)  # matches an error that Triton shows as Python writes it
 
 
 class Wrong(Exception):
-    """What is wrong with the source or its launch lines, in a line."""
+    """A fault of the source or its launch lines, in one line."""
 
 
 def main() -> int:
-    """Compile everything that is ordered; 1 and the reason on stdout where something cannot be."""
+    """Compile all entries; return 1, with the reason on stdout, if one fails."""
     order = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     try:
         module = _load(order["source"])
@@ -45,7 +44,7 @@ def main() -> int:
 
 
 def _load(source: str) -> Any:
-    """The source as a module; Triton reads a kernel's text from its file."""
+    """Import the source as a module; Triton reads a kernel's text from its file."""
     spec = importlib.util.spec_from_file_location("kernel", os.path.abspath(source))
     assert spec
     assert spec.loader
@@ -105,7 +104,7 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
 
 
 def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], dict[Any, Any], dict[Any, Any]]:
-    """Signature, constants and divisibility, in the form Triton takes them."""
+    """Return signature, constants and divisibility, in Triton's form. Raises Wrong."""
     kernel, constants, arguments = entry["kernel"], dict(entry["constants"]), list(entry["args"])
     signature, values, attributes = {}, {}, {}
     for place, parameter in enumerate(function.params):
@@ -129,7 +128,6 @@ def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], 
 
 
 def _explained(error: BaseException, source: str) -> str:
-    """The error and where in the source it is, without Triton's own frames."""
     if isinstance(error, SyntaxError):
         return f"error: {source}:{error.lineno}: {error.msg}\n{(error.text or '').rstrip()}"
     while (cause := error.__cause__) is not None and getattr(error, "node", None) is not None:

@@ -93,6 +93,8 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     except OSError as error:
         keep_traceback(error, "the run")
         raise of_system(error) from error
+    finally:
+        HydraConfig.instance().cfg = None  # what this process composes next is no member of a sweep
     if failures:
         raise failures[0]
     return results[-1] if len(results) == 1 else None
@@ -150,6 +152,7 @@ def end_sweep() -> None:
 def compose(arguments: list[str], config: str = "config") -> DictConfig:
     """The checked configuration for a verb that is no run; `config` is its primary one."""
     sys.path.insert(0, os.getcwd())
+    os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
     directory, overrides = config_dir(arguments)
     no_flags(overrides)
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []

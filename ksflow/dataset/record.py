@@ -126,19 +126,15 @@ class IndexReader:
         self.kernel = lru_cache(_RECENT)(self._kernel)
         """A trial's id -> its kernel's language and files, cleaned."""
 
-    def __len__(self) -> int:
-        """Steps that `index` takes."""
-        return len(self._calls)
-
-    def index(self, step: Callable[[], None]) -> RunIndex:
-        """Read all of it once; `step` is told of each call. Raises LineageError."""
+    def index(self) -> RunIndex:
+        """Read all of it once. Raises LineageError."""
         index = RunIndex(self.problem, self.run)
         key = self._reader.read().key
         for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
             report, licence = self._reports[trial.id]
             index.results[trial.id] = TrialResult(trial, self._reader.heads[trial.id], report, licence)
         index.rounds = self._reader.rounds
-        index.calls = self._recorded_calls(index, step)
+        index.calls = self._recorded_calls(index)
         return index
 
     def call(self, commit: str) -> Call:
@@ -164,7 +160,7 @@ class IndexReader:
             evaluation = replace(evaluation, timings=timings, evidence=evidence)
         return replace(trial, kernel=None, experiment=None, evaluation=evaluation)
 
-    def _recorded_calls(self, run: RunIndex, step: Callable[[], None]) -> list[RecordedCall]:
+    def _recorded_calls(self, run: RunIndex) -> list[RecordedCall]:
         calls: list[RecordedCall] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         """Of each call and stage: the last message's length, the digest of all messages, and the first commit."""
@@ -189,7 +185,6 @@ class IndexReader:
             calls.append(
                 RecordedCall(commit.name, stage, call.model, call.about, prompt, answer, question, first, False, used)
             )
-            step()
         for (about, _), number in last.items():
             if about in run.results and _GAVE_UP in run.results[about].trial.failure:
                 calls[number] = replace(calls[number], malformed=True)

@@ -13,23 +13,18 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
-
-from rich.console import Console
-from rich.progress import Progress
 
 from ksflow import report
 from ksflow.config import compose, keys
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Source, chat, prompts, rl
-from ksflow.errors import ConfigError, counted, writing
+from ksflow.errors import ConfigError, counted, reaching, writing
 from ksflow.lineage import Lineage
-from ksflow.lineage.store import Store
 from ksflow.problem.licences import UNKNOWN, of_problem
 from ksflow.records import Problem, digest, family
 from ksflow.redaction import redact
@@ -67,12 +62,17 @@ def dataset(words: list[str], overrides: list[str]) -> int:
             raise ConfigError(f"no such run in {lineage.store.path}; its runs: {known}")
         splits = _splits({name for name, _ in runs}, own["test_problems"])
         clean = _cleaner(lineage.store.path)
-        console = report.console(stderr=True)
+        console, seen = report.console(stderr=True), set[Hashable]()
         with _replacing(Path(own["out"]).expanduser()) as folder, _Files(folder) as files:
-            reader = _RunReader(lineage.store, clean, stages, problem, console)
             for name, run in runs:
-                for configuration, row in reader.rows(name, run, kinds):
-                    files.write(configuration, splits[row["problem"]], row)
+                reader, at_hand = IndexReader(lineage.store, name, run, clean), _problem(name, problem)
+                licence = of_problem(at_hand) if at_hand else UNKNOWN
+                source = Source(reader.index(), reader, stages, seen, at_hand, licence)
+                for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
+                    for row in _MAKERS[configuration](source):
+                        files.write(configuration, splits[name], row)
+                calls, trials = counted(len(source.run.calls), "model call"), counted(len(source.run.results), "trial")
+                report.say(console, f"{name}/{run}: {calls}, {trials}")
             if not files.rows:
                 raise ConfigError(
                     f"format={own['format']} stages={own['stages']} makes no row of {counted(len(runs), 'run')}: "
@@ -138,41 +138,14 @@ class _Files(ExitStack):
         self.rows[place] += 1
 
 
-@dataclass
-class _RunReader:
-    """Makes rows of runs. What was seen is seen for all runs."""
-
-    store: Store
-    clean: Callable[[str], str]
-    stages: tuple[str, ...]
-    problem: Problem | None
-    console: Console
-    seen: set[Hashable] = field(default_factory=set)
-
-    def rows(self, name: str, run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Row]]:
-        """(configuration, row) of one run, with its progress shown. Raises LineageError."""
-        with Progress(console=self.console, transient=True, disable=not self.console.is_terminal) as progress:
-            reader = IndexReader(self.store, name, run, self.clean)
-            reading = progress.add_task(f"reading {name}/{run}", total=len(reader))
-            index, problem = reader.index(lambda: progress.advance(reading)), self._problem(name)
-            reference = of_problem(problem) if problem else UNKNOWN
-            source = Source(index, reader, self.stages, self.seen, problem, reference)
-            writing = progress.add_task(f"writing {name}/{run}", total=None)
-            for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
-                for row in _MAKERS[configuration](source):
-                    yield configuration, row
-                    progress.advance(writing)
-        calls, trials = counted(len(index.calls), "model call"), counted(len(index.results), "trial")
-        report.say(self.console, f"{name}/{run}: {calls}, {trials}")
-
-    def _problem(self, name: str) -> Problem | None:
-        """The problem where it is at hand: the one that was named, or one that ships."""
-        if self.problem and self.problem.name == name:
-            return self.problem
-        with suppress(ConfigError):
-            problem: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
-            return problem
-        return None
+def _problem(name: str, chosen: Problem | None) -> Problem | None:
+    """The problem of a run where it is at hand: the one that was named, or one that ships."""
+    if chosen and chosen.name == name:
+        return chosen
+    with suppress(ConfigError):
+        problem: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
+        return problem
+    return None
 
 
 def _cleaner(lineage: Path) -> Callable[[str], str]:
@@ -199,12 +172,10 @@ def _replacing(out: Path) -> Iterator[Path]:
         new.mkdir()
         (new / _MARK).touch()
         yield new
-        try:
+        with reaching(f"out={out} cannot be replaced", "name another folder"):
             if out.exists():
                 os.rename(out, old)
             os.rename(new, out)
-        except OSError as error:
-            raise ConfigError(f"out={out} cannot be replaced: {error.strerror}; name another folder") from error
     finally:
         if old.exists() and not out.exists():
             os.rename(old, out)

@@ -30,8 +30,8 @@ ACCUMULATE = "bfloat16"
 """The arithmetic that a problem asks for: no format says it, and their bounds are wide."""
 _TIMEOUT_S = 600.0
 _SMALLER = {
-    "gpumode": "problem.cap=N or problem.benchmarks=[...]",
-    "kernelbench": "problem.cap=N or problem.overrides={NAME: N}",
+    "gpumode": "problem.cap=N",
+    "kernelbench": "problem.cap=N",
     "flashinfer": "problem.cap=N",
     "kernel": "problem.cases=[...]",
 }
@@ -279,7 +279,7 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     except IsolatedFailure as error:
         last = str(error)
-        hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
+        hint = "; target=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
         hint = next((f"; {remedy}" for word, remedy in _HINTS.items() if word in last), hint)
         raise ConfigError(f"the reference does not load: {last[:400]}{hint}") from error
     if description["step"] is not None:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ksflow.errors import ConfigError, suggest
+from ksflow.errors import ConfigError
 from ksflow.formats import sizes
 from ksflow.records import Json
 
@@ -113,31 +113,6 @@ def _sizes(params: Params) -> list[tuple[str, int]]:
         return [value] if type(value) is int else []
 
     return [(key, number) for key, value in params.items() for number in numbers(value)]
-
-
-def check_user_cases(text: str, cases: Any, where: str) -> None:
-    """Raises ConfigError where a user's cases are not what the text's `generate_input` takes. None are fine."""
-    if cases is None:
-        return
-    if isinstance(cases, str | Mapping) or not isinstance(cases, Sequence):
-        raise ConfigError(f"{where}: {cases!r} is no list of cases; write [{{NAME: VALUE, seed: N}}]")
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except SyntaxError:  # running it says what is wrong
-        nodes = []
-    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "generate_input")
-    takes = next((node.args for node in functions), None)
-    usual = parameters(takes) if takes else {}
-    valid = {"seed", *usual}
-    for case in cases:
-        if not isinstance(case, Mapping):
-            raise ConfigError(f"{where}: {case!r} is no case; a case is {{NAME: VALUE, seed: N}}")
-        if takes and (unknown := [str(key) for key in case if key not in valid and not takes.kwarg]):
-            raise ConfigError(f"{where}: generate_input takes no {unknown[0]!r}; {suggest(unknown[0], valid)}")
-        if lost := [name for name, value in usual.items() if value is None and name not in {"seed", *case}]:
-            raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(usual)}")
-        if not isinstance(case.get("seed", 0), int):
-            raise ConfigError(f"{where}: seed {case['seed']!r} is no whole number")
 
 
 def parameters(takes: ast.arguments) -> dict[str, ast.expr | None]:

@@ -1,12 +1,12 @@
 """What every importer asks of a user's own files: a name for the lineage, what they define, where they lie."""
 
 import ast
-import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from ksflow.errors import ConfigError
+from ksflow.home import text_of
 from ksflow.records import Json
 
 
@@ -48,18 +48,13 @@ def provenance(folder: Path) -> Json:
     if files := next(filter(None, licences), None):
         facts["licence"] = files[0].read_text("utf-8", "replace").strip().partition("\n")[0].strip()[:80]
     if root:  # what HEAD is, read without git; empty where it cannot be
-        facts["commit"] = ""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            git = root / ".git"
-            if git.is_file():  # of a submodule: it says where the folder is
-                git = git.parent / git.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
-            head = (git / "HEAD").read_text(encoding="utf-8").strip()
-            ref = head.removeprefix("ref: ")
-            if ref == head or (git / ref).is_file():
-                facts["commit"] = head if ref == head else (git / ref).read_text(encoding="utf-8").strip()
-            else:
-                packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
-                facts["commit"] = next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
+        git = root / ".git"
+        if git.is_file():  # of a submodule: it says where the folder is
+            git = git.parent / text_of(git).removeprefix("gitdir: ")
+        head = text_of(git / "HEAD")
+        ref = head.removeprefix("ref: ")
+        packed = (line.split() for line in text_of(git / "packed-refs").splitlines() if line.endswith(f" {ref}"))
+        facts["commit"] = head if ref == head else text_of(git / ref) or next(packed, [""])[0]
     return facts
 
 

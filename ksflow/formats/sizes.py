@@ -16,7 +16,7 @@ from typing import Any
 VERSION = 2
 """Of what a cap makes of sizes: raised where the same cap cuts otherwise, and verdicts from before do not compare."""
 Edit = Sequence[Any]
-"""[first byte, end, value, name]: a whole number, which a cap may lower, or the text that stands there in any case."""
+"""[first byte, end, value, name]: a whole number, which a cap may lower."""
 _BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)
 """Names of sizes that say how often the same work is done."""
 _BATCHES = 16
@@ -59,11 +59,8 @@ def constants(module: ast.Module) -> dict[str, ast.expr]:
     return assigned
 
 
-def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
-    """Where its whole numbers are, and what `overrides` puts for a name in place of what is there. SyntaxError.
-
-    Of names that are assigned together (`height = width = 256`), what is put for one holds for all.
-    """
+def edits(source: str) -> list[Edit]:
+    """Where its whole numbers are. SyntaxError."""
     starts = [0, *itertools.accumulate(len(line) for line in source.encode().splitlines(keepends=True))]
 
     def span(node: ast.expr) -> tuple[int, int]:
@@ -73,25 +70,18 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
 
     places: list[Edit] = []
     known = constants(ast.parse(source))
-    named = {id(value): name for name, value in known.items()}
-    named |= {id(value): name for name, value in known.items() if name in overrides}
+    named = {id(value): name for name, value in known.items()}  # of names that are assigned together the last
     for name, value in known.items():
-        if named[id(value)] != name:
-            continue
-        if name in overrides:
-            places.append([*span(value), repr(overrides[name]), name])
-        else:
+        if named[id(value)] == name:
             places += [[*span(node), number, name] for node, number in _numbers(value)]
     return sorted(places, key=lambda edit: int(edit[0]))
 
 
 def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
     """The source after the edits, with whole numbers cut by a cap as `cut` does it; 0 leaves them as they are."""
-    smaller = iter(_cut_numbers(source, edits, cap)[1])
-    values = [value if isinstance(value, str) else next(smaller) for _, _, value, _ in edits]
     body = source.encode()
-    for (begin, end, before, _), value in reversed([*zip(edits, values, strict=True)]):
-        if value != before or isinstance(value, str):
+    for (begin, end, before, _), value in reversed([*zip(edits, _cut_numbers(source, edits, cap)[1], strict=True)]):
+        if value != before:
             body = body[:begin] + str(value).encode() + body[end:]
     return body.decode()
 
@@ -104,14 +94,13 @@ def merged(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
 def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tuple[str, int]], list[int]]:
     """The whole numbers with their names, and what they become under a cap; 0 leaves them as they are.
 
-    Numbers above 1 that what makes the inputs has, or that a user has given, stay.
+    Numbers above 1 that what makes the inputs has stay.
     """
-    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
+    numbers = [(name, value) for _, _, value, name in edits]
     if not cap:
         return numbers, [value for _, value in numbers]
-    overridden = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
-    nodes = [*overridden, *(node for maker in makers for node in ast.walk(maker))]
+    nodes = (node for maker in makers for node in ast.walk(maker))
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
     return numbers, cut(numbers, cap, {number for number in fixed if number > 1})
 

@@ -50,7 +50,7 @@ def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
     first = len(data) - order["outputs"]
     binding = data.binding if isinstance(data, Flat) else {}
     returned = list(binding.get("results", ())) or list(range(first, len(data)))
-    places = [*binding.get("order", range(len(data))), *(returned if binding.get("trailing") else ())]
+    places = [*binding.get("order", range(len(data)))]
     types = [str(tensor.dtype).removeprefix("torch.") for tensor in data]
     outputs = {
         place: [list(data[place].shape), list(data[place].stride()), types[place]] for place in range(first, len(data))

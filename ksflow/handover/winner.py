@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
 from ksflow import home
-from ksflow.formats.flashinfer.solutions import params, solution, traces
+from ksflow.formats.flashinfer.solutions import solution
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
 from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
-from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict, digest
+from ksflow.records import Case, Kernel, Problem, Target, Trial, Verdict, digest
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
@@ -28,7 +28,7 @@ _VERSION = 2
 """Of what `facts` answers: what was kept under another number is not read."""
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}
 """Format -> the file; every other problem's is a module."""
-_MODULE, _SOLUTION, _TRACES = "module.py", "solution.json", "traces.jsonl"
+_MODULE, _SOLUTION = "module.py", "solution.json"
 _MARK = 8
 """Digits of a kernel's digest that set its files and its solution apart from all others'."""
 
@@ -44,19 +44,17 @@ class HandedOver:
     wrong, None where the judge was not asked."""
 
 
-def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
+def hand_over(
     folder: Path,
     problem: Problem,
     target: Target,
     trial: Trial,
     evaluate: Evaluator | None = None,
-    baseline: Trial | None = None,
     claim: str = "",
 ) -> HandedOver:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
-    evaluate: asked whether the file is right, if it has `measure`. baseline: what a FlashInfer trace names as the
-    reference's time; without one there are no traces. claim: the run's figure, as in `write_best`.
+    evaluate: asked whether the file is right, if it has `measure`. claim: the run's figure, as in `write_best`.
     """
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
@@ -71,7 +69,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
         text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
     except ValueError as error:
         refused = f"not handed over: {error}"
-    for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
+    for name in (*_NAMES.values(), _MODULE, _SOLUTION):  # of the winner before
         (folder / name).unlink(missing_ok=True)
     if refused:
         return HandedOver((), (refused,))
@@ -80,7 +78,7 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     score = f", {claim} on {target.chip}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
-    info, errors, most = _judged(problem, evaluate, file, text)
+    info, most = _judged(problem, evaluate, file, text)
     lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
     if kind in WORDLESS and lines:
         info.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
@@ -90,8 +88,8 @@ def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     if rows := indistinguishable(problem.dims, facts) if facts else {}:
         sizes = ", ".join(f"{dim}={value}" for dim, value in rows.items())
         info.append(f"{file.name}: calls the kernel with {sizes} where cases differ in nothing that tensors show")
-    files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
-    return HandedOver(files, tuple(info), most)
+    file = file if kind != "flashinfer" else _flashinfer(file, problem, target, trial)
+    return HandedOver((file,), tuple(info), most)
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -153,24 +151,17 @@ def checked(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
     return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
 
 
-def _judged(
-    problem: Problem, evaluate: Evaluator | None, file: Path, text: str
-) -> tuple[list[str], list[Json], float | None]:
-    """What the judge says of the file: (in words, of each benchmark the errors, `HandedOver.error`)."""
+def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], float | None]:
+    """What the judge says of the file: (in words, `HandedOver.error`)."""
     evaluation = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
     if evaluation is None:
-        return [f"{file.name}: not tried: this evaluator runs no file here"], [], None
+        return [f"{file.name}: not tried: this evaluator runs no file here"], None
     if evaluation.verdict is Verdict.HARNESS:
-        return [f"{file.name}: not tried: {evaluation.reason}"], [], None
+        return [f"{file.name}: not tried: {evaluation.reason}"], None
     if evaluation.verdict is not Verdict.UNTIMED:
-        return [f"{file.name} does not do what the kernel did: {evaluation.verdict}: {evaluation.reason}"], [], math.inf
-    names = ("max_absolute_error", "max_relative_error")
-    errors: list[Json] = [
-        {name: max(float(error[place]) for error in row.errors) for place, name in enumerate(names)} | {"extra": None}
-        for row in evaluation.evidence.checked[: len(problem.benchmarks)]
-    ]
+        return [f"{file.name} does not do what the kernel did: {evaluation.verdict}: {evaluation.reason}"], math.inf
     most = max((float(error[0]) for row in evaluation.evidence.checked for error in row.errors), default=None)
-    return [f"{file.name}: the judge finds that it answers as the reference does"], errors, most
+    return [f"{file.name}: the judge finds that it answers as the reference does"], most
 
 
 def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
@@ -201,24 +192,14 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     return Facts(content["rows"], content["sources"])
 
 
-def _flashinfer(
-    run: Path, problem: Problem, target: Target, trial: Trial, baseline: Trial | None, errors: list[Json]
-) -> tuple[Path, ...]:
-    """The solution, and its traces where there is a time of the reference to tell."""
+def _flashinfer(run: Path, problem: Problem, target: Target, trial: Trial) -> Path:
+    """The solution."""
     assert trial.kernel is not None
     kind = "triton" if LANGUAGES[trial.kernel.language].compiler == "triton" else "python"
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    content = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
+    content = solution(definition, name, kernel, "run", target.chip)
     file = run.with_name(_SOLUTION)
     home.write(file, json.dumps(content, indent=1) + "\n")
-    before = baseline.evaluation if baseline else None
-    workloads = problem.origin["workloads"]
-    whole = [dict(case.params) for case in problem.benchmarks] == [*map(params, workloads)]
-    if not (trial.evaluation and before and before.accepted and errors and whole):
-        return (file,)
-    rows = traces(definition, name, workloads, (trial.evaluation, before), errors, target)
-    traced = run.with_name(_TRACES)
-    home.write(traced, "".join(json.dumps(row) + "\n" for row in rows))
-    return file, traced
+    return file

@@ -1,4 +1,4 @@
-"""What a compiler says of a kernel on a device, in words: registers, spills, shared memory, occupancy, instructions.
+"""A compiler's figures of a kernel, in words: registers, spills, shared memory, occupancy, instructions.
 
 The rows are `Evidence.compiler`, one for each kernel and variant.
 """
@@ -17,8 +17,8 @@ _KIB = 1024
 def by_time(
     evaluation: Evaluation, kernel: Kernel | None, problem: Problem | None
 ) -> list[tuple[CompiledKernel, float]]:
-    """The rows with the share of all shapes' time that goes to those which run them, the largest first; in their order,
-    and 0, where the source does not tell which shape runs which. Variants that compiled to the same are one row.
+    """Return rows with their share of the time over all shapes, largest first; in order, with 0, if the source does not
+    tell which shape runs which. Variants with the same figures are one row.
     """
     names = {case.name for case in problem.benchmarks} if problem else set()
     times = {timing.case: timing.us for timing in evaluation.timings if timing.case in names}
@@ -39,7 +39,7 @@ def by_time(
 def _runs(
     times: Mapping[str, float], kernel: Kernel | None, problem: Problem | None
 ) -> dict[str, set[tuple[str, frozenset[tuple[str, str]]]]]:
-    """Timed shape -> the device functions that it launches, each with the values that it was compiled with."""
+    """Return timed shape -> the device functions that it launches, each with its constants."""
     if kernel is None or problem is None:
         return {}
     try:
@@ -47,7 +47,7 @@ def _runs(
             return {}
         cases = {case.name: case.params for case in problem.benchmarks if case.name in times}
         variants, planned = plan_cases(plan, cases, [arg.name for arg in problem.args])
-    except ValueError:  # the compiler has said so
+    except ValueError:  # the compiler has reported it
         return {}
     return {
         name: {(launch.kernel, _key(variants[case.variant])) for launch in case.launches}
@@ -60,7 +60,7 @@ def _key(variant: Mapping[str, object]) -> frozenset[tuple[str, str]]:
 
 
 def cells(row: CompiledKernel) -> dict[str, str]:
-    """Column -> text, in the order of a table; empty where nothing is known."""
+    """Return column -> text, in the order of a table; "" if unknown."""
     extra = [f"{count} {name}" for count, name in ((row.agprs, "AGPR"), (row.sgprs, "SGPR")) if count]
     occupancy, counted = percent(row.occupancy), row.instructions
     matrix = [f"{n} {name}" for name, n in counted.items() if n and ("mma" in name.lower() or "mfma" in name.lower())]
@@ -78,7 +78,7 @@ def cells(row: CompiledKernel) -> dict[str, str]:
 
 
 def line(row: CompiledKernel) -> str:
-    """The same in one line: `gemm BM=64: registers 128, spills 0 B, shared 48 KiB, occupancy 25 % (shared)`."""
+    """Return the same in one line: `gemm BM=64: registers 128, spills 0 B, shared 48 KiB, occupancy 25 % (shared)`."""
     figures = cells(row)
     name = " ".join(filter(None, [figures.pop("kernel"), figures.pop("variant")]))
     figures.pop("target")
@@ -86,7 +86,7 @@ def line(row: CompiledKernel) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A fraction as a percentage; empty where it is not known."""
+    """Return a fraction as a percentage; "" if unknown."""
     return "" if value is None else f"{100 * value:.3g} %"
 
 

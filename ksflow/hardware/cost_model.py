@@ -1,8 +1,8 @@
-"""What a case needs at least: its arithmetic and its traffic, from problem.yaml's `work`, and the floor they set.
+"""A case's arithmetic and traffic, from problem.yaml's `work`, and the floor of its time that follows.
 
-A time below the floor is impossible on the target, whoever measured it: it is the judge's limit, and no aim. So every
-ceiling is optimistic: the highest rates, data that is already in the fastest cache, arithmetic and traffic that overlap
-fully. Where something is not known there is no floor. What a kernel should come near is the `roofline`.
+A time below the floor is impossible on the target: it is the judge's limit, not a goal. So every rate is optimistic:
+the highest ones, data already in the fastest cache, arithmetic and traffic that overlap fully. If a figure is unknown,
+there is no floor. The goal of a kernel is the `roofline`.
 """
 
 import ast
@@ -14,31 +14,29 @@ from ksflow.records import Case, Problem, Scalar, Target
 from ksflow.source.expressions import calculate, numbers
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8")
-"""The wider first: who can do with fp8 can do with bf16."""
+"""From wide to narrow: hardware may use any wider precision."""
 _KEYS = ("flops", "bytes", "dtype")
-_HEADROOM = {"gpu": 1.25}
-"""GPUs clock higher than their data sheets count with."""
+_HEADROOM = {"gpu": 1.25}  # GPUs clock higher than their data sheets assume
 _MEASURED_HEADROOM = 2.0
-"""Over what probes saw one core of a CPU do: others may have had a half of it, and a load may go beside a store."""
-_CACHE_FACTOR = 10.0
-"""How much faster than main memory a cache of unknown bandwidth may be."""
+"""Over the measured rates of a CPU core: other processes may have taken half, and a load may run beside a store."""
+_CACHE_FACTOR = 10.0  # how much faster than main memory a cache of unknown bandwidth may be
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one case needs; None where problem.yaml does not say."""
+    """Operations and bytes of one case; None if problem.yaml does not tell."""
 
     flops: float | None
     bytes: float | None
 
     @property
     def intensity(self) -> float | None:
-        """Operations for each byte."""
+        """Operations per byte."""
         return self.flops / self.bytes if self.flops is not None and self.bytes else None
 
 
 def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
-    """An arithmetic expression over a case's parameters. ValueError says what is wrong with it."""
+    """Return the value of an arithmetic expression over a case's parameters. Raises ValueError."""
     value = calculate(expression.strip(), numbers(names))
     if value < 0:
         raise ValueError(f"{expression!r} is negative: {value:g}")
@@ -46,7 +44,7 @@ def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
 
 
 def extents(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
-    """`m, k // 128` over a case's parameters; None where nothing is declared. Raises ValueError, SyntaxError."""
+    """Return `m, k // 128` as numbers for a case's parameters; None if empty. Raises ValueError, SyntaxError."""
     if not text.strip():
         return None
     parsed = ast.parse(text.strip(), mode="eval").body
@@ -55,13 +53,13 @@ def extents(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
 
 
 def work(problem: Problem, case: Case) -> Work:
-    """What a case needs. ValueError where an expression is wrong."""
+    """Return a case's work. Raises ValueError for an invalid expression."""
     formulas = problem.work
     return Work(*(evaluate(formulas[key], case.params) if key in formulas else None for key in ("flops", "bytes")))
 
 
 def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
-    """Every expression must give a number for every case. ValueError names the key and says what is wrong."""
+    """Check that every expression gives a number for every case. Raises ValueError, which names the key."""
     if unknown := sorted(spec.keys() - set(_KEYS)):
         raise ValueError(f"work.{unknown[0]}: unknown key; valid: {', '.join(_KEYS)}")
     if (precision := spec.get("dtype", PRECISIONS[0])) not in PRECISIONS:
@@ -75,15 +73,16 @@ def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
 
 
 def compute_peak(precision: str, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """The rate of the fastest unit for a precision or a wider one, and its name; without a precision, of the fastest of
-    all. None where no rate is known.
+    """Return the rate and name of the fastest unit for a precision or a wider one ("" means any precision).
+
+    Returns None if no rate is known.
     """
     enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
     return max(((rates[key], n) for n in enough if (key := f"flops.{n}") in rates), default=None)
 
 
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
-    """The least time that a case can take on a target, in µs, and what sets it; 0.0 and why, where none is known."""
+    """Return a case's least time on a target, in µs, and its cause; 0.0 and the reason if unknown."""
     need, rates, floors = work(problem, case), _ceilings(target), []
     if need.flops is not None and (peak := compute_peak(problem.work.get("dtype", ""), rates)):
         why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
@@ -98,8 +97,8 @@ def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
 
 
 def _ceilings(target: Target) -> dict[str, float]:
-    """The rates that nothing on a target exceeds: its peaks with headroom, on a CPU no more than a multiple of what was
-    measured on this machine."""
+    """Return rates that nothing on a target exceeds: peaks with headroom, on a CPU limited by a multiple of the
+    measured rates."""
     headroom = _HEADROOM.get(target.kind, 1.0)
     rates = {key: peak * headroom for key, peak in target.peaks.items()}
     if "bytes" in rates:
@@ -111,7 +110,7 @@ def _ceilings(target: Target) -> dict[str, float]:
 
 
 def _traffic(amount: float, rates: Mapping[str, float], cache: float) -> list[tuple[float, str]]:
-    """All of it through the cache, and what that cannot hold through main memory; nothing where no rate is known."""
+    """Return the times of all bytes through the cache, and of those beyond its size through main memory, if known."""
     beyond = amount - cache
     ways = [(amount, "bytes.cache", "cache"), *([(beyond, "bytes", "memory")] if beyond > 0 else [])]
     return [
@@ -122,6 +121,6 @@ def _traffic(amount: float, rates: Mapping[str, float], cache: float) -> list[tu
 
 
 def quantity(value: float, unit: str) -> str:
-    """Three digits and a prefix: 67.1 MFLOP."""
+    """Return three digits with a prefix: 67.1 MFLOP."""
     power = min(int(math.log10(value) // 3), 6) if value >= 1 else 0
     return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P', 'E'][power]}{unit}"

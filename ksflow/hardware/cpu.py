@@ -1,4 +1,4 @@
-"""This machine's processor: its name, what it can do, the rates that no core of it exceeds."""
+"""This machine's processor: its name, features, and rates that no core exceeds."""
 
 import platform
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ksflow.hardware.cost_model import PRECISIONS
+from ksflow.home import text_of
 
 FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
@@ -16,7 +17,7 @@ FEATURES = (
 """Instruction sets that matter to kernels, as targets, notes and probes call them."""
 _X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
 _LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
-"""What is left of the features when the compiler is told of a lesser chip."""
+"""Features left when the compiler is told a lesser chip."""
 _PER_CYCLE = {
     "sse2": {"fp32": 16, "fp64": 8},
     "avx": {"fp32": 32, "fp64": 16},
@@ -39,14 +40,11 @@ _PER_CYCLE = {
     "svei8mm": {"int8": 512},
 }
 """Instruction set -> operations that no core with it exceeds in a cycle, a multiply-add counted as two: two (x86) or
-four (ARM) vector units, two adders beside them where there is FMA, one AMX unit."""
-_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")
-"""With these a core has a matrix unit whose rate nothing here tells: no peaks."""
-_FASTEST_HZ = 6.2e9
-"""No core on sale clocks higher. Virtual machines tell the base clock at best."""
+four (ARM) vector units, with FMA two adders beside them, one AMX unit."""
+_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")  # matrix units of unknown rate: a core with one has no peaks
+_FASTEST_HZ = 6.2e9  # no core on sale clocks higher. Virtual machines report the base clock at best.
 _KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
-_CACHE_BYTES_PER_CYCLE = 192
-"""Two loads and a store of 64 bytes, the most that a first-level cache serves."""
+_CACHE_BYTES_PER_CYCLE = 192  # two loads and a store of 64 bytes, the most of a first-level cache
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _USUAL_CACHES = (1 << 15, 1 << 18, 1 << 23)
@@ -54,39 +52,37 @@ _USUAL_CACHES = (1 << 15, 1 << 18, 1 << 23)
 
 @dataclass(frozen=True)
 class Cpu:
-    """What the system says of it."""
+    """A processor as the system describes it."""
 
     chip: str
-    flags: tuple[str, ...]
-    """Its instruction sets, as the kernel calls them."""
+    flags: tuple[str, ...]  # its instruction sets, as the kernel names them
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Those of them that matter to kernels."""
+        """The flags that matter to kernels."""
         return tuple(feature for feature in FEATURES if feature in self.flags)
 
 
 def read() -> Cpu:
-    """The one that is here."""
+    """Return this machine's processor."""
     fields = {}
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines():
-            key, _, value = line.partition(":")
-            fields[key.strip()] = value.strip()
+    for line in text_of(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
     flags = (fields.get("flags") or fields.get("Features") or "").split()
-    # what ARM chips have for a name
+    # ARM chips have no model name
     numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
     return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
 
 
 def usable(features: tuple[str, ...], march: str) -> tuple[str, ...]:
-    """Those that a compiler uses which is told of that chip."""
+    """Return the features that a compiler uses for a chip."""
     allowed = _LIMITED.get(march, features)
     return tuple(feature for feature in features if feature in allowed)
 
 
 def peaks(flags: Sequence[str]) -> dict[str, float]:
-    """The rates of one core, as a target has them; none where its instruction sets are not known."""
+    """Return the peak rates of one core; empty if its instruction sets are unknown."""
     counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
     if not counts or any(word in flags for word in _UNCOUNTED):
         return {}
@@ -97,21 +93,21 @@ def peaks(flags: Sequence[str]) -> dict[str, float]:
 
 
 def cache_sizes() -> tuple[int, ...]:
-    """The bytes of the caches that hold data of the first core, the smallest first; usual ones where nobody tells."""
+    """Return the sizes in bytes of the first core's data caches, smallest first; common ones if unknown."""
     sizes = set()
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
-        with suppress(OSError, ValueError, KeyError, IndexError):
-            size = (folder / "size").read_text(encoding="utf-8").strip()
-            if (folder / "type").read_text(encoding="utf-8").strip() != "Instruction":
+        with suppress(ValueError, KeyError, IndexError):
+            size = text_of(folder / "size")
+            if text_of(folder / "type") != "Instruction":
                 sizes.add(int(size[:-1]) * _UNITS[size[-1]])
     return tuple(sorted(sizes)) or _USUAL_CACHES
 
 
 def clock_hz() -> float:
-    """The highest clock with turbo, where the system tells, else the highest there is."""
+    """Return the highest turbo clock, or the highest of any core on sale if unknown."""
     clocks = []
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        with suppress(OSError, ValueError):
-            if (folder / "scaling_driver").read_text(encoding="utf-8").strip() in _KNOW_TURBO:
-                clocks.append(1e3 * int((folder / "cpuinfo_max_freq").read_text(encoding="utf-8")))
+        with suppress(ValueError):
+            if text_of(folder / "scaling_driver") in _KNOW_TURBO:
+                clocks.append(1e3 * int(text_of(folder / "cpuinfo_max_freq")))
     return max(clocks, default=_FASTEST_HZ)

@@ -1,4 +1,4 @@
-"""The vendors' programs: where they are, and which version. PATH need not name the folders of CUDA and ROCm."""
+"""The vendors' programs: paths and versions. PATH need not contain the folders of CUDA and ROCm."""
 
 import os
 import re
@@ -11,12 +11,12 @@ _PATIENCE_S = 20
 
 
 def find(name: str) -> str:
-    """The path of a program; empty where there is none."""
+    """Return the path of a program, or ""."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])) or ""
 
 
 def output(*command: str) -> str:
-    """What a program that ended well wrote to stdout; empty where it is missing, fails or takes too long."""
+    """Return a program's stdout; "" if it is missing, fails or takes too long."""
     path = find(command[0])
     if not path:
         return ""
@@ -28,13 +28,13 @@ def output(*command: str) -> str:
 
 
 def version(name: str) -> str:
-    """The line of `NAME --version` that holds the number; empty where there is no such program."""
+    """Return the line of `NAME --version` with the number, or ""."""
     lines = [line.strip() for line in output(name, "--version").splitlines() if re.search(r"\d+\.\d+", line)]
     return next((line for line in lines if "ersion" in line or "release" in line), lines[0] if lines else "")
 
 
 def compilers() -> dict[str, str]:
-    """Compiler -> its version line, of those that are here."""
+    """Return compiler -> version line, of the installed ones."""
     versions = {name: version(name) for name in ("g++", "clang++", "nvcc", "hipcc")}
     versions["zig"] = output(sys.executable, "-m", "ziglang", "version").strip()
     return {name: line for name, line in versions.items() if line}

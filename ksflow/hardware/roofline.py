@@ -1,9 +1,8 @@
-"""What a kernel should come near: the least time at realistic rates and traffic, what bounds it, the share reached.
+"""The roofline: a case's least time at realistic rates and traffic, its bound, and the share reached.
 
 The floor of `cost_model` is the judge's limit, and optimistic, so that no honest time is below it. The roofline has no
-headroom: on a GPU the data sheet at its word and all traffic through main memory; on a CPU what probes saw one core of
-this machine do, and the level of memory that the case's traffic fits. What stays in a faster cache, or a chip that
-clocks higher, can therefore reach more than 100 %.
+headroom: on a GPU the data sheet's rates, with all traffic through main memory; on a CPU the measured rates of one
+core, and the level of memory that the traffic fits. So data in a faster cache, or a higher clock, can exceed 100 %.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,9 +12,9 @@ from ksflow.records import Case, Json, Problem, RooflineCase, Target, Timing, ge
 
 
 def roofline(problem: Problem, case: Case, target: Target, us: float) -> RooflineCase | None:
-    """A time on the roofline; None where problem.yaml has no work, or no rates of the target are known.
+    """Return a time on the roofline, with the achieved rates; None without work in problem.yaml or known rates.
 
-    Its rates are the achieved ones. ValueError where an expression of `work` is wrong.
+    Raises ValueError for an invalid expression of `work`.
     """
     need = work(problem, case)
     limit = bound(need, problem.work.get("dtype", ""), target)
@@ -34,9 +33,9 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
 
 
 def bound(need: Work, precision: str, target: Target) -> tuple[float, str, str] | None:
-    """The least time in µs of so much work, what bounds it, and at which rate; None where no rates are known.
+    """Return the least time in µs of so much work, its bound, and the rate in words; None if no rates are known.
 
-    What one core of a CPU is only supposed to do at most, with nothing measured, is no roofline.
+    On a CPU only measured rates count.
     """
     rates = target.peaks if target.kind == "gpu" else target.measured
     ways = []
@@ -48,8 +47,8 @@ def bound(need: Work, precision: str, target: Target) -> tuple[float, str, str] 
 
 
 def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | None:
-    """The rate of the memory that holds so much, and what it is called: of the smallest cache that was measured and is
-    large enough, else of main memory."""
+    """Return the rate and name of the memory that holds so much: the smallest measured cache that fits, else main
+    memory."""
     sizes = sorted(int(key[6:]) for key in rates if key[:6] == "bytes." and key[6:].isdigit())
     if fit := next((size for size in sizes if amount <= size), None):
         return rates[f"bytes.{fit}"], "cache"
@@ -58,7 +57,7 @@ def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | No
 
 
 def describe(problem: Problem, case: Case, target: Target) -> str:
-    """A case's work, roofline and floor in a line, for a person."""
+    """Describe a case's work, roofline and floor in one line."""
     need = work(problem, case)
     limit = bound(need, problem.work.get("dtype", ""), target)
     parts = [
@@ -75,13 +74,13 @@ def describe(problem: Problem, case: Case, target: Target) -> str:
 
 
 def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[RooflineCase, ...]:
-    """A row for each timed benchmark that has a roofline."""
+    """Return a row for each timed benchmark that has a roofline."""
     cases = {case.name: case for case in problem.benchmarks}
     points = (roofline(problem, cases[timing.case], target, timing.us) for timing in timings if timing.case in cases)
     return tuple(row for row in points if row)
 
 
 def share(rows: Iterable[RooflineCase]) -> float | None:
-    """The share of the roofline over all rows, as a geometric mean; None where there is none."""
+    """Return the geometric mean of the rows' shares; None without any."""
     shares = [row.share for row in rows if row.share and row.share > 0]
     return geomean(shares) if shares else None

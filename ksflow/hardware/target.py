@@ -1,4 +1,4 @@
-"""The machine: its chip, what it can do, and the settings kernels are built and judged with. Reads, changes nothing."""
+"""Targets: this machine's chips, their properties, and the settings for building and judging kernels. Read only."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _GPU_LISTS = (
 _NVIDIA_ARCH = ("nvidia-smi", "--query-gpu=name,uuid,compute_cap", "--format=csv,noheader")
 _SHOW_NVIDIA = ("CUDA_VISIBLE_DEVICES",)
 _SHOW_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""What shows a process some of the GPUs only; the first that is set counts. AMD's ROCR_VISIBLE_DEVICES goes before."""
+"""Variables that restrict the visible GPUs; the first that is set counts. AMD's ROCR_VISIBLE_DEVICES applies before."""
 _MARKETING = re.compile(r"^ *Name: +gfx\w+ *\n(?:.*\n)??.*Marketing Name: +(.+)$", re.MULTILINE)
 _PEAK = re.compile(rf"flops\.({'|'.join(PRECISIONS)})|bytes|bytes\.cache")
 _SIZES = ("memory", "cache", "shared")
@@ -29,9 +29,9 @@ _GPU = re.compile(r"sm_[1-9]\d*[a-z]?|gfx[0-9a-f]+(:\w+[+-])*")
 
 
 def detect(name: str = "auto", march: str | None = None, environment: Mapping[str, str] | None = None) -> Target:
-    """This machine as a target. march: what the compiler is told, null for all this CPU has.
+    """Return this machine's CPU as a target. march: the compiler's -march, None for all that this CPU has.
 
-    The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
+    The peaks are those of one core with all its features: a kernel can use more than the compiler is told.
     """
     processor = cpu.read()
     return Target(
@@ -46,18 +46,18 @@ def detect(name: str = "auto", march: str | None = None, environment: Mapping[st
 
 
 def default_target(name: str = "auto") -> Target:
-    """What kernels are judged on here unless told otherwise: the first GPU that this process may see, else the CPU.
+    """Return the default target: the first visible GPU, else the CPU.
 
-    A GPU's figures are those of its data sheet in conf/target; one that is not there has none, and no floors. Nor has
-    another variant of one that is: an H100 PCIe or NVL, an A100 of 40 GB.
+    A GPU's figures come from its data sheet in conf/target; without one it has none, and no floors. Nor has another
+    variant of a listed GPU: an H100 PCIe or NVL, an A100 of 40 GB.
     """
     return next(iter(visible_gpus(name)), None) or detect(name)
 
 
 def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
-    """The GPUs that their maker's tool lists, as CUDA_VISIBLE_DEVICES and its like leave them, in their order.
+    """Return the GPUs that their vendor's tool lists, restricted by CUDA_VISIBLE_DEVICES and the like, in its order.
 
-    NVIDIA's are counted as nvidia-smi does; `only` has CUDA count so, too.
+    NVIDIA's are numbered as by nvidia-smi; `single_gpu_environment` makes CUDA number them so, too.
     """
     lines = [line for line in executables.output(*_NVIDIA_ARCH).splitlines() if "," in line]
     if rows := [[word.strip() for word in line.rsplit(",", 2)] for line in lines]:
@@ -74,9 +74,9 @@ def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
 
 
 def _shown(names: list[str], *variables: str) -> list[int]:
-    """Which of the GPUs the first of these variables that is set leaves; like CUDA, up to a word that names none.
+    """Return the indices of the GPUs left by the first variable that is set; like CUDA, up to an unknown name.
 
-    names: their UUIDs, empty where unknown. A part of a GPU (MIG-...), and any name where none is known, is the first.
+    names: their UUIDs, empty if unknown. A part of a GPU (MIG-...), and any name if none is known, means the first one.
     """
     words = next((os.environ[variable] for variable in variables if variable in os.environ), None)
     if words is None:
@@ -102,14 +102,13 @@ def _gpu(name: str, chip: str, march: str) -> Target:
 
 
 def _is_other_variant(chip: str, sheet: str) -> bool:
-    """Whether a chip is another variant than a data sheet's: its card has rates of its own, and not always lesser."""
+    """Return whether a chip is another variant than a data sheet's, with other rates."""
     of_chip, of_sheet = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
     sizes = [{word for word in words if word.endswith("gb")} for words in (of_chip, of_sheet)]
     return bool((of_chip - of_sheet) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
 
 
 def _sheets(chip: str) -> list[dict[str, Any]]:
-    """A chip's data sheet; none where YAML cannot be read, as on a machine that only judges."""
     try:
         import yaml
     except ImportError:
@@ -119,7 +118,7 @@ def _sheets(chip: str) -> list[dict[str, Any]]:
 
 
 def _architecture(capability: str) -> str:
-    """`9.0` -> `sm_90a`: from Hopper on, the matrix units' own instructions are for one architecture only."""
+    """Return `sm_90a` for `9.0`: from Hopper on, matrix instructions need the architecture-specific target."""
     number = capability.replace(".", "")
     return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
 
@@ -132,7 +131,7 @@ def from_data_sheet(
     sizes: Mapping[str, int] | None = None,
     units: int = 0,
 ) -> Target:
-    """A GPU by its data sheet, present or not. peaks, sizes, units: see `Target`. Raises ConfigError."""
+    """Return a GPU by its data sheet, present or not. peaks, sizes, units: see `Target`. Raises ConfigError."""
     for key, value in {**peaks, **(sizes or {})}.items():
         if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
             valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"
@@ -140,13 +139,13 @@ def from_data_sheet(
         if not (isinstance(value, int | float) and value > 0):
             raise ConfigError(f"target {name}: {key}={value!r} is not a positive number")
     if not _GPU.fullmatch(march):
-        raise ConfigError(f"target.march={march} is no GPU's architecture; they are called sm_90a or gfx942")
+        raise ConfigError(f"target.march={march} is no GPU's architecture; examples: sm_90a, gfx942")
     rates = {key: float(value) for key, value in peaks.items()}
     return Target(name, "gpu", chip, march=march, peaks=rates, sizes=dict(sizes or {}), units=units)
 
 
 def single_gpu_environment(index: int) -> dict[str, str]:
-    """The environment that shows a process one of the GPUs that this one sees."""
+    """Return the environment in which a process sees only one of this process' visible GPUs."""
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     for variables in (_SHOW_NVIDIA, _SHOW_AMD):
         words = next((os.environ[name] for name in variables if name in os.environ), "").split(",")
@@ -156,7 +155,7 @@ def single_gpu_environment(index: int) -> dict[str, str]:
 
 
 def fits(wanted: Target, present: Target) -> bool:
-    """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
+    """Return whether verdicts for `wanted` can be given on `present`. Any CPU fits a CPU."""
     if wanted.kind != "gpu" or present.kind != "gpu":
         return wanted.kind == present.kind
     sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, present.chip))
@@ -164,8 +163,8 @@ def fits(wanted: Target, present: Target) -> bool:
 
 
 def means(word: str, target: Target) -> bool:
-    """Whether a word of a note's targets, or of a statement's section, is about this one: its name, `cpu` or `gpu`, its
-    architecture or that of a chip with the same, an instruction set that it has, its fingerprint.
+    """Return whether a word of a note's targets, or of a statement's section, matches the target: its name, `cpu` or
+    `gpu`, its architecture or that of a chip with the same, an instruction set that it has, its fingerprint.
     """
     word = word.lower()
     if word in {target.name.lower(), target.kind, target.chip.lower(), target.march.lower(), *target.features}:
@@ -178,7 +177,6 @@ def means(word: str, target: Target) -> bool:
 
 @cache
 def _shipped_architecture(name: str) -> str:
-    """Of a GPU that ships as a target; empty for anything else."""
     sheet = shipped("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""
@@ -187,12 +185,12 @@ def _shipped_architecture(name: str) -> str:
 
 
 def is_unlisted_variant(chip: str) -> bool:
-    """Whether a GPU is a variant of a shipped target whose figures are not its own."""
+    """Return whether a GPU is a variant of a shipped target, with other figures."""
     return any(_is_other_variant(chip, sheet["chip"]) for sheet in _sheets(chip))
 
 
 def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
-    """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
+    """Return the shipped targets that match these GPU names: `NVIDIA H200` -> `h200`."""
     patterns = []
     for option in sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True):
         words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
@@ -202,7 +200,7 @@ def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """The GPUs that the vendors' tools list."""
+    """Return the names of the GPUs that the vendors' tools list."""
     names: list[str] = []
     for command in _GPU_LISTS:
         lines = [line.strip() for line in executables.output(*command).splitlines() if line.strip()]
@@ -211,14 +209,14 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def label(target: Target) -> str:
-    """What notes and their folder call a target: its name; where it was found and not named, the shipped one it is."""
+    """Return a target's name in notes and their folders; for a detected target the matching shipped one."""
     if target.name != "auto":
         return target.name
     return "cpu" if target.kind == "cpu" else next(iter(shipped_targets([target.chip])), target.march)
 
 
 def torch_mismatch(march: str) -> str:
-    """Why the torch that is installed cannot use such a GPU, with the remedy; empty where nothing speaks against it."""
+    """Return why the installed torch cannot use such a GPU, with the remedy; "" if it can."""
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:

@@ -1,10 +1,9 @@
-"""The judge's process. Started by `client.py` with an environment of its own; ends when its input does.
+"""The judge's process. `client.py` starts it with an environment of its own; it ends when its input does.
 
-With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees. `--loop=FILE`: the library that
-calls native kernels on a CPU, of which it takes a copy.
-
-Zygotes are programs of their own: they hold no secret, and what a sandbox sees of its address space says nothing of the
-judge's. One has torch, the other next to nothing.
+With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first visible GPU. `--loop=FILE`: the library that calls
+native kernels on a CPU, which is copied.
+Zygotes are separate programs: they hold no secret, and their address space reveals nothing of the judge's. One has
+torch, the other next to nothing.
 """
 
 import os
@@ -21,7 +20,7 @@ from ksflow.sandbox import linux, zygote
 _REQUESTS = 0
 _ANSWERS = 1
 _WITH_TORCH = ("ksflow.sandbox.runners.interpreted", "ksflow.sandbox.runners.torch_kernel")
-"""Imported for the sandboxes, which find no file of ours."""
+"""Imported before a sandbox starts, which has no access to our files."""
 _GPU, _LOOP = "--gpu=", "--loop="
 
 
@@ -57,7 +56,7 @@ def main() -> None:
 
 
 def tell(fd: int, answer: dict[str, Any]) -> None:
-    """Send an answer; instead of one with a number that is none, where that is."""
+    """Send an answer; if it holds NaN or infinity, a `harness-error` instead."""
     try:
         wire.send(fd, answer)
     except ValueError as error:
@@ -71,12 +70,12 @@ def tell(fd: int, answer: dict[str, Any]) -> None:
 
 
 def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
-    """Take requests in; when whoever sends them is gone, so is the judge, and its sandboxes with it."""
+    """Read requests; exit, and with this process its sandboxes, when the sender is gone."""
     try:
         while True:
             requests.put(wire.receive(_REQUESTS))
     except wire.Closed:
-        scratch.remove_folders()  # what is registered for the end does not run
+        scratch.remove_folders()  # exit handlers do not run
         os._exit(0)
 
 

@@ -1,6 +1,6 @@
-"""`Bench`: runs the programs that ask the hardware something, in the judge's boxes and by its clock.
+"""`Bench`: runs hardware probes in the judge's sandboxes and by its clock.
 
-Covered: a CPU, the GPU that is here; for GPUs that are not, whether a program is right in an emulator, without a time.
+Covered: a CPU, the GPU that is here; for other GPUs, whether a program is right in an emulator, without a time.
 NOT covered: times of a chip that is not here.
 """
 
@@ -20,23 +20,22 @@ _PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
 
 
 class Bench:
-    """Where probes run. target: the chip they ask."""
+    """Runs probes. target: the chip that they ask about."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.present = target.kind == "cpu" or fits(target, default_target())
-        """Whether the chip is here, so that it can be asked."""
+        self.present = target.kind == "cpu" or fits(target, default_target())  # whether the chip is in this machine
         self._emulator = Emulator()
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Times and small outputs (evidence `checked`, `outputs`); `untimed` where the chip is not here.
+        """Return times and small outputs (evidence `checked`, `outputs`); `untimed` if the chip is not here.
 
-        Never raises for a bad program. Raises ConfigError where its compiler is missing.
+        Never raises for a bad program. Raises ConfigError if its compiler is missing.
         """
         return self._judge.measure(problem, kernel) if self.present else self._elsewhere(problem, kernel)
 
     def close(self) -> None:
-        """End the judge, if there is one. Not needed: it ends with this process."""
+        """End the judge, if there is one. Optional: it ends with this process."""
         self._emulator.close()
         if "_judge" in self.__dict__:
             self._judge.close()
@@ -46,12 +45,12 @@ class Bench:
         return LocalJudge(self.target)
 
     def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
+        """Compile for the chip, and run in the emulator if there is one and the cases are small."""
         build = compilers.build(problem, kernel, self.target)
         if build.reason:
             return Evaluation(Verdict.TIMEOUT if build.timed_out else Verdict.COMPILE, build.reason)
         if LANGUAGES[kernel.language].interpreter != "emulator" or not problem.small:
-            return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}, which is not here")
+            return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}; this machine has no such device")
         try:
             evaluation = self._emulator(problem, kernel, self.target.march, show=True)
         except ValueError as error:
@@ -61,20 +60,20 @@ class Bench:
 
 
 _UNTOLD = re.compile(r"NotImplementedError[^\w\n]*((?:\w[^\"\n]*)?)")
-"""How Triton's interpreter says that it does not have what a kernel needs."""
+"""Matches the message of Triton's interpreter about a missing feature."""
 
 
 class Emulator:
-    """Runs kernels for GPUs on this CPU: HIP by the wave emulator, Triton by its interpreter."""
+    """Runs GPU kernels on this CPU: HIP by the wave emulator, Triton by its interpreter."""
 
     @cached_property
     def _judge(self) -> LocalJudge:
         return LocalJudge(detect())
 
     def __call__(self, problem: Problem, kernel: Kernel, march: str, show: bool = False) -> Evaluation:
-        """Whether a kernel is right on the problem's small cases; `untimed` when it is.
+        """Check a kernel on the problem's small cases; the verdict is `untimed` if it is right.
 
-        show: with small outputs in the evidence. ValueError where this cannot be said.
+        show: with small outputs in the evidence. Raises ValueError if the kernel cannot be checked.
         """
         if not problem.small:
             raise ValueError("the problem has no small cases")
@@ -82,24 +81,25 @@ class Emulator:
         names = {named(*file, LANGUAGES) for file in kernel.files.items()}
         kinds = [LANGUAGES[kernel.language], *(kind for kind in LANGUAGES.values() if kind.name in names and kind.like)]
         if lacking := next((kind.name for kind in kinds if not kind.interpreter), ""):
-            raise ValueError(f"nothing here runs {lacking} without a GPU")
+            raise ValueError(f"ksflow has no emulator or interpreter of {lacking}")
         if kinds[0].interpreter == "emulator":
             return self._judge.right(small, emulated(small, kernel, march), show=show)
         found = self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
         if found.verdict is Verdict.CRASH and (untold := _UNTOLD.search(found.reason)):
             raise ValueError(
-                f"Triton's interpreter cannot tell: {untold[1] or 'the kernel needs what it does not have'}"
+                f"Triton's interpreter gives no result: {untold[1] or 'the kernel needs a feature that it lacks'}"
             )
         return found
 
     def close(self) -> None:
-        """End the judge, if there is one. Not needed: it ends with this process."""
+        """End the judge, if there is one. Optional: it ends with this process."""
         if "_judge" in self.__dict__:
             self._judge.close()
 
 
 def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
-    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong plan."""
+    """Return the launches of every case, for Triton's interpreter; empty in host mode. Raises ValueError for a wrong
+    plan."""
     launch_plan = parse(kernel.main, kernel.language)
     if launch_plan is None:
         return {}

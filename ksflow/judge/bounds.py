@@ -1,19 +1,17 @@
-"""Oracle rows for problem authors: the exact answer in fp64, and how far honest arithmetic may be from it.
+"""Oracle rows for problem authors: the exact result in fp64, and the error bound of honest arithmetic.
 
-A row is `{"expected", "magnitude", "terms"}`. The judge accepts `got` where, element by element,
-
+A row is `{"expected", "magnitude", "terms"}`. The judge accepts `got` if, element by element,
     |got - expected| <= c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|
+with `c1` and `accumulate` from problem.yaml and u_out half a unit of the output's type. If a part of the error is one
+factor for many elements, the row has `common`: the judge finds and bounds that factor by itself, and each element's own
+error by the magnitude alone (see `softmax`).
 
-Where errors have a part that is one factor for many elements, a row says so by `common`: that factor is then found and
-bounded by itself, and each element's own error by the magnitude alone (see `softmax`). Those bounds are made
-with `c1` and `accumulate` from problem.yaml and u_out half a unit of the output's type. The derivations use the
-standard model of rounding, fl(x op y) = (x op y)(1 + d) with |d| <= eps/2, and the fact that n such factors multiply to
-1 + D with |D| <= n·eps/2 at worst and about sqrt(n)·eps/2 when the errors have random signs (N. J. Higham, Accuracy and
-Stability of Numerical Algorithms, 2nd ed., sections 2.2, 2.8 and 3.1). c1 is the room between that estimate and honest
-kernels: split sums, fast-math reassociation, a reciprocal in place of a division.
-
-Outputs of integers and truth values are compared exactly, whatever the magnitude. Not covered: results so small that
-float32 products underflow, and answers that are not unique (see `property_check` in problems/README.md).
+The derivations use the standard model of rounding, fl(x op y) = (x op y)(1 + d) with |d| <= eps/2, and the fact that n
+such factors multiply to 1 + D with |D| <= n·eps/2 at worst and about sqrt(n)·eps/2 for errors of random sign (N. J.
+Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 2.2, 2.8 and 3.1). c1 is the room between that
+estimate and honest kernels: split sums, fast-math reassociation, a reciprocal in place of a division.
+Integers and booleans are compared exactly. Not covered: results so small that float32 products underflow, and problems
+with several right answers (see `property_check` in problems/README.md).
 """
 
 import math
@@ -27,28 +25,23 @@ from ksflow.judge.roundings import Rounded, Units
 Row = dict[str, Any]
 
 _CHUNK, _DEVICE_CHUNK = 1 << 15, 1 << 24
-"""Elements that stay in a core's cache with their temporaries; on a GPU, so many that launches cost nothing."""
-_PREFIXES = 4
-"""How many prefixes of a sum of products are looked at."""
+"""Elements per step: on a CPU they fit a core's cache with their temporaries; on a GPU launches cost little."""
+_PREFIXES = 4  # prefixes examined of a sum of products
 _UNIT, _GROWTH, _CUT_OFF = 8.0, 4.0, 0.2
-"""The c1 that magnitudes are made for; what sums may err by, in eps·(sqrt(K) + 1)·H; what a matrix unit of a GPU adds
-to it, in eps·K·H (H200, float32 sums of TF32, bf16 and fp16 operands: at most 0.055, of three terms of TF32 0.16)."""
+"""c1 that magnitudes are made for; error of sums in eps·(sqrt(K) + 1)·H; error that a GPU's matrix unit adds, in
+eps·K·H (H200, float32 sums of TF32, bf16 and fp16 operands: at most 0.055, of three terms of TF32 0.16)."""
 ALLOWED = {"": 0.0, "tf32": 2.0**-10, "fp16": 2.0**-10, "bf16": 2.0**-7}
-"""`check.allow` -> the eps that operands of products may be rounded to, or cut to."""
+"""`check.allow` -> the eps to which operands of products may be rounded or truncated."""
 _TF32, _APART = 2.0**-10, 0.18
-"""TF32's eps; what a quarter of rounded operands' errors are, in their eps times H."""
+"""TF32's eps; the error of rounded operands that a quarter of elements reach, in the operands' eps times H."""
 _NEXT = {torch.float16: 2.0**-7, **dict.fromkeys((torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2), 2.0**-3)}
-"""The eps of the next narrower type that operands could be rounded to."""
-_LONG = 1 << 14
-"""Terms of a sum that is bounded by what is in it."""
+"""Operand type -> eps of the next narrower type that operands could be rounded to."""
+_LONG = 1 << 14  # terms of a sum from which on its partial sums are examined more closely
 _LONG_CHUNK = 1 << 22
 _LANES = (1024, 64, 8, 2)
-_EXPONENT = 0x7F800000
-"""Bits of a float32."""
-_VANISHES = 800.0
-"""e to the minus this is 0 in fp64."""
-_RUNS, _ROW = 4, 16
-"""Of a function with roundings at random; elements from which on a row is compared with itself."""
+_EXPONENT = 0x7F800000  # bits of a float32
+_VANISHES = 800.0  # exp(-800) is 0 in fp64
+_RUNS, _ROW = 4, 16  # runs of a function with random roundings; elements of a row compared with itself
 _PICKS: dict[str, Callable[..., torch.Tensor]] = {
     "max": torch.amax,
     "min": torch.amin,
@@ -58,19 +51,19 @@ _PICKS: dict[str, Callable[..., torch.Tensor]] = {
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = True) -> Row:
-    """a @ b, batched or not. Operands in any type; what a kernel is given must be exact in them.
+    """Return the row of a @ b, batched or not. Operands have any type; a kernel's inputs must be exact in it.
 
-    Roundings of a dot product of K terms are independent, so their errors add up as squares: each addition errs by at
-    most half a unit of the partial sum at hand (Higham, section 3.1). Partial sums in memory's order are as large as
-    the largest of 4 prefixes, in a random order as the root of the terms' squares. With H, the larger of the two, the
-    bound is 4·eps·(sqrt(K) + 1)·H for c1 = 8. Rounded operands are off by a share of the same root, which does not grow
-    with K: what float32 kernels err by and what TF32 operands err by stay apart up to K = 65,536 (docs/trust.md has
-    both). Where all terms have one sign, a plain loop errs as much as TF32 operands do from K = 4,096 on.
+    Roundings of a dot product of K terms are independent, so their squares add up: each addition errs by at most half a
+    unit of the current partial sum (Higham, section 3.1). Partial sums in memory's order are as large as the largest of
+    4 prefixes, in a random order as the root of the sum of squared terms. With H, the larger of the two, the bound is
+    4·eps·(sqrt(K) + 1)·H for c1 = 8. Rounded operands err by a share of the same root, which does not grow with K:
+    float32 kernels and TF32 operands can be told apart up to K = 65,536 (docs/trust.md). If all terms have one sign, a
+    plain loop errs as much as TF32 operands from K = 4,096 on.
 
-    On a GPU a matrix unit's accumulator cuts off instead of rounding, which adds up to 0.2·eps·K·H. That is granted as
-    long as operands rounded to the next narrower type (of float32: TF32) stay apart. Of integers the product is exact.
-    The row's `spread`, sqrt(Σ(a_i b_i)²), is for `check.units` and `check.allow` of problem.yaml; spread asks for what
-    is always given.
+    On a GPU a matrix unit's accumulator truncates, which adds up to 0.2·eps·K·H. The bound includes this as long as
+    operands rounded to the next narrower type (of float32: TF32) can still be told apart. Integer products are exact.
+    The row's `spread`, sqrt(Σ(a_i b_i)²), is for `check.units` and `check.allow` of problem.yaml. The parameter spread
+    has no effect.
     """
     _real("matmul", a, b)
     if not (a.dtype.is_floating_point or b.dtype.is_floating_point):
@@ -83,10 +76,10 @@ def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = True) -> Row:
 def sums_of_products(
     expected: torch.Tensor, largest: torch.Tensor, squares: torch.Tensor, terms: int, *operands: torch.Tensor
 ) -> Row:
-    """Sums of `terms` products each, as `matmul` has them, for convolutions and the like.
+    """Return the row of sums of `terms` products each, for convolutions and the like; see `matmul`.
 
-    largest: the largest of some partial sums, without signs. squares: the root of the sum of the products' squares.
-    operands: what is multiplied, of which the type and the device count.
+    largest: the largest absolute value of some partial sums. squares: the root of the sum of the squared products.
+    operands: the factors, of which only type and device are used.
     """
     growth = _growth(terms, *operands) / _UNIT / math.sqrt(terms)
     magnitude = largest.maximum(squares).maximum(expected.abs()) * growth
@@ -94,13 +87,14 @@ def sums_of_products(
 
 
 def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", keepdim: bool = False) -> Row:
-    """`sum`, `mean`, `max`, `min`, `argmax` or `argmin` of x along `dim` (argmax and argmin: one dimension).
+    """Return the row of `sum`, `mean`, `max`, `min`, `argmax` or `argmin` of x along `dim` (argmax, argmin: one
+    dimension).
 
-    A sum of n terms errs like a dot product with ones. Of more than 16,384 terms, what its partial sums can be is
-    looked at more closely (`long_sums`), and one sign of all terms leaves less room. A mean divides by n, and its one
-    rounding more is below what n = 1 is given already. The bounds count on float32 (or wider) sums. A sum of integers
-    is exact. The largest, the smallest and their places are picked, not computed: exact. Of equal elements the first
-    counts; where another is as good, use `property_check`.
+    A sum of n terms errs like a dot product with ones. From 16,384 terms on, its partial sums are examined more closely
+    (`long_sums`), and terms of one sign have a tighter bound. A mean divides by n; the bound for n = 1 covers that one
+    rounding. The bounds assume sums in float32 or wider. Sums of integers, and max, min and their places, are exact. Of
+    equal elements the first counts; use `property_check` where another is as good.
+    Raises ValueError for another kind, and for complex x.
     """
     _real("reduction", x)
     if kind in _PICKS:
@@ -120,19 +114,18 @@ def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", ke
 
 
 def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
-    """The magnitude, for c1 = 8 and float32, that the rounding errors of long sums of x along `dim` have.
+    """Return the magnitude, for c1 = 8 and float32, of the rounding errors of sums of x along `dim`.
 
-    Each addition rounds by at most half a unit of the partial sum at hand, so what counts is how large partial sums
-    become, not how large the terms are together: Σ|x|·sqrt(n) stands for it only while all terms have one sign, and is
-    64 standard deviations even then. Up to 16,384 terms it is 4·eps·(sqrt(n) + 1)·H and the last summand, with H as
-    below. Beyond that, three summands, for sums in any order that kernels use:
-
+    Each addition rounds by at most half a unit of the partial sum, so the size of partial sums counts, not that of all
+    terms together: Σ|x|·sqrt(n) is right only if all terms have one sign, and is 64 standard deviations even then. Up
+    to 16,384 terms the magnitude is 4·eps·(sqrt(n) + 1)·H plus the last summand, with H as below. Beyond that it has
+    three summands, for sums in any order that kernels use:
     - c1·eps·Σ|x|: sums by pairs, by blocks, by atomic additions of blocks, whose errors hardly grow with n;
-    - half of eps·sqrt(n)·H for one accumulator, or a few that take turns. H is the root of the squares of the largest
-      partial sum in memory's order, of the terms' root of the sum of squares (partial sums in random order) and of what
-      2 to 1024 accumulators end with. A term's rounding has a standard deviation of 0.22 eps times the partial sum, so
-      one accumulator has 0.13·eps·sqrt(n)·|Σx| where all terms have one sign;
-    - twice the error that one accumulator in memory's order makes: its roundings may all go one way. It adds each term
+    - half of eps·sqrt(n)·H for one accumulator, or a few that take turns. H² is the sum of the squares of the largest
+      partial sum in memory's order, of the root of the sum of squared terms (partial sums in random order) and of the
+      results of 2 to 1024 accumulators. A term's rounding has a standard deviation of 0.22 eps times the partial sum,
+      so one accumulator has 0.13·eps·sqrt(n)·|Σx| if all terms have one sign;
+    - twice the error of one accumulator in memory's order, whose roundings may all have one sign. It adds each term
       rounded to a unit of the partial sum, which can be computed for all terms at once.
     """
     dims = [dim] if isinstance(dim, int) else list(dim)
@@ -144,26 +137,25 @@ def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
 
 
 def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.dtype = torch.float32) -> Row:
-    """Softmax of x along `dim`. c1 and accumulate: problem.yaml's, which the judge multiplies with.
+    """Return the row of the softmax of x along `dim`. c1 and accumulate: as in problem.yaml.
 
-    With d = x - max, y = e^d / S and everything positive, a kernel's relative error is made of an element's own: eps
-    for exp and the division, eps·|d| because rounding d shifts the exponent; and of what S is off by, which all
-    elements of a row share: the same two averaged over the row (eps·Σ y|d|), and eps·sqrt(n) from adding up S. Only
-    that last part grows with the row, and it says nothing of how far elements may be from each other: it bounds the
-    row's factor (`common`), divided by c1, which is meant for the rest. The judge takes the factor from the row's sum,
-    which has the average of the elements' own errors in it, so that average is granted to each of them once more.
+    With d = x - max, y = e^d / S and everything positive, a kernel's relative error has two parts. An element's own:
+    eps for exp and the division, eps·|d| because rounding d shifts the exponent. The error of S, which all elements of
+    a row share: the same two averaged over the row (eps·Σ y|d|), and eps·sqrt(n) from adding up S. Only that last part
+    grows with the row, and it does not move elements relative to each other: it bounds the row's factor (`common`),
+    divided by c1, which is for the rest. The judge takes the factor from the row's sum, which includes the average of
+    the elements' own errors, so each element's bound includes that average once more.
 
-    The square root holds while the errors have random signs. Terms around half a unit of S and below are swallowed one
-    after the other by a plain sum, all in one direction: each loses at most itself or half a unit, and these losses add
-    up. The last summand lets values below the smallest normal number be flushed to zero. P. Blanchard, D. J. Higham,
-    N. J. Higham, Accurately computing the log-sum-exp and softmax functions (IMA J. Numer. Anal., 2021) derive the
-    worst case.
+    The square root holds for errors of random sign. A plain sum swallows terms of about half a unit of S and below, all
+    in one direction: each loses at most itself or half a unit, and these losses add up. The last summand allows values
+    below the smallest normal number to be flushed to zero. P. Blanchard, D. J. Higham, N. J. Higham, Accurately
+    computing the log-sum-exp and softmax functions (IMA J. Numer. Anal., 2021) derive the worst case.
 
-    Of their bounds, on rows of 65 to 262,144 values of scales from 0.01 to 30 (float32, 2026-11-25; `test_bounds`):
-    PyTorch, sums in one accumulator in either order, online softmax by blocks and by elements, a reciprocal in place of
-    the division take 3 to 13 %; exp(x - log S) 3 to 24 %; exponentials off by up to 2 units at random, or 2^(x·log2 e)
-    with a rounded product, 13 to 41 %. An exponential by a polynomial of third degree, off by 7.7e-5, is rejected in
-    each of them.
+    Share of the bounds, on rows of 65 to 262,144 values of scales from 0.01 to 30 (float32, 2026-11-25; `test_bounds`):
+    PyTorch, sums in one accumulator in either order, online softmax by blocks and by elements, and a reciprocal in
+    place of the division take 3 to 13 %; exp(x - log S) 3 to 24 %; exponentials off by up to 2 units at random, or
+    2^(x·log2 e) with a rounded product, 13 to 41 %. A polynomial of third degree for exp, off by 7.7e-5, is rejected on
+    all of them.
     """
     _real("softmax", x)
     last = x.movedim(dim, -1)
@@ -183,13 +175,13 @@ def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.d
 def elementwise(
     value: torch.Tensor, *contributions: torch.Tensor | float, condition: torch.Tensor | float = 0.0
 ) -> Row:
-    """A value per element, from a few operations. value: the exact result, in fp64.
+    """Return the row of one value per element, from a few operations. value: the exact result, in fp64.
 
     Each rounded intermediate t moves the result by eps/2·|t·∂value/∂t| (first order: Higham, section 1.6): those
-    products are the `contributions`, their signs do not matter. For a + b they are a and b, for a·b + c they are a·b
-    and c; cancellation shows as contributions that are larger than the value. The result's own magnitude is always
-    among them: it covers the last operation and a library function that is good to c1 units. condition: for f(x) with
-    a rounded x, |x·f'(x) / f(x)|, which adds condition·|value|.
+    products are the `contributions`, of any sign. For a + b they are a and b, for a·b + c they are a·b and c;
+    cancellation shows as contributions larger than the value. The value itself is always included: it covers the last
+    operation and a library function that is good to c1 units. condition: for f(x) with a rounded x, |x·f'(x) / f(x)|,
+    which adds condition·|value|.
     """
     _real("elementwise", value)
     magnitude = value.double().abs()
@@ -200,18 +192,18 @@ def elementwise(
 
 
 def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allow: str = "") -> list[Row]:
-    """Rows for the outputs of any function that is made of torch's operations, in the precision of its inputs.
+    """Return rows for the outputs of any function of torch operations, in the precision of its inputs.
 
-    What is expected is the function in fp64, whatever types it names on the way. How far honest arithmetic may be from
-    that is tried: inputs and the result of every operation are off by up to half a unit of the type that each has when
-    the function is run as it is, relatively and at random, in four runs; inputs by no more than the finest type among
-    them. Sums and products of n terms in float32 are off by sqrt(n)/4 as much more, as one accumulator makes them; in
-    16 bits a wider one is at hand. The magnitude is the sum of the four errors, and nowhere less than what three
-    quarters of an element's row have, of those that are off at all, absolutely and as a share of their value: an
-    element whose errors happened to cancel is judged as its neighbours are. That is some 3 standard deviations of one
-    honest run; c1 (4 for float32, 1 for 16 bits) is the room beyond. Where a small change of inputs decides what comes
-    out (a sort, a threshold), the bound is as wide as what it decides. Outputs of integers and truth values are exact.
-    allow: `check.allow` of problem.yaml, the precision that operands of products may be rounded to.
+    The expected value is the function in fp64, whatever types it names. The bound comes from four runs in which inputs
+    and the result of every operation are off by up to half a unit of the type that each has in a normal run, relatively
+    and at random; inputs by no more than the finest type among them. Sums and products of n terms in float32 are off by
+    sqrt(n)/4 times as much more, as with one accumulator; 16-bit types have a wider accumulator. The magnitude is the
+    sum of the four errors, and at least what three quarters of the nonzero errors of an element's row reach, absolutely
+    and relative to the values, for elements whose errors cancelled by chance. That is some 3 standard deviations of one
+    honest run; c1 (4 for float32, 1 for 16 bits) is the room beyond. Where a small change of inputs changes the result
+    (a sort, a threshold), the bound is as wide as that change. Outputs of integers and booleans are exact.
+
+    allow: `check.allow` of problem.yaml, the precision to which operands of products may be rounded.
     """
     _real("perturbed", *inputs)
     units = Units(inputs)
@@ -247,19 +239,18 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allo
 
 
 def _quarter(lines: torch.Tensor) -> torch.Tensor:
-    """Of each line what three quarters of its values that are not 0 reach."""
     zeros = (lines == 0).sum(dim=1, keepdim=True)
     place = (zeros + (lines.shape[1] - zeros) // 4).clamp_max(lines.shape[1] - 1)
     return lines.sort(dim=1).values.gather(1, place)
 
 
 def exact(value: torch.Tensor) -> Row:
-    """Integers, copies, permutations, picks: no error but the output type's own rounding."""
+    """Return the row of integers, copies, permutations or picks: only the output type's rounding is allowed."""
     return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64, device=value.device), "terms": 1}
 
 
 def _partial_sums(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What partial sums of a @ b can be, and sqrt(Σ(a_i b_i)²), in float32 of scaled operands: good to 1e-5."""
+    """Return the largest partial sums of a @ b and sqrt(Σ(a_i b_i)²), computed in float32: accurate to 1e-5."""
     left, right = (one.unsqueeze(at) if one.ndim == 1 else one for one, at in ((a, 0), (b, 1)))
     (left, rows), (right, columns) = _scaled(left, -1), _scaled(right, -2)
     squares = (left.square() @ right.square()).sqrt_()
@@ -272,7 +263,7 @@ def _partial_sums(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def _scaled(operand: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float32, no value larger than 1 along `dim`; and in fp64 what it was divided by."""
+    """Return the operand in float32, divided by its largest absolute value along `dim`, and the divisors in fp64."""
     if not operand.shape[dim]:
         return operand.float(), torch.ones((), dtype=torch.float64, device=operand.device)
     wide = operand if operand.dtype == torch.float64 else operand.float()
@@ -282,7 +273,7 @@ def _scaled(operand: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _growth(k: int, *operands: torch.Tensor) -> float:
-    """What a dot product of k terms may be off by, in float32's eps times H (`matmul`)."""
+    """Return the error of a dot product of k terms, in float32's eps times H (`matmul`)."""
     rounding = _GROWTH * (math.sqrt(k) + 1)
     if not any(one.is_cuda for one in operands):
         return rounding
@@ -291,18 +282,18 @@ def _growth(k: int, *operands: torch.Tensor) -> float:
 
 
 def portion(tensor: torch.Tensor) -> int:
-    """How many elements of it to work on at once."""
+    """Return how many elements of the tensor to process at once."""
     return _DEVICE_CHUNK if tensor.is_cuda else _CHUNK
 
 
 def _real(name: str, *operands: torch.Tensor) -> None:
-    """Refuse complex operands, of which fp64 would keep the real part alone. ValueError."""
+    """Raise ValueError for complex operands, of which fp64 would keep the real part only."""
     if any(operand.is_complex() for operand in operands):
-        raise ValueError(f"bounds.{name} is for real numbers: give a row of your own for complex ones")
+        raise ValueError(f"bounds.{name} takes real tensors only")
 
 
 def _long_sums(x: torch.Tensor) -> torch.Tensor:
-    """Of some rows in float32, each summed up. What is computed here needs few digits."""
+    """Return `long_sums` of rows in float32."""
     n = x.shape[1]
     growth, eps = math.sqrt(n), torch.finfo(x.dtype).eps
     lanes = x[:, : n // _LANES[0] * _LANES[0]].view(len(x), -1, _LANES[0]).sum(1)
@@ -312,7 +303,7 @@ def _long_sums(x: torch.Tensor) -> torch.Tensor:
         most = most.maximum(lanes.square().mean(1))
     partial = x.cumsum(1)
     most = (most + partial.abs().amax(1).square() + torch.linalg.vecdot(x, x)).sqrt().double()
-    power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # adding it rounds as a partial does
+    power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # rounds like a partial sum
     lost = (x + power).sub_(power).sub_(x).sum(1, dtype=torch.float64).abs()
     own = most * (_GROWTH / _UNIT * (1 + 1 / growth))
     if n > _LONG:
@@ -324,7 +315,7 @@ def _long_sums(x: torch.Tensor) -> torch.Tensor:
 def _softmax_rows(
     x: torch.Tensor, y: torch.Tensor, magnitude: torch.Tensor, c1: float, limits: torch.finfo
 ) -> torch.Tensor:
-    """Rows of `softmax`, written into y and magnitude without another temporary of that size than d; `common`."""
+    """Write rows of `softmax` into y and magnitude and return `common`; d is the only temporary of that size."""
     d = x.double()
     d -= d.amax(dim=1, keepdim=True)
     torch.exp(d, out=y)

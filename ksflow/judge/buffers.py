@@ -1,4 +1,4 @@
-"""The memory that the judge shares with a sandbox, sealed against a change of its size, which would kill the judge."""
+"""Memory shared with a sandbox, sealed against a change of its size, which would kill the judge."""
 
 import mmap
 import os
@@ -12,7 +12,7 @@ from ksflow.sandbox import linux
 
 @dataclass(frozen=True)
 class BufferSizes:
-    """How much shared memory a sandbox gets: the largest case decides."""
+    """Sizes of the memory shared with a sandbox, for the largest case."""
 
     inputs_bytes: int
     outputs_bytes: int
@@ -20,21 +20,19 @@ class BufferSizes:
 
 class Buffers:
     """Shared memory for one sandbox at a time. `clear` gives the next sandbox a new file at the same addresses of this
-    process: a file's attributes, policies and offsets would tell a sandbox what an earlier one has left in them.
+    process: attributes, policies and offsets of a file could pass data from an earlier sandbox.
     """
 
     def __init__(self, sizes: BufferSizes) -> None:
         self.sizes = sizes
-        self.spoiled = False
-        """Whether a sandbox that had it may still be there."""
-        self.fds: tuple[int, ...] = ()
-        """What the next sandbox gets; nothing before the first `clear`."""
+        self.spoiled = False  # whether a sandbox that had it may still run
+        self.fds: tuple[int, ...] = ()  # the next sandbox's descriptors; empty before the first `clear`
         self._mappings = [mmap.mmap(-1, size) for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
         self.inputs, self.outputs = (torch.frombuffer(mapping, dtype=torch.uint8) for mapping in self._mappings)
         self._close = weakref.finalize(self, _close, ())
 
     def clear(self) -> None:
-        """Replace the memory by new memory, which is sealed against a change of its size and holds zeros."""
+        """Replace the memory by new, sealed memory that holds zeros."""
         self._close()
         pairs = zip(("inputs", "outputs"), self._mappings, strict=True)
         self.fds = tuple(linux.sealed_memory(name, len(mapping)) for name, mapping in pairs)
@@ -43,7 +41,7 @@ class Buffers:
             linux.map_over(region.data_ptr(), region.numel(), fd)
 
     def fits(self, wanted: BufferSizes) -> bool:
-        """Whether it holds so much."""
+        """Return whether the memory is large enough."""
         return self.sizes.inputs_bytes >= wanted.inputs_bytes and self.sizes.outputs_bytes >= wanted.outputs_bytes
 
 

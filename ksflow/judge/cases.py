@@ -1,4 +1,4 @@
-"""Cases: a reference's tensors packed as the bytes that a slot holds, with what the oracle expects of them."""
+"""Cases of a problem: input tensors packed into the bytes of a slot, with the outputs that the oracle expects."""
 
 import inspect
 import math
@@ -22,24 +22,19 @@ from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
 
 _ALIGN = 256
-_GUARD = 1024
-"""So many bytes at least after each tensor are nobody's: whoever writes there is seen, on a CPU and on a GPU."""
-_BLANK = 0xFF
-"""What is there beside inputs: NaN, or -1."""
+_GUARD = 1024  # least bytes between two tensors; a write into them is detected, on a CPU and on a GPU
+_BLANK = 0xFF  # fills the bytes of a slot outside the inputs: NaN or -1
 _PAGE = 4096
-_ASKED_AGAIN = 2
-"""So often the oracle answers its first inputs again: a single answer may be alike by chance."""
-_PATIENCE_S = 60.0
-"""For a problem's own check of one answer, where the problem does not say."""
-_AGAIN_S = 0.5
-"""A check that catches the interruption is interrupted again."""
+_ASKED_AGAIN = 2  # further oracle calls on the first inputs: one call may agree by chance
+_PATIENCE_S = 60.0  # for one call of a problem's own check, where the problem sets no limit
+_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Where one tensor lies in a slot."""
+    """Position, type and strides of one tensor in a slot."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -49,12 +44,12 @@ class Piece:
     out: bool
 
     def view(self, region: torch.Tensor) -> torch.Tensor:
-        """The tensor in a slot's bytes."""
+        """Return the tensor as a view of a slot's bytes."""
         flat = region[self.offset : self.offset + self.bytes].view(self.dtype)
         return flat.as_strided(self.sizes, self.strides)
 
     def holes(self) -> torch.Tensor:
-        """The bytes between its elements that belong to none of them, as places in a slot."""
+        """Return the offsets in a slot of the bytes between this tensor's elements."""
         if self.bytes <= math.prod(self.sizes) * self.dtype.itemsize:
             return torch.empty(0, dtype=torch.int64)
         free = torch.ones(self.bytes, dtype=torch.uint8)
@@ -62,7 +57,7 @@ class Piece:
         return free.nonzero().view(-1) + self.offset
 
     def message(self) -> dict[str, Any]:
-        """For the sandbox."""
+        """Return the description that the sandbox gets."""
         return {
             "dtype": str(self.dtype).removeprefix("torch."),
             "sizes": self.sizes,
@@ -75,13 +70,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a case's tensors lie in a slot of the inputs and a slot of the outputs."""
+    """Positions of a case's tensors in a slot of inputs and a slot of outputs."""
 
     pieces: tuple[Piece, ...]
     input_bytes: int
     output_bytes: int
     binding: Mapping[str, Any] = field(default_factory=dict)
-    """How a candidate of another format is called (`pytree.Flat`); empty where it gets the tensors."""
+    """Calling convention of a candidate in another project's format (`pytree.Flat`); empty for plain tensors."""
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -92,20 +87,21 @@ class Layout:
         return tuple(piece for piece in self.pieces if piece.out)
 
     def gaps(self) -> torch.Tensor:
-        """Where the bytes of a slot's outputs are that belong to no element of them: behind each, and in holes."""
+        """Return the offsets of the bytes in a slot of outputs that belong to no element: after each tensor, and in
+        holes."""
         starts = [*(piece.offset for piece in self.outputs[1:]), self.output_bytes]
         ends = (piece.offset + piece.bytes for piece in self.outputs)
         behind = (torch.arange(*pair) for pair in zip(ends, starts, strict=True))
         return torch.cat([*behind, *(piece.holes() for piece in self.outputs)])
 
     def where(self, place: int) -> str:
-        """In words, which output such a byte is next to."""
+        """Describe which output the byte at offset `place` is next to."""
         index, piece = max(pair for pair in enumerate(self.outputs) if pair[1].offset <= place)
         past = place - piece.offset - piece.bytes
         return f"{past} bytes past the end of output {index}" if past >= 0 else f"between elements of output {index}"
 
     def data(self, packed: torch.Tensor) -> Tensors:
-        """A problem's `data` over packed inputs, with empty outputs."""
+        """Return a problem's `data`: views of the packed inputs, then outputs filled with zeros."""
         empty = (
             torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype, device=packed.device)
             for piece in self.outputs
@@ -116,17 +112,15 @@ class Layout:
 
 @dataclass(eq=False)
 class Entry:
-    """One set of contents: its packed inputs and what must come out."""
+    """One set of input contents, packed, with the expected outputs."""
 
     seed: int
     packed: torch.Tensor
     expected: tuple[Expected, ...]
-    secret: bool = True
-    """Whether nobody but the judge knows the seed."""
+    secret: bool = True  # whether only the judge knows the seed
     poisons: tuple[int, ...] = ()
-    """With what outputs may be filled before a call, once that is known (`check.poisons`)."""
-    structure: str = ""
-    """How its inputs differ from what the problem draws, in words: "x: sorted"."""
+    """Byte values to fill the outputs with before a call; empty until `check.poisons` has chosen them."""
+    structure: str = ""  # how the inputs differ from those that the problem draws, in words: "x: sorted"
 
     @property
     def nbytes(self) -> int:
@@ -134,16 +128,14 @@ class Entry:
 
 
 class Reference:
-    """A problem's `reference.py`, run here: only the judge's side does.
+    """A problem's `reference.py`, loaded in the judge's process.
 
-    `oracle` says what is right, element by element; a `property_check(data, outputs)` says why an answer is wrong (""
-    when it is not), for problems with more than one right answer. A problem has one of them, or both.
+    `oracle` returns the expected value of each element. `property_check(data, outputs)` returns why outputs are wrong,
+    "" when they are right, for problems with several right outputs. A problem defines one of the two, or both.
     """
 
-    _steady = False
-    """Whether the oracle is known to answer the same to the same inputs."""
-    _products = False
-    """Whether a row of the oracle's is that of sums of products."""
+    _steady = False  # whether the oracle has returned the same for the same inputs
+    _products = False  # whether an oracle's row bounds sums of products
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
@@ -160,20 +152,19 @@ class Reference:
             ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
-        self._movable: dict[str, list[int]] = {}
-        """By case: the inputs that may have a structure."""
+        self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
         self._refused: set[tuple[str, tuple[int, ...], str]] = set()
         if self.oracle is None and self.property_check is None:
-            raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
+            raise ValueError(f"{path} defines neither oracle nor property_check: define one of them")
 
     def layout(self, data: Tensors) -> Layout:
-        """Lay out a case's tensors: inputs in one slot, outputs in another. ValueError for a type nobody compares."""
+        """Return the layout of a case's tensors. Raises ValueError for a type that the judge cannot compare."""
         used = [0, 0]
         pieces = []
         for index, tensor in enumerate(data):
             if tensor.dtype not in COMPARED:
                 raise ValueError(
-                    f"argument {index} is {tensor.dtype}, which the judge cannot compare: take another type"
+                    f"argument {index} is {tensor.dtype}, which the judge cannot compare: use another type"
                 )
             out = index >= len(data) - self.outputs
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
@@ -186,9 +177,10 @@ class Reference:
     def entry(
         self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[Kind] = ()
     ) -> tuple[Layout, Entry]:
-        """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output.
+        """Return the layout and one set of contents for a case.
 
-        kinds: change one of the inputs in one of these ways, where the reference holds its own check on that.
+        seed: None draws a secret one. most: how many elements of each output are compared. kinds: structures of which
+        one is given to the inputs, if the reference meets its own bounds on the result.
         """
         seed = secrets.randbits(31) if seed is None else seed
         data = self.data(case, seed)
@@ -202,13 +194,14 @@ class Reference:
         return layout, Entry(seed, packed, wanted, structure=structure)
 
     def data(self, case: dict[str, Any], seed: int) -> Tensors:
-        """A case's tensors, drawn where they are used if the problem can do that (`generate_input(..., device)`)."""
+        """Return a case's tensors, on the device in use if `generate_input` has a parameter `device`."""
         return self.generate(**case["params"], **self._there, seed=seed)
 
     def kinds(self) -> list[Kind]:
-        """The structures that contents of this problem may have. Growing ones need a bound that grows with them.
+        """Return the structures that contents of this problem may have; empty for a problem without an oracle.
 
-        None without an oracle: what a property relies on, such as inputs that belong together, nobody else can draw.
+        Without an oracle nobody knows which inputs the property check relies on. Kinds whose values grow need an
+        accumulator of float32 or wider.
         """
         check = self.problem["check"]
         if check.get("contents", "") == "own" or self.oracle is None:
@@ -220,8 +213,11 @@ class Reference:
     def structured(
         self, case: dict[str, Any], data: Tensors, seed: int, kind: Kind, most: int = ALL
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
-        """Contents with one input, or all that can be, of that kind, what to call it, and what must come out; None
-        where the reference does not hold on that."""
+        """Return contents in which one input, or every movable input, has the structure `kind`; a name; expected
+        outputs.
+
+        Returns None if the reference does not meet its own bounds on these contents.
+        """
         open_: list[tuple[int, ...]] = [(place,) for place in self._open(case)]
         open_ += [tuple(self._open(case))] if len(open_) > 1 else []
         open_ = [places for places in open_ if (case["name"], places, kind.name) not in self._refused]
@@ -242,13 +238,12 @@ class Reference:
     def _structured(
         self, case: dict[str, Any], data: Tensors, seed: int, most: int, kinds: Sequence[Kind]
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
-        """The first that there is, in an order that follows from the seed."""
+        """Return the result of the first applicable kind, in an order that the seed determines."""
         order = [kinds[(seed + step) % len(kinds)] for step in range(len(kinds))]
         made = (self.structured(case, data, seed // len(kinds), kind, most) for kind in order)
         return next((found for found in made if found), None)
 
     def _open(self, case: dict[str, Any]) -> list[int]:
-        """The inputs of a case that may have a structure."""
         if (name := str(case["name"])) not in self._movable:
             pair = [self.data(case, case["seed"] + step) for step in (0, 1)]
             inputs = [data[: len(data) - self.outputs] for data in pair]
@@ -256,8 +251,9 @@ class Reference:
         return self._movable[name]
 
     def _holds(self, data: Tensors, kind: Kind, most: int) -> tuple[Expected, ...] | None:
-        """What must come out, where the reference's answer is finite and keeps well within its bounds."""
-        with foreign():  # the reference, on contents that its author may not have meant it for
+        """Return the expected outputs, or None unless the reference's outputs are finite and well within their
+        bounds."""
+        with foreign():  # reference.py may raise: its author did not write it for these contents
             wanted = self.expect(data, most, kind.equal)
             held = self._keeps(data, wanted, self.answer(data))
             if held and kind.name == DENORMAL:  # kernels may flush such numbers to zero
@@ -270,18 +266,19 @@ class Reference:
         if not all(bool(out.isfinite().all()) for out in outputs if out.dtype.itemsize > 1):
             return False
         for want, out in zip(wanted, outputs, strict=False):
-            room = 0.5 if out.dtype in (torch.float32, torch.float64) else 1.0  # else its own rounding is what is seen
+            room = 0.5 if out.dtype in (torch.float32, torch.float64) else 1.0  # rounding alone may take all
             if first_error(want, out) or worst(want, out) > room:
                 return False
         return not self.objection(data, outputs)
 
     def answer(self, data: Tensors) -> Tensors:
-        """The reference's outputs, in memory of their own."""
+        """Return copies of the reference's outputs."""
         result = self.kernel(data)
         return tuple(out.clone() for out in (result if isinstance(result, tuple | list) else (result,)))
 
     def objection(self, data: Tensors, outputs: Tensors) -> str:
-        """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
+        """Return why `property_check` rejects the outputs, "" if it accepts. An exception in the check is a
+        rejection."""
         if self.property_check is None:
             return ""
         if fault := untrue(outputs):
@@ -292,16 +289,15 @@ class Reference:
             return str(error)
 
     def _rows(self, data: Tensors) -> list[dict[str, Any]]:
-        """The oracle's rows."""
         assert self.oracle
         result = self.oracle(data)
         return list(result) if isinstance(result, list | tuple) else [result]
 
     def expect(self, data: Tensors, most: int = ALL, one_way: bool = False) -> tuple[Expected, ...]:
-        """What must come out for these inputs, with its bound; nothing where only a property is asked for.
+        """Return the expected outputs with their bounds; empty for a problem without an oracle.
 
-        one_way: the roundings of a sum may all go one way, as those of equal summands do. n of them add up to n times
-        one of them, where bounds count on sqrt(n) times; n is the longest dimension, or the row's `terms` if more.
+        one_way: the roundings of a sum may all have the same sign, as for equal summands. Their sum then grows with n,
+        not with sqrt(n); n is the longest dimension, or the row's `terms` if that is larger.
         """
         if self.oracle is None:
             return ()
@@ -329,28 +325,26 @@ def _flushed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def bare(outputs: Tensors) -> Any:
-    """Outputs as a kernel returns them: a single one without its tuple."""
+    """Return outputs as a kernel returns them: one output without its tuple."""
     return outputs[0] if len(outputs) == 1 else outputs
 
 
 class CheckBroke(Exception):
-    """The check raised, or did not end, on an answer; the text says what happened, in one line."""
+    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
 
 
 class _Overdue(BaseException):
-    """Interrupts a check. No `except Exception` of its own stops it."""
+    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
 
 
 class ProblemCheck:
-    """`property_check` or `upstream_check` of a problem, as the judge asks it. Use it in a process' main thread.
+    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
 
-    On an answer that nobody foresaw (an index out of range, NaN, a permutation that is none) a check that is written
-    for sane answers may raise or loop for ever. That is the answer's fault as soon as the same check has passed the
-    reference's answer. Not covered: a single call into a library that does not end; there the evaluator's own patience
-    with the judge is what is left.
+    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
+    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
+    never returns; there the evaluator's timeout ends the judge.
 
-    name: what the function is called in reference.py. kernel: the problem's `ref_kernel`. seconds: how long it may
-    take.
+    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
     """
 
     def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
@@ -358,10 +352,10 @@ class ProblemCheck:
         self._proven = False
 
     def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """What the check says of an answer to `data`: "" when it passes, else why not.
+        """Return why the check rejects the outputs, "" if it accepts them.
 
-        Raises CheckBroke where it raises or hangs on this answer, and ValueError where it does so on the reference's
-        answer too: then the problem is at fault.
+        Raises CheckBroke if the check raises or times out on these outputs, and ValueError if it does so on the
+        reference's outputs too.
         """
         if not self._proven:
             self._prove(data)
@@ -369,18 +363,18 @@ class ProblemCheck:
         try:
             return self._asked(data, outputs)
         except CheckBroke:
-            if not data[0].is_cuda:  # after a fault on a GPU nothing can be computed there any more, not even that
+            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
                 self._prove(data)
             raise
 
     def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
-        """Have the check look at the reference's own answer. ValueError where it breaks on that."""
+        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
         answer = self._kernel(data)
         copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
         try:
             self._asked(data, copied)
         except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
+            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         try:
@@ -389,15 +383,15 @@ class ProblemCheck:
         except _Overdue:
             raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
-        (error,) = caught  # a problem's code on a stranger's bytes: anything may come
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
+        (error,) = caught  # the check runs on untrusted outputs and may raise anything
         first = (str(error).splitlines() or [""])[0]
         raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
 
 
 @contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """Raises _Overdue in what is done meanwhile, or after it, where it takes longer."""
+    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Overdue

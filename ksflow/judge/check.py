@@ -1,4 +1,4 @@
-"""Is it right? Calls a sandbox and looks at what it left: inputs, outputs, outputs of earlier calls."""
+"""Checks of a call: inputs unchanged, outputs right, outputs of earlier calls unchanged."""
 
 import contextlib
 import random
@@ -15,15 +15,11 @@ from ksflow.judge.sandboxed import Sandbox
 from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
 
 _NOTHING = 0xFF
-"""NaN in every float type, -1 in every signed integer: half of the calls have it where it is no right answer."""
-_FIRST_POISON = 2
-"""0 and 1 are truth values."""
-_LOOKED_AT = 1 << 16
-"""So many elements, drawn anew, tell which bytes are rare where none is impossible."""
-_SHOWN = 4096
-"""Elements of an output that is shown as evidence, at most."""
-_TELLING = 4
-"""Bytes of an element that are not by chance what the memory was filled with."""
+"""NaN in every float type, -1 in every signed integer: half of the calls use it, unless -1 or NaN may be right."""
+_FIRST_POISON = 2  # 0 and 1 are valid booleans
+_LOOKED_AT = 1 << 16  # sample size for finding the rarest byte where every byte may be right
+_SHOWN = 4096  # largest output that is kept as evidence, in elements
+_TELLING = 4  # element size in bytes from which on an element equal to the poison was not written
 
 _draw = random.SystemRandom()
 
@@ -39,14 +35,14 @@ class Rejected(Exception):
 
 
 class WaitBudget:
-    """How long a sandbox may still be waited for. The judge's own work and other sandboxes take nothing of it."""
+    """Time limit of all waits for a sandbox; the judge's own work does not count."""
 
     def __init__(self, seconds: float) -> None:
         self.left_s = seconds
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[float]:
-        """Gives what is left, and takes from it what passes meanwhile."""
+        """Yield the seconds left, and subtract the time spent in the block."""
         started = time.monotonic()
         try:
             yield max(self.left_s, 0.0)
@@ -55,12 +51,12 @@ class WaitBudget:
 
 
 class Caller:
-    """One sandbox on one case: fill, go, look. The same for every call, whatever it is for.
+    """One sandbox on one case: fill slots, call, check. The same for tests and benchmarks.
 
-    Each call's outputs are poisoned first, copied the moment the sandbox is done, and compared once more when the slot
-    is used again, with the inputs: an answer that changes after it was given is none. What lies around the outputs has
-    to keep the poison, and slots that no call has had yet what was put there. So wherever a call writes but into its
-    outputs is seen, as far as it is memory that the judge has given: on a CPU and on a GPU alike.
+    Outputs are poisoned before each call, copied as soon as the sandbox is done, and compared again with the inputs
+    when the slot is reused: an output that changes after its call is an error. The bytes around the outputs must keep
+    the poison, and unused slots their fill. So a write outside of a call's outputs is detected in all memory of the
+    judge, on a CPU and on a GPU.
     """
 
     def __init__(self, sandbox: Sandbox, case: CasePool, reference: Reference) -> None:
@@ -75,13 +71,13 @@ class Caller:
         self._poison: dict[int, int] = {}
         self._unused = set(range(1, case.slots))
         self._blank = _draw.randrange(2, 0xFF)
-        """What is in slots that no call has had yet. The first one is used at once."""
+        """The fill of slots that no call has used yet; the first slot is used at once."""
         for slot in self._unused:
             for out in (False, True):
                 sandbox.region(slot, out).fill_(self._blank)
 
     def fill(self, entries: list[Entry]) -> bytes:
-        """Put contents into the next slots. Raises Rejected."""
+        """Write contents into the next slots and return these. Raises Rejected."""
         if any(entry.secret for entry in entries):
             self.sandbox.seal()
         slots = bytes((self._next + step) % self.case.slots for step in range(len(entries)))
@@ -95,26 +91,26 @@ class Caller:
         return slots
 
     def take(self, slots: bytes, entries: list[Entry]) -> None:
-        """Copy the outputs, then look at them. Raises Rejected."""
+        """Copy the outputs, then check them. Raises Rejected."""
         for slot, entry in zip(slots, entries, strict=True):
             self._held[slot] = entry, self.sandbox.outputs_of(slot)
         for slot, entry in zip(slots, entries, strict=True):
             self._inspect(slot, entry)
 
     def close(self) -> None:
-        """Look at the outputs that are still held, and at the slots that were not used. Raises Rejected."""
+        """Compare the outputs still held and the unused slots. Raises Rejected."""
         for slot in [*self._held, *self._unused]:
             self._compare_again(slot)
 
     def share_of_bound(self) -> float:
-        """The largest error of the latest two calls so far, as a share of their bounds."""
+        """Return the largest error so far of the latest two calls, as a share of their bounds."""
         for entry, region in list(self._held.values())[-2:]:
             for piece, want in zip(self.case.layout.outputs, entry.expected, strict=False):
                 self.worst = max(self.worst, worst(want, piece.view(region)))
         return self.worst
 
     def upstream(self) -> str:
-        """What the foreign rule, which never decides, says of the latest output: "" when it passes."""
+        """Return why `upstream_check`, which never decides, rejects the latest output, "" if it accepts."""
         assert self.reference.upstream is not None
         entry, region = next(reversed(self._held.values()))
         try:
@@ -123,23 +119,20 @@ class Caller:
             return str(error)
 
     def shown(self) -> list[list[float | str]]:
-        """The latest outputs, value by value; nothing for one that is too large to show."""
+        """Return the latest outputs as lists of values; an empty list for a large one."""
         _, region = next(reversed(self._held.values()))
         small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
         return [[number(value) for value in plain(out).flatten().double().tolist()] for out in small]
 
     def errors(self) -> list[list[float | str]]:
-        """Of each latest output the largest absolute and the largest relative error beside the reference's."""
+        """Return the largest absolute and relative error of each latest output, compared with the reference."""
         entry, region = next(reversed(self._held.values()))
         answer = self.reference.kernel(self.case.layout.data(entry.packed))
         exact = answer if isinstance(answer, tuple | list) else (answer,)
         pairs = zip(exact, self._outputs(region), strict=True)
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
 
-    # -- inside ----------------------------------------------------------------------------------
-
     def _compare_again(self, slot: int) -> None:
-        """Let go of a slot, if all in it is still as it was. Raises Rejected."""
         if slot in self._unused:
             self._unused.remove(slot)
             if not all(filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
@@ -179,9 +172,9 @@ class Caller:
 
 
 def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, ...]:
-    """The bytes with which outputs may be filled before a call, so that an element which is not written is wrong.
+    """Return the byte values to fill outputs with, so that an element which is not written is wrong.
 
-    Where every byte may be right somewhere: the bytes that are right for the fewest elements.
+    If every byte may be right somewhere: the bytes that are right for the fewest elements.
     """
     pairs = [(want, _filled_with_each_byte(piece, want)) for want, piece in zip(wanted, outputs, strict=False)]
     right = sum((_may_be(want, values) for want, values in pairs), torch.zeros(256))
@@ -192,13 +185,12 @@ def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, 
 
 
 def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
-    """What an element (a part of it, where it is complex) reads that is filled with 0, with 1, ... with 255."""
+    """Return the value of an element (of one part, if complex) whose bytes are all 0, all 1, ... all 255."""
     memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
     return plain(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
 
 
 def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
-    """1 for each value that lies between the least and the greatest that is right anywhere, else 0."""
     finite = ~want.low.isnan()
     if not bool(finite.any()):
         return values.isnan().float().cpu()
@@ -207,7 +199,7 @@ def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
 
 
 def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
-    """The share of the elements for which each value is right, by a secret sample."""
+    """Return the share of elements for which each value is right, by a secret sample."""
     if not want.low.numel():
         return torch.zeros(256, dtype=torch.float64)
     generator = torch.Generator().manual_seed(_draw.getrandbits(63))
@@ -218,7 +210,7 @@ def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
     return torch.where(values.isnan(), none.sum(), right).double().cpu() / _LOOKED_AT
 
 
-def check(  # noqa: PLR0913 - what is checked, with what, for how long
+def check(  # noqa: PLR0913 - the parts of a check
     sandbox: Sandbox,
     case: CasePool,
     reference: Reference,
@@ -228,10 +220,10 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
     measure: bool = False,
     patient: bool = True,
 ) -> dict[str, Any]:
-    """One case on these contents, a call each: what is known of its errors. Raises Rejected, Failure.
+    """Check one case on these contents, one call each, and return its row of evidence. Raises Rejected, Failure.
 
-    show: tell the latest outputs too, those that are small. measure: tell their errors beside the reference's.
-    patient: wait for all of the budget; else a call that takes far longer than the reference is given up.
+    show: include small outputs. measure: include their errors compared with the reference. patient: wait for all of the
+    budget; else a call that takes far longer than the reference is given up.
     """
     caller = Caller(sandbox, case, reference)
     upstream = ""
@@ -254,7 +246,6 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
 
 
 def _reference_s(caller: Caller, entry: Entry) -> float:
-    """What CPU time the reference takes on the same inputs, now and here."""
     data = caller.case.layout.data(entry.packed.clone())
     started = time.process_time()
     caller.reference.kernel(data)
@@ -262,7 +253,7 @@ def _reference_s(caller: Caller, entry: Entry) -> float:
 
 
 def _looks(want: Expected, output: torch.Tensor, poison: int) -> str:
-    """What a wrong output looks like, for who wrote the kernel: parts that are as they were, or another layout."""
+    """Return a hint for the kernel's author: unwritten elements, or rows and columns exchanged."""
     if output.element_size() >= _TELLING:
         words = output.reshape(-1).contiguous().view(torch.uint8).reshape(-1, output.element_size())
         if unwritten := int((words == poison).all(1).sum()):

@@ -1,4 +1,4 @@
-"""What an evaluator needs of the judge: a process for each device, requests as JSON, a problem's own solutions judged.
+"""The evaluator's side of the judge: a process for each device, requests as JSON, checks of a problem's own solutions.
 
 Imports no torch.
 """
@@ -18,10 +18,8 @@ from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.processes.server_process import ServerProcess
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 
-_CACHE_USER = 61181
-"""The user of sandboxes that share a cache: it owns what the others of them find."""
-EMULATED = "emulated"
-"""A GPU that this machine's CPU plays, for tests."""
+_CACHE_USER = 61181  # user id of sandboxes that share a cache: the owner of its files
+EMULATED = "emulated"  # a GPU emulated on this machine's CPU, for tests
 _ON_A_GPU = re.compile(
     r"^\s*(?:import|from)\s+(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
     re.MULTILINE,
@@ -29,7 +27,7 @@ _ON_A_GPU = re.compile(
 
 
 class JudgeSlot:
-    """Where one kernel at a time is judged: the CPU (index None) or one of the GPUs, with a judge of its own."""
+    """A place to judge one kernel at a time: the CPU (index None) or one GPU, with its own judge process."""
 
     def __init__(self, target: Target, index: int | None) -> None:
         self.environment = {**target.environment, **({} if index is None else single_gpu_environment(index))}
@@ -37,30 +35,29 @@ class JudgeSlot:
 
     @cached_property
     def judge(self) -> ServerProcess:
-        """Started when it is first needed."""
+        """The process, started at the first access."""
         option = f"--gpu={self._gpu}" if self._gpu else f"--loop={compile_loop()}"
         return ServerProcess("ksflow.judge", self.environment, option)
 
     @property
     def started(self) -> bool:
-        """Whether it was needed."""
         return "judge" in self.__dict__
 
     def ensure_running(self) -> None:
-        """Start the judge, or another one where it has died."""
+        """Start the judge, or restart it if it has died."""
         if not self.judge.alive:
             self.judge.restart()
 
 
 def platform(target: Target) -> str:
-    """What the judge calls a GPU: `hip`, `cuda`, or `emulated`, which needs none; "" for a CPU."""
+    """Return the judge's name for a GPU platform: `hip`, `cuda`, or `emulated`; "" for a CPU."""
     if target.kind != "gpu":
         return ""
     return EMULATED if target.march == EMULATED else "hip" if target.march.startswith("gfx") else "cuda"
 
 
 def gpus(target: Target) -> list[int | None]:
-    """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
+    """Return the indices of the visible GPUs that match the target. Raises ConfigError if none does."""
     if platform(target) == EMULATED:
         return [0]
     visible = visible_gpus()
@@ -69,7 +66,7 @@ def gpus(target: Target) -> list[int | None]:
         chips = ", ".join(dict.fromkeys(gpu.chip for gpu in visible or (default_target(),)))
         raise ConfigError(
             f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
-            "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
+            "evaluator=static for its compiler's report, or evaluator=spool for a machine that has one"
         )
     if why := torch_mismatch(target.march):
         raise ConfigError(f"{why}; or judge on the CPU: target=cpu")
@@ -77,7 +74,7 @@ def gpus(target: Target) -> list[int | None]:
 
 
 def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
-    """What the judge needs to know of a problem."""
+    """Return a problem as part of a request."""
 
     def row(case: Case) -> dict[str, Any]:
         return {"name": case.name, "params": dict(case.params), "seed": case.seed}
@@ -95,14 +92,14 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
 
 
 def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict[str, Any]:
-    """A kernel, with the problem's own files and what was compiled of it."""
+    """Return a kernel as part of a request, with the problem's own files and the compiled artefact."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
     cache: dict[str, Any] = {}
     baselines = [seed.kernel.digest for seed in problem.seeds if seed.baseline]
     if "torch.compile" in kernel.main and kernel.digest in baselines:
-        # What torch.compile makes is found again by the next sandbox of this kernel. A candidate has no such folder: it
-        # would carry what it likes from one sandbox to the next.
+        # torch.compile's cache lasts for this baseline. A candidate has no such folder: it could pass data from one
+        # sandbox to the next.
         folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
         cache = {"compile_cache": {**order, "compile_cache": folder}}
     made = {"artefact": built.artefact, "digest": digest_of(built.artefact), "mode": built.mode}
@@ -112,8 +109,9 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
 def check_solutions(
     problem: Problem, judge: Callable[[Kernel], Evaluation], gpu: bool
 ) -> tuple[tuple[str, bool, str], ...]:
-    """A row (name, ok, detail) for each of `problem.good` and `problem.bad`, the right and wrong solutions that came
-    with a problem: does the judge tell them apart? What cannot run here is ok, and its detail says that it was skipped.
+    """Return rows (name, ok, detail) for `problem.good` and `problem.bad`, the right and wrong solutions of a problem:
+    ok if the judge accepts the right and rejects the wrong ones. Solutions that cannot run here are ok, and marked
+    skipped.
     """
     rows = []
     for kind, seeds in (("good", problem.good), ("bad", problem.bad)):
@@ -126,7 +124,6 @@ def check_solutions(
 
 
 def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
-    """Whether a solution's verdict is the one that it should have."""
     words = f"{result.score_us:.1f} µs" if result.score_us else f"{result.verdict}: {result.reason}"
     if kind == "good":
         return result.accepted, words

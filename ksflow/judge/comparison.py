@@ -1,14 +1,14 @@
-"""Kernels against each other over every timed case, in replicates: fresh processes, warm-up, one process each, timing.
+"""Paired comparison of kernels over every timed case, in replicates: fresh processes, warm-up, one process each,
+timing.
 
-Where memory lies moves a time by several per cent, and a process keeps its place for life. So in every replicate each
-kernel runs in a new process, and they change places: each has been where each other was, and each has been started
-first, last and in between.
+Memory addresses change a time by several per cent, and a process keeps its addresses. So in every replicate each kernel
+runs in a new process, and the kernels rotate: each gets every memory place, and each is started first, last and in
+between.
 
-When a comparison ends is decided after so many replicates as `_LOOKS` says: once one of the two is faster for sure by
-more than `RESOLVED`, once the first is surely not ahead by so much (with a probability of 95 %), once it does not
-seem to be, which ends most ties, or once a claim is unlikely to come true in the time that is left. These are up to
-nine looks at nominal 95 % each; how often all of them together err is simulated (`benchmarks/judge.py --simulate`,
-docs/trust.md), and not said by any single interval.
+After each number of replicates in `_LOOKS` the comparison may end: if one kernel is surely faster by more than
+`RESOLVED`; if the first is surely not ahead by so much (with a probability of 95 %); if it does not seem to be, which
+ends most ties; or if a claim is unlikely to succeed in the time left. These are up to nine looks at nominal 95 % each;
+their joint error rate is simulated (`benchmarks/judge.py --simulate`, docs/trust.md), and no single interval states it.
 """
 
 import contextlib
@@ -30,34 +30,30 @@ from ksflow.judge.timing import Backend, CaseBenchmark, Replicate, TimedKernel
 Json = dict[str, Any]
 
 _FEWEST, _FEWEST_TOGETHER = 2, 1
-"""Replicates beside other kernels: a single one tells nothing of what lies between them. The second figure is for where
-starting a kernel costs seconds."""
+"""Least replicates beside other kernels, of which a single one cannot show the spread; the second value applies where
+starting a kernel takes seconds."""
 _LOOKS = frozenset((1, 2, 3, 4, 6, 9, 13, 18, 24))
-"""After so many replicates it is asked whether to stop: whoever asks after each finds by chance what is not there."""
+"""Numbers of replicates after which a comparison may end: stopping after any would find differences by chance."""
 _FEWEST_TO_RANK, _PATIENT = 4, 3
-"""Two readings that differ leave room for anything. Until there are so many replicates, kernels that cannot be ranked
-may take so many times the time."""
-_PLACES = 3
-"""In so many each of three kernels has been where each other was."""
+"""Until there are so many replicates, kernels that cannot be ranked may take so many times the time."""
+_PLACES = 3  # replicates in which each of three kernels has had every memory place
 _FAR_BEHIND = math.log(0.7)
-"""Who is slower than this for sure in one replicate, in both orders, is so in all: where memory lies moves a time by
-less."""
+"""A kernel surely slower than this in one replicate is slower in all: memory addresses change a time by less."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many replicates there may be, and how long they may take, while it is unclear how the first kernel does
-    beside the second. The `fewest` may take three times as long."""
+    """Limits of a comparison: replicates and seconds. The first `fewest` replicates may take three times as long."""
 
     most: int = 9
     spent_s: float = 20.0
     fewest: int = 1
-    control: tuple[str, str] | None = None
-    """A kernel and its copy: what they differ by is part of the interval."""
+    control: tuple[str, str] | None = None  # a kernel and its copy, whose difference is part of the interval
 
 
 class PairedComparison:
-    """The first kernel's failures are raised; the others are skipped where they fail. `at` is told of every case."""
+    """Times kernels. The first kernel's failures are raised; others that fail are skipped. `at` is called with each
+    case's name."""
 
     def __init__(
         self,
@@ -111,10 +107,13 @@ class PairedComparison:
         opener: Callable[[Json, Buffers], Sandbox],
         replicate: Replicate,
     ) -> None:
-        """The kernels start one after another, each frozen before the next one is there: a first one that is alive
-        while others start cannot disturb them. Who starts when changes with every replicate, so that nobody can tell by
-        how long it is frozen which kernel it is; but where a sandbox cannot be held to one process, the others all
-        start before the first one. Where a start takes seconds, on a device, all start together."""
+        """Run one replicate.
+
+        The kernels start one after another, each frozen before the next one starts, so that the first kernel cannot
+        disturb the others. The order changes with every replicate, so that a kernel cannot tell its place by how long
+        it is frozen; but if a sandbox cannot be limited to one process, all others start before the first kernel. Where
+        a start takes seconds, on a device, all start together.
+        """
         buffers = self.pool.buffers(len(self.kernels))
         kernels: list[TimedKernel] = []
         benchmarks = [self.backend.benchmark(case, kernels, case.feed(), replicate) for case in self.pool.benchmarks]
@@ -143,7 +142,7 @@ class PairedComparison:
             results.results.append(CaseResult.of(benchmark))
 
     def _ready(self, place: int, name: str, sandbox: Sandbox) -> TimedKernel | None:
-        """A kernel whose sandbox has loaded it. The first one's was waited for by who opened it."""
+        """Return a kernel whose sandbox has loaded it, None if that failed. The first kernel's has loaded already."""
         try:
             if place:
                 sandbox.ready(self._limits["check_s"])
@@ -156,8 +155,8 @@ class PairedComparison:
         return kernel
 
     def _admit(self, new: list[TimedKernel], kernels: list[TimedKernel], benchmarks: list[CaseBenchmark]) -> None:
-        """Kernels join those to be timed: warmed up, from now on each sandbox has one process, and it is frozen where
-        not all start together. Raises what the first kernel raises."""
+        """Add kernels to those to be timed: warmed up, limited to one process each, and frozen unless all start
+        together. Raises Failure, Rejected of the first kernel."""
         for benchmark in benchmarks:
             self.at(benchmark.case.name)
             benchmark.warm_up(new)
@@ -176,7 +175,7 @@ class PairedComparison:
             kernels.insert(0 if kernel.required else len(kernels), kernel)
 
     def _settled(self, done: int, spent_s: float) -> bool:
-        """Whether to stop after so many replicates."""
+        """Return whether to stop after so many replicates."""
         rival, claimed = next(iter([*self.kernels][1:]), ""), bool(self.effort.control)
         reading = None
         if rival and rival not in self.outcome.skipped:

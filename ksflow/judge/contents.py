@@ -1,8 +1,8 @@
-"""Contents beside a problem's own draw: structured ones, and those like what a model's modules were called with.
+"""Contents beside a problem's own draw: structured ones, and ones like recorded inputs of a model's modules.
 
-What is random everywhere hides kernels that are right on random contents alone: a top-k that keeps too few candidates,
-a recurrence that is cut short, a softmax that never looks for the largest value. `KINDS` are changes of drawn inputs;
-`cases.Reference` gives a kernel those on which the reference holds its own check.
+Random contents hide kernels that are right on random contents alone: a top-k that keeps too few candidates, a truncated
+recurrence, a softmax that skips the maximum. `KINDS` are changes of drawn inputs; `cases.Reference` uses those on which
+the reference meets its own bounds.
 """
 
 import functools
@@ -13,17 +13,15 @@ from typing import Any
 
 import torch
 
-KEPT = "met.pt"
-"""Beside a reference: a few calls' own contents."""
+KEPT = "met.pt"  # file beside a reference: recorded inputs of a few calls
 _SPREAD, _TINY = 0.1, 0.02
-"""What was the same everywhere varies by a tenth, and by at least so much, with its sign: a kernel is to read it."""
+"""A constant input is drawn with a spread of a tenth, at least so much, and its sign, so that a kernel must read it."""
 
-_MANY = 16
-"""Different values from which on an input is no mask and no table of flags."""
+_MANY = 16  # distinct values from which on an input is not a mask or a table of flags
 _LOOKED_AT = 4096
 _DOWN, _FAR, _OUTLIER, _SHIFT = 2.0**-12, 6, 32.0, 2.0
-"""What a tail is scaled by; the binary orders between rows' scales; an outlier as a multiple of the largest value; how
-far rows are shifted, as a multiple of their root mean square."""
+"""Scale of a tail; binary orders between rows' scales; outliers as a multiple of the largest value; shifts of rows as a
+multiple of their root mean square."""
 Shapes = Sequence[Sequence[int]]
 
 
@@ -34,13 +32,12 @@ class Kind:
     name: str
     change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]
     grows: bool = False
-    """Whether values may be larger than any that were drawn, or have another sign: not for tolerances that are
-    constants, nor for 16-bit arithmetic."""
+    """Whether values may exceed the drawn ones or change sign: excluded for constant tolerances and 16-bit
+    arithmetic."""
     equal: bool = False
-    """Whether many values are equal or close to one another, or in order: the roundings of a sum of them may all go one
-    way, for which bounds are widened (`cases.Reference.expect`)."""
-    timed: bool = False
-    """Whether it costs no kernel more time than drawn contents do."""
+    """Whether many values are equal, close or in order: the roundings of their sum may all have one sign, for which
+    bounds are widened (`cases.Reference.expect`)."""
+    timed: bool = False  # whether it costs no kernel more time than drawn contents
 
 
 def _uniform(x: torch.Tensor, generator: torch.Generator, *shape: int) -> torch.Tensor:
@@ -48,12 +45,10 @@ def _uniform(x: torch.Tensor, generator: torch.Generator, *shape: int) -> torch.
 
 
 def _rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A random number for each row; of a vector, for each element."""
     return _uniform(x, generator, *(x.shape[:-1] if x.ndim > 1 else x.shape), *((1,) if x.ndim > 1 else ()))
 
 
 def _one_place(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A random place of each row."""
     drawn = _uniform(x, generator)
     return drawn == drawn.amax(-1, keepdim=True)
 
@@ -69,7 +64,6 @@ def _faded(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _peaked(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """One outlier in a quarter of the rows, in one at least."""
     rows = _uniform(x, generator, *x.shape[:-1], 1)
     chosen = _one_place(x, generator) & ((rows < 0.25) | (rows == rows.amin()))
     return torch.where(chosen, _OUTLIER * x.abs().amax(), x)
@@ -85,7 +79,6 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A few denormal numbers in each row."""
     return torch.where(_uniform(x, generator) < min(1 / 8, 8 / x.shape[-1]), x * 2.0**-136, x)
 
 
@@ -111,12 +104,13 @@ KINDS = (
         "of both signs", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, -x, x), grows=True, timed=True
     ),
 )
-"""Sound for every kernel that is right: what comes of them is bounded as what comes of drawn contents."""
+"""Sound for every right kernel: results on them have bounds like those on drawn contents."""
 DENORMAL, SIGNS = "with denormal numbers", "of both signs"
 
 
 def movable(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list[int]:
-    """Which of the inputs may be changed: numbers of many values, drawn from the seed. other: from another seed."""
+    """Return the indices of the inputs that may be changed: floats with many values that depend on the seed. other:
+    drawn from another seed."""
     return [
         place
         for place, (tensor, theirs) in enumerate(zip(data, other, strict=True))
@@ -130,11 +124,11 @@ def movable(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list
 
 
 def changed(tensor: torch.Tensor, kind: Kind, seed: int) -> torch.Tensor | None:
-    """An input of that kind, which lies in memory as the drawn one does; None where that changes nothing."""
+    """Return an input of that kind, with the strides of the drawn one; None if the kind changes nothing."""
     generator = torch.Generator(device=tensor.device).manual_seed(seed)
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     limit = torch.finfo(tensor.dtype).max / 2
-    result = torch.empty_like(tensor)  # dense ones keep their strides
+    result = torch.empty_like(tensor)  # keeps the strides of dense tensors
     if result.stride() != tensor.stride():
         return None
     result.copy_(kind.change(wide, generator).clamp(-limit, limit))
@@ -146,9 +140,11 @@ def changed(tensor: torch.Tensor, kind: Kind, seed: int) -> torch.Tensor | None:
 def like(
     met: Sequence[Mapping[str, Any]], shapes: Shapes, seed: int, device: str = "cpu", file: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """A case's tensors. met: what was in each of them (`about`), of an output its `dtype` alone; where one is not
-    contiguous, the `order` of its dimensions in memory, or its `stride`. file: the reference's, beside which a few
-    calls' own contents are; without them, as with a worker on another machine, contents are drawn as for other cases.
+    """Return a case's tensors, drawn like recorded ones.
+
+    met: each tensor's facts (`about`), only `dtype` for an output; if not contiguous, the `order` of its dimensions in
+    memory, or its `stride`. file: the path of reference.py, beside which the inputs of a few calls may be stored;
+    without these (a worker on another machine) inputs are drawn.
     """
     generator = torch.Generator(device=device).manual_seed(seed)
     data = []
@@ -169,7 +165,7 @@ def like(
 
 
 def about(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """What was in tensors of one type. ValueError where that cannot be drawn again."""
+    """Return the facts from which tensors of one type can be drawn again. Raises ValueError if they cannot be."""
     whole = torch.cat([tensor.detach().reshape(-1).cpu() for tensor in tensors])
     wide = whole.double()
     if not whole.numel() or not wide.isfinite().all():
@@ -188,7 +184,7 @@ def about(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
 
 
 def lies(stride: Sequence[int], shape: Sequence[int]) -> dict[str, Any]:
-    """How a tensor lies in memory, for `like`; nothing where it is contiguous."""
+    """Return a tensor's memory layout for `like`; empty if contiguous."""
     if torch.empty(tuple(shape), device="meta").stride() == tuple(stride):
         return {}
     order = sorted(range(len(shape)), key=lambda axis: (-stride[axis], axis))
@@ -197,7 +193,7 @@ def lies(stride: Sequence[int], shape: Sequence[int]) -> dict[str, Any]:
 
 
 def name(shapes: Shapes) -> str:
-    """Of a case among what is kept."""
+    """Return the key of a case among the recorded inputs."""
     return str([list(shape) for shape in shapes])
 
 

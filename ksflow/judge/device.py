@@ -1,6 +1,6 @@
-"""The GPU that the judge's process works on: its context, events and queue, and memory that it shares with sandboxes.
+"""The GPU of the judge's process: its context, events and queue, and the memory that it shares with sandboxes.
 
-How a sandbox is timed on it is said in `device_sandbox`.
+`device_sandbox` describes the timing.
 """
 
 import contextlib
@@ -30,45 +30,37 @@ from ksflow.sandbox.runners.torch_kernel import device_bytes
 
 _LEAST_CACHE = 32 << 20
 _LAST_LEVEL = {"gfx942": 256 << 20, "gfx950": 256 << 20}
-"""What the driver does not tell: behind the L2 of each of their dies is a cache for all."""
-_FLUSH = 2
-"""How many times its size is written to empty the cache."""
-_ALONE = 9
-"""How often the cache is emptied to learn how long that takes while nobody else is on the device."""
+"""Size of the cache behind the L2 of each die, which the driver does not report."""
+_FLUSH = 2  # times the cache size that is written to flush it
+_ALONE = 9  # flushes that measure their time on an idle device
 _BUSY, _BUSY_US = 2.0, 200.0
-"""So many times as long, and so much more, says that somebody is: contexts take turns of a millisecond or more."""
-_SETTLED_S = 20.0
-"""For the judge's own work on the device, which takes some milliseconds where nobody keeps the device from it."""
+"""A flush that takes this factor and these µs longer shows other work: contexts take turns of a millisecond or more."""
+_SETTLED_S = 20.0  # limit of the judge's own work on the device, which takes some milliseconds on an idle one
 _SPIN_S, _PAUSE_S = 0.002, 50e-6
-_STUCK_S = 120.0
-"""For calls of the driver's that can be given no time, on top of what their step may take."""
+_STUCK_S = 120.0  # limit of driver calls without a timeout, added to the limit of their step
 _LOOK_S = 1.0
 WORD = struct.Struct("=I")
 
 
 class DeviceStuck(RuntimeError):
-    """The judge's own work on the device is not done, long after it should have been."""
+    """The judge's own work on the device did not end in time."""
 
 
 @dataclass(frozen=True)
 class GpuProperties:
-    """What is to be known of a GPU before anything is made on it."""
+    """Properties of a GPU, read before any allocation."""
 
     name: str
     uuid: str
     memory_bytes: int
-    cache_bytes: int
-    """What must be written to empty it."""
-    files: tuple[str, ...]
-    """What a sandbox needs of /dev: of several NVIDIA GPUs the file of this one alone, where that is known."""
-    folders: tuple[str, ...] = ()
-    """Where else AMD's runtime reads what there is."""
-    visible: str = ""
-    """By what name a sandbox that has not all GPUs' files finds this one (CUDA_VISIBLE_DEVICES)."""
+    cache_bytes: int  # bytes to write to flush it
+    files: tuple[str, ...]  # files of /dev that a sandbox needs; of several NVIDIA GPUs only this one's, if known
+    folders: tuple[str, ...] = ()  # further folders that AMD's runtime reads
+    visible: str = ""  # value of CUDA_VISIBLE_DEVICES for a sandbox with this GPU's file only
 
 
 def gpu_properties(platform: str) -> GpuProperties:
-    """The first GPU that this process sees; `platform` as for `open_driver`."""
+    """Return the properties of the first visible GPU; `platform` as for `open_driver`."""
     if platform == "emulated":
         return GpuProperties("emulated GPU", "emulated", 1 << 30, 1 << 20, ())
     properties = torch.cuda.get_device_properties(0)
@@ -98,7 +90,7 @@ class Device:
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
         self._word = self.driver.map_host(ctypes.addressof(ctypes.c_char.from_buffer(self._page)), mmap.PAGESIZE)
         self._queues = 0
-        # the code of the judge's own kernels has to be on the device: loading it may wait for a stream that is held
+        # load the judge's own kernels now: loading may wait for a stream that is held
         copy(self._small, self._small.clone())
         self._small.view(torch.uint8).fill_(1)
         self.flush()
@@ -107,29 +99,29 @@ class Device:
         self.settle()
         self._alone_us = min(self._flush_us() for _ in range(_ALONE))
         self.state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.gpu.uuid)
-        """Clocks, throttling, temperature and power, as far as they can be read."""
+        """Clocks, throttling, temperature and power, if readable."""
         self.watchdog = Watchdog()
 
     def flush(self) -> None:
-        """Leave nothing of use in the cache."""
+        """Flush the cache."""
         self._marks += 1
         self._scratch.fill_(self._marks)
 
     def touch(self) -> None:
-        """The least that makes the device turn to this process: no event after it is early."""
+        """Run a minimal kernel: an event recorded after it has this process' context on the device."""
         self._small.add_(1)
 
     def hold_queue(self) -> None:
-        """What follows on the stream waits for `start_queue`, so that no gap between two of its parts is the host's."""
+        """Hold the stream until `start_queue`, so that the host leaves no gaps between the queued parts."""
         self._queues += 1
         self.driver.wait(self._word, self._queues)
 
     def start_queue(self) -> None:
-        """Let the stream go on."""
+        """Release the stream."""
         WORD.pack_into(self._page, 0, self._queues)
 
     def settle(self, patience_s: float = _SETTLED_S) -> None:
-        """Wait until all that this process has put on the device is done. Raises DeviceStuck."""
+        """Wait until all work of this process on the device is done. Raises DeviceStuck."""
         _, after = self._own
         self.driver.record(after)
         started = time.monotonic()
@@ -137,28 +129,27 @@ class Device:
             waited = time.monotonic() - started
             if waited > patience_s:
                 raise DeviceStuck(
-                    f"the device did not do the judge's own work in {patience_s:g} s: end whatever else is at work on "
+                    f"the device did not do the judge's own work in {patience_s:g} s: end other processes that use "
                     "it, or reset it (nvidia-smi, rocm-smi)"
                 )
             if waited > _SPIN_S:
                 time.sleep(_PAUSE_S)
 
     def release(self) -> None:
-        """Give the memory of tensors that are gone back to the device."""
+        """Give the memory of freed tensors back to the device."""
         if self.platform != "emulated":
             self._torch.empty_cache()
 
     def free(self) -> int:
-        """Bytes of the device's memory that nobody has."""
+        """Return the free bytes of the device's memory."""
         return 0 if self.platform == "emulated" else int(self._torch.mem_get_info()[0])
 
     def quiet(self) -> bool:
-        """Whether nobody but this process works on the device: its own work takes as long as it does alone."""
+        """Return whether only this process works on the device: a flush takes as long as on an idle one."""
         return self._flush_us() < self._alone_us * _BUSY + _BUSY_US
 
     def others(self) -> list[int]:
-        """The processes with a context on the device that are neither this one nor below it, as far as they can be
-        seen: a driver outside of a container has other numbers for them."""
+        """Return the other processes with a context on the device, without descendants, as far as they are visible."""
         own = {os.getpid(), *linux.descendants(os.getpid())}
         return [pid for pid in self.state.processes() if pid not in own and os.path.exists(f"/proc/{pid}")]
 
@@ -170,7 +161,7 @@ class Device:
         return self.driver.elapsed_us(before, after)
 
     def probe(self) -> None:
-        """Raise RuntimeError unless the device still computes: asked after a sandbox that ended badly."""
+        """Raise RuntimeError if the device computes wrongly after a sandbox that ended badly."""
         with self.watchdog.step():
             self.settle()
             side = torch.arange(1024, dtype=torch.float64, device=self.where)
@@ -197,7 +188,7 @@ class DeviceBuffers(Buffers):
         self._gate = _GatePage(device.driver)
 
     def clear(self) -> None:
-        """Zero the memory, and make a new page: attributes of a file would outlast what is written in it."""
+        """Zero the memory, and make a new page: attributes of a file would survive clearing."""
         with self.device.watchdog.step():
             for region in (self.inputs, self.outputs):
                 region.zero_()
@@ -209,7 +200,7 @@ class DeviceBuffers(Buffers):
 
 
 class _GatePage:
-    """The page with the words of the judge and of one sandbox, as both and the device see it."""
+    """The page with the words of the judge and of one sandbox, mapped for both and for the device."""
 
     def __init__(self, driver: Driver) -> None:
         self.fd = linux.sealed_memory("gate", GATE_BYTES)
@@ -226,9 +217,9 @@ def _give_back(unmap: Callable[[], None], fd: int) -> None:
 
 
 class Watchdog:
-    """Ends this process when a step takes too long: a driver's call that waits can be given no time.
+    """Ends this process when a step takes too long, because calls of the driver have no timeout.
 
-    Whoever asked the judge reads why, and starts another one.
+    The process that asked the judge reads the reason, and starts another judge.
     """
 
     def __init__(self) -> None:
@@ -237,7 +228,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def step(self, seconds: float = 0.0) -> Iterator[None]:
-        """What is done meanwhile takes so many seconds, besides what it takes the driver to answer."""
+        """Limit the block to `seconds`, plus the time for the driver's calls."""
         self._end = time.monotonic() + seconds + _STUCK_S
         try:
             yield
@@ -253,5 +244,5 @@ class Watchdog:
 
 
 def copy(source: torch.Tensor, target: torch.Tensor) -> None:
-    """By a kernel, not by a copy engine, which would work beside a sandbox instead of taking turns with it."""
+    """Copy by a kernel: a copy engine would work beside a sandbox instead of taking turns with it."""
     torch.bitwise_or(source, 0, out=target)

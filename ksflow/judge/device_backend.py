@@ -1,4 +1,4 @@
-"""Kernels against each other on a GPU: batches of calls behind gates, their events held against the judge's clock."""
+"""Timing on a GPU: batches of calls behind gates, whose events are checked against the judge's clock."""
 
 import math
 import statistics as plain
@@ -23,52 +23,40 @@ from ksflow.judge.timing import Backend, CaseBenchmark, Json, Replicate, TimedKe
 from ksflow.processes.device_lock import lock_device
 
 _SLACK, _SLACK_US = 0.01, 1.25
-"""A sandbox's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
+"""How far a sandbox's own events may be below the judge's clock less a null call: as a share, and in µs."""
 _SHORT_SLACK_US, _TAPER = 2.5, 0.04
-"""Of short calls they may say so much less beside what the dearest tenth of the null calls has over the usual ones, and
-less of that by this share of the time. Honest kernels of 12 to 23 µs read 3.4 to 4 µs less (an H200): a context that
-has worked is dearer to turn from than one that has only cleared memory. Claims are held against the judge's clock."""
+"""For short calls: µs beside the spread of null calls (dearest tenth less the usual one), less this share of the time.
+Honest kernels of 12 to 23 µs read 3.4 to 4 µs less (an H200): switching from a context that has worked takes longer
+than from one that has only cleared memory. Claims are checked against the judge's clock."""
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
-"""The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
-_FORGED, _FORGED_US = 0.05, 6.0
-"""Events that say less than that by more are no events of these calls: the judge's clock counts alone."""
-_EARLY_US = 6.0
-"""What a kernel saves of the turning over that says that it is done before it is: added where it is not believed."""
-_LEAST_US = 0.01
-"""No call is said to take less."""
+"""The same if no code of the kernel runs on the host: only device code that finds the driver's memory can lie."""
+_FORGED, _FORGED_US = 0.05, 6.0  # events further below than this are forged: only the judge's clock counts
+_EARLY_US = 6.0  # context switch time that a kernel saves by reporting too early; added if its events are not believed
+_LEAST_US = 0.01  # lower limit of a call's time
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
-_LEASE_S = 540.0
-"""How long another judge may hold the device: less than whoever asked waits for this one's answer."""
-_SLOTS = 20
-"""At most: more than the calls of a batch, few enough to warm up at the addresses of each."""
-_ALL = (0.0, 0.98)
-"""The part of the sorted samples that counts where calls differ in what they cost; single ones may be anybody's."""
+_LEASE_S = 540.0  # time another judge may hold the device; less than the timeout of a request
+_SLOTS = 20  # at most: more than the calls of a batch, few enough to warm up at the addresses of each
+_ALL = (0.0, 0.98)  # part of the sorted samples that is ranked if calls differ in cost; the rest are outliers
 _UNEQUAL = 0.005
-"""Calls differ where the mean of that part is above the usual call by more than this share and its error."""
-_WARM_S = 8.0
-"""A kernel whose calls with all slots would take longer is warm without them."""
+"""Calls differ in cost if the mean of that part exceeds the usual call by more than this share plus its error."""
+_WARM_S = 8.0  # a kernel whose calls on all slots would take longer is not warmed up on each of them
 _FEWEST_ROUNDS = 4
 _FEW = 10
-_HOARD = 4
-"""A sandbox that holds more than this part of the device's memory when the judge has none left is to blame for it."""
+_HOARD = 4  # a sandbox with more than this fraction (1/4) of the device's memory is to blame if the judge has none left
 
 
 @dataclass
 class NullCalls:
-    """What was found of calls of the null kernel, in µs."""
+    """Measurements of null kernel calls."""
 
     overhead_us: list[float] = field(default_factory=list)
-    """What each call's bracket has beside the call: the device's turning from one process to the other and back."""
-    own_work_us: list[float] = field(default_factory=list)
-    """The judge's own work around each call."""
-    turn_s: list[float] = field(default_factory=list)
-    """How long the sandbox took to have the device once the gate was open, and to give its word."""
+    """Each call's bracket less the call itself: the context switches."""
+    own_work_us: list[float] = field(default_factory=list)  # the judge's own work around each call
+    turn_s: list[float] = field(default_factory=list)  # seconds from the opening of the gate until the sandbox's word
 
 
 class DeviceBackend(Backend):
-    """A GPU's backend, with the methods of the CPU's."""
-
     starts_together = True
     spread = statistics.SPREAD_ON_DEVICE
 
@@ -76,13 +64,13 @@ class DeviceBackend(Backend):
         self.device = Device(platform)
         gpu = self.device.gpu
         on_device = {"platform": platform, "files": gpu.files, "folders": gpu.folders, "visible": gpu.visible}
-        self.host = replace(host, device=on_device, resting=nullcontext)  # a device's answers are not long in coming
+        self.host = replace(host, device=on_device, resting=nullcontext)  # answers of a device are fast
         self.device_uuid = gpu.uuid
         slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
         self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, _SLOTS, large_bytes=slot_bytes)
         self.latest_null_us = 0.0
         self._null_sandboxes: dict[str, DeviceSandbox] = {}
-        """By what their process has loaded: a device's context costs more to turn to where torch made it."""
+        """By the libraries that the process has loaded: a context made by torch takes longer to switch to."""
 
     def buffers(self, wanted: BufferSizes) -> DeviceBuffers:
         return DeviceBuffers(self.device, wanted)
@@ -126,14 +114,16 @@ class DeviceBackend(Backend):
         self.device.probe()
 
     def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> NullCalls:
-        """Call the null kernel on these contents, in a process that has the same loaded. Raises Failure, which is
-        nobody's; torch.OutOfMemoryError where somebody left too little of the device's memory."""
+        """Call the null kernel on these contents, in a process with the same libraries loaded.
+
+        Raises Failure of kind harness; torch.OutOfMemoryError if too little of the device's memory is left.
+        """
         try:
             sandbox = self._null_sandbox(case, loaded)
             for slot, entry in enumerate(entries):
                 sandbox.fill(slot, entry.packed, 0)
             calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
-        except Failure as failure:  # the next batch has a new sandbox, which owes no answer
+        except Failure as failure:  # the next batch gets a new sandbox
             self._end_null(loaded)
             if isinstance(failure.__cause__, torch.OutOfMemoryError):
                 raise failure.__cause__ from None
@@ -146,7 +136,7 @@ class DeviceBackend(Backend):
         return NullCalls(overhead_us, [call.own_work_us for call in calls], turn_s)
 
     def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
-        """The null kernel's sandbox, staged for a case; a new one where it is too small."""
+        """Return the null kernel's sandbox, staged for a case; a new one if the old one is too small."""
         wanted = BufferSizes(case.layout.input_bytes * case.slots, case.layout.output_bytes * case.slots)
         sandbox = self._null_sandboxes.get(loaded)
         if sandbox is None or not sandbox.buffers.fits(wanted):
@@ -167,13 +157,10 @@ class DeviceBackend(Backend):
 
 
 class DeviceTimedKernel(TimedKernel):
-    """One kernel in its sandbox on the device."""
-
     def __init__(self, name: str, sandbox: DeviceSandbox, reference: Reference, limit_s: float) -> None:
         super().__init__(name, sandbox, reference, limit_s)
         self.device_sandbox = sandbox
-        self.nulls: dict[str, NullCalls] = {}
-        """By what the null kernel's process had loaded."""
+        self.nulls: dict[str, NullCalls] = {}  # by the libraries loaded in the null kernel's process
         self._calls: list[DeviceCall] = []
 
     def begin(self, case: CasePool, null: Any) -> None:
@@ -181,8 +168,10 @@ class DeviceTimedKernel(TimedKernel):
         self.device_sandbox.rest()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
-        """Ungated, because a first call may compile, allocate and wait; and once with every slot's addresses, for which
-        a kernel may have things to prepare, too. Contents that are shown again here are never timed."""
+        """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
+
+        Contents used here are never timed.
+        """
         self.device_sandbox.gated = False
         super().warm_up(entries, case)
         if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
@@ -207,18 +196,18 @@ class DeviceTimedKernel(TimedKernel):
         self.samples = Samples(window=statistics.MIDDLE)
 
     def end(self) -> None:
-        """Hold what the sandbox says against the judge's clock; look at what is still held. Raises Rejected."""
+        """Check the reported times against the judge's clock; compare the outputs not yet compared. Raises Rejected."""
         if self.nulls and self._calls:
             self._conclude()
         super().end()
 
     def _conclude(self) -> None:
-        """Which samples count: the reported times, if the measured ones bear them out, else those that were measured.
+        """Choose the samples: the reported times if the measured ones confirm them, else the measured ones.
 
-        A call's measured time is its bracket less the overhead of a null call, plus how much longer than around null
-        calls the judge's own work took. The two kinds are compared by the figure that is ranked, so that false times
-        of some calls gain no more than of all. What was measured beyond the tolerance, which holds what varies between
-        null calls, is added to reported times. Where calls differ in what they cost, the mean is ranked.
+        A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
+        compared with null calls. Both kinds are compared by the ranked statistic, so that forging some calls gains no
+        more than forging all. Measured time beyond the tolerance, which covers the spread of null calls, is added to
+        the reported times. If calls differ in cost, their mean is ranked.
         """
         null = self.nulls.get(self.device_sandbox.loaded) or next(iter(self.nulls.values()))
         self.samples.window = ranked_window(self.samples.us)
@@ -252,8 +241,11 @@ class DeviceTimedKernel(TimedKernel):
 
 
 def ranked_window(samples_us: list[float]) -> tuple[float, float]:
-    """The part of the sorted samples that is ranked: the middle, or all but single ones where the usual call costs less
-    than a call does on average, since a kernel may do in some calls what it spares in others."""
+    """Return the part of the sorted samples that is ranked: the middle, or nearly all if the mean exceeds the usual
+    call.
+
+    A kernel may do in some calls the work that it saves in others.
+    """
     if len(samples_us) < 2:
         return statistics.MIDDLE
     usual, mean = (statistics.low(samples_us, window) for window in (statistics.MIDDLE, _ALL))
@@ -263,13 +255,10 @@ def ranked_window(samples_us: list[float]) -> tuple[float, float]:
 
 
 def _dearest_tenth(values: list[float]) -> float:
-    """Where the largest tenth begins; the largest, of few."""
     return max(values) if len(values) < _FEW else plain.quantiles(values, n=10)[-1]
 
 
 class DeviceBenchmark(CaseBenchmark):
-    """One case on the device."""
-
     case_s = 0.4
     rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 6, 3: 4}
     batch_us = 1e3
@@ -284,17 +273,17 @@ class DeviceBenchmark(CaseBenchmark):
         super().run()
 
     def _null_timings(self) -> None:
-        """Nothing is known of null batches before the first round."""
+        """Return None: null batches are measured from the first round on."""
 
     def _contents(self, count: int) -> list[Entry]:
-        """Where memory is short, what making them took is given back, so that the sandboxes can have it."""
+        """Return contents; for a large case give the memory of temporaries back to the sandboxes."""
         entries = super()._contents(count)
         if self.case.large:
             self._backend.release()
         return entries
 
     def _null_batch(self, null: object, entries: list[Entry]) -> None:
-        """One of each kind that is needed."""
+        """Run a null batch for each set of loaded libraries among the sandboxes."""
         sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
         for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
             batch = self._backend.null_batch(self.case, entries, loaded)

@@ -1,31 +1,30 @@
-"""A sandbox on a GPU: its calls wait behind gates, and the judge's own events say how long it had the device.
+"""A sandbox on a GPU: its calls wait behind gates, and the judge's own events measure how long it had the device.
 
-The sandbox queues a call before its inputs exist, behind the gate. Then the judge queues its side on its own stream:
-write the inputs, poison the outputs, empty the cache, open the gate; wait for the sandbox's word, have the device
-again, copy the outputs. So no call finds the inputs of another one, whatever was written to the outputs while the call
-was queued is gone, and no time of a host is in any clock, but for that of a kernel that waits for the device inside its
-calls: it gets some milliseconds to reach the place where it waits, then the gate opens.
+The sandbox queues a call behind a gate before its inputs exist. Then the judge queues its side on its own stream: write
+the inputs, poison the outputs, flush the cache, open the gate; wait for the sandbox's word, get the device back, copy
+the outputs. So a call cannot find the inputs of another one, anything written to the outputs while the call was queued
+is overwritten, and no clock includes host time. Exception: a kernel that waits for the device inside its calls gets
+some milliseconds to reach that point, then the gate opens.
 
-The sandbox's process is stopped from when its call is queued until its outputs are copied: while the contexts turn
-over, which is in no clock, a host thread could compute the outputs. The process of a kernel that needs its host during
-the call goes on once its context has had time to turn over, as a null call shows, and stops again with its word. What
-the call put on the device beside the gate still runs while it is queued: work in memory of the kernel's own, such as
-clearing a workspace, can be done there in no clock. Timing cannot tell it from a second stream that waits, which holds
-the device for a time slice (below).
+The sandbox's process is stopped from the moment its call is queued until its outputs are copied: a host thread could
+compute the outputs during the context switch, which no clock includes. A kernel that needs its host during the call is
+resumed once its context has had time to switch, as measured by a null call, and stopped again at its word. Work that
+the call queued beside the gate still runs early: clearing a workspace can be hidden there. Timing cannot tell it from a
+second stream that waits, which holds the device for a time slice (below).
 
-The two processes' contexts have the device by turns. The judge's own events say how long the sandbox had it, from the
-opening of a gate until the judge has it again; a null kernel's call on the same contents says how much of that is the
-turning over (about 0.3 ms on an H100, which moves by 2 us). Work done while the inputs appear, or after the word, makes
-the judge's own work around the call longer, and is added. What a sandbox's events say of a call counts as far as it
-agrees. Every call is cold: cache, address translation and instructions.
+The contexts of the two processes take turns on the device. The judge's events measure the time from the opening of a
+gate until the judge has the device back; a null kernel's call on the same contents shows how much of that is context
+switching (about 0.3 ms on an H100, which varies by 2 us). Work done while the inputs appear, or after the word, delays
+the judge's own work around the call, and that delay is added. The sandbox's own events count only as far as they agree.
+Every call is cold: cache, address translation and instructions.
 
-The next call is queued when the judge has the device back, not before: a context of which two streams wait keeps the
-device for the rest of its time slice, some 2 ms, and the judge would find the word of the call before it only then.
-As it is, that slice passes before the judge begins, where it is in no clock.
+The next call is queued when the judge has the device back: a context with two waiting streams keeps the device for the
+rest of its time slice, some 2 ms, and would delay the word of the previous call by as much. In this order the slice
+passes before the judge begins, outside of every clock.
 
-Nothing of the judge's waits without an end: for what it reads there are deadlines, a sandbox that fails while the
-judge's stream waits for its word is killed before the judge lets itself through (the word is memory that the sandbox
-can write as long as it lives), and what it says of its times is data, held against the judge's clock call by call.
+Every wait of the judge has a deadline. A sandbox that fails while the judge's stream waits for its word is killed
+before the judge writes the word itself (the sandbox can write that memory while it lives), and the times that a sandbox
+reports are checked against the judge's clock call by call.
 """
 
 import contextlib
@@ -45,99 +44,85 @@ from ksflow.sandbox.runners.device import FIRST, FLAG, QUEUED, TIME
 
 _LOOK_S = 0.002
 _PAUSE_S = 50e-6
-_QUEUE_S = 0.5
-"""A call that is not queued by then waits for the device itself."""
-_REACH_S = 0.003
-"""How long it then takes a call to get where it waits."""
-_HOST_S = 0.5
-"""A queued call that is not done by then, while its process is stopped, may need its host."""
-_TURN_S = 0.3e-3
-"""How long a context takes to have the device, where no null call has told."""
+_QUEUE_S = 0.5  # a call not queued by then waits for the device itself
+_REACH_S = 0.003  # time for such a call to reach the point where it waits
+_HOST_S = 0.5  # a queued call that is not done by then, with its process stopped, may need its host
+_TURN_S = 0.3e-3  # default time of a context switch, before a null call has measured it
 _QUIET_S, _AT_ONCE_S = 1.0, 0.25
-"""How long other work on the device is waited for, and how soon it ends with the sandbox that had put it there."""
-_MARKS = 4
-"""The judge's events around one call: start, gate opened, device back, outputs copied."""
-_Staged = tuple[int, torch.Tensor, int]
-"""A slot, what goes into it once the call is queued, and the poison for its outputs."""
+"""Time to wait for other work on the device; time in which a sandbox's work ends after the sandbox."""
+_MARKS = 4  # the judge's events around a call: start, gate opened, device back, outputs copied
+_Staged = tuple[int, torch.Tensor, int]  # a slot, its contents, and the poison for its outputs
 
 
 @dataclass(frozen=True)
 class DeviceCall:
-    """What was found of one call."""
+    """Measurements of one call."""
 
-    bracket_us: float
-    """By the judge's own events: from the opening of the gate until the judge had the device again."""
+    bracket_us: float  # by the judge's events: from the opening of the gate until the judge had the device back
     own_work_us: float
-    """The judge's own work before and after that: writing the inputs, emptying the cache, copying the outputs. Whatever
-    anybody else does on the device meanwhile makes it longer."""
-    reported_us: float
-    """What the sandbox says that the call took, by its own events: more than nothing, and within the bracket."""
-    gated: bool
-    """Whether the call was queued before its inputs existed, and needed nothing of its host after that."""
+    """The judge's own work before and after: writing inputs, flushing the cache, copying outputs. Any other work on the
+    device makes it longer."""
+    reported_us: float  # the call's time by the sandbox's own events: above 0, and within the bracket
+    gated: bool  # whether the call was queued before its inputs existed, and did not need its host afterwards
     turn_s: float = 0.0
-    """From the opening of the gate until the sandbox's word was seen, of a sandbox that is never stopped."""
+    """From the opening of the gate until the sandbox's word was seen; measured on the null kernel's sandbox only."""
 
 
 class DeviceSandbox(Sandbox):
-    """A sandbox on the device."""
+    """A sandbox whose kernel runs on the device."""
 
     def __init__(self, start: SandboxSpec, buffers: DeviceBuffers) -> None:
         super().__init__(start, buffers)
         self.buffers = buffers
         self.device = buffers.device
         self.loaded = "torch" if start.device.get("mode", "").endswith("torch") else ""
-        """What its process has loaded beside the driver."""
+        """Libraries loaded in its process beside the driver."""
         self.trusted = start.device.get("mode") in ("launch", "null")
-        """Whether no code of the kernel's runs on the host, so that its events can be believed."""
-        self.gated = False
-        """Whether calls are queued before their inputs exist."""
+        """Whether no code of the kernel runs on the host, so that its events can be trusted."""
+        self.gated = False  # whether calls are queued before their inputs exist
         self._waits = False
-        """Whether the kernel waits for the device inside its calls, so that they are never queued whole."""
-        self._owed = b""
-        """The number of the order that is not known to be queued yet; none where it is."""
-        self._needs_host = False
-        """Whether the kernel's queued calls end only while its process runs."""
-        self.turn_s = _TURN_S
-        """How long its context takes to have the device once a gate is open."""
+        """Whether the kernel waits for the device inside its calls, so that a call is never queued whole."""
+        self._owed = b""  # the number of the call that is not known to be queued yet, or empty
+        self._needs_host = False  # whether the kernel's queued calls end only while its process runs
+        self.turn_s = _TURN_S  # seconds that its context takes to get the device once a gate is open
         self._marks = [self.device.driver.event() for _ in range(_MARKS)]
-        self._numbered = 0
-        """The number of the latest call that the sandbox was told of."""
+        self._numbered = 0  # number of the latest call
         self._staged: list[_Staged] = []
         self._outputs: dict[int, torch.Tensor] = {}
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
-        """Have contents put into a slot, and poison into its outputs, in the batch to come."""
+        """Stage contents and poison for a slot; `run_batch` writes them."""
         self._staged.append((slot, packed, poison))
 
     def outputs_of(self, slot: int) -> torch.Tensor:
-        """The outputs as they were when the batch ended."""
+        """Return the outputs at the end of the batch."""
         return self._outputs[slot]
 
     def forget(self) -> None:
-        """Give up the copies of outputs."""
+        """Free the copies of outputs."""
         self._outputs.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """One batch's seconds; see `run_batch`."""
+        """Run a batch and return its seconds; see `run_batch`."""
         return sum(call.bracket_us for call in self.run_batch(slots, timeout_s)) * 1e-6
 
     def run_batch(self, slots: bytes, timeout_s: float) -> list[DeviceCall]:
-        """Have the kernel called on these slots, one after another. Raises Failure, DeviceStuck."""
+        """Call the kernel on these slots, one after another. Raises Failure."""
         deadline = time.monotonic() + timeout_s
         try:
             with self.device.watchdog.step(timeout_s):
                 self._expect_silence()
                 calls = [self._call(*staged, deadline) for _, staged in zip(slots, self._staged, strict=True)]
                 self.rest()
-                if not self._quiet_soon():  # whoever comes next has the device alone
+                if not self._quiet_soon():  # the next user has the device alone
                     raise self._busy()
                 return calls
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
         except DeviceStuck as error:
             self.close()
-            self.device.settle()  # it was not the sandbox, where even this is not done
-            raise Failure("timeout", "keeps the judge from the device") from error
+            self.device.settle()  # raises DeviceStuck if the sandbox was not the cause
+            raise Failure("timeout", "prevents the judge from using the device") from error
         finally:
             self._staged = []
 
@@ -146,16 +131,15 @@ class DeviceSandbox(Sandbox):
         if self.locked is not None:
             self.freeze()
 
-    # -- inside ----------------------------------------------------------------------------------
-
     def _busy(self) -> Failure:
-        """Who keeps the device at work: the sandbox, where nobody else is seen there and the work ends with it."""
+        """Return the failure for a busy device: the sandbox's, if no other process is seen and the work ends with
+        it."""
         others = self.device.others()
         self.close()
         if not others and self._quiet_soon(_AT_ONCE_S):
-            return Failure("cheat", "keeps the device at work after its calls have ended")
+            return Failure("cheat", "keeps the device busy after its calls have returned")
         who = f"process {others[0]}" if others else "another program"
-        return Failure("harness", f"the device is busy: {who} is at work on it: end it (nvidia-smi, rocm-smi)")
+        return Failure("harness", f"the device is busy: {who} uses it: end that (nvidia-smi, rocm-smi)")
 
     def _quiet_soon(self, patience_s: float = _QUIET_S) -> bool:
         end = time.monotonic() + patience_s
@@ -164,7 +148,7 @@ class DeviceSandbox(Sandbox):
         return quiet
 
     def _call(self, slot: int, packed: torch.Tensor, poison: int, deadline: float) -> DeviceCall:
-        """One call, on inputs that appear once it is queued. Raises Failure, DeviceStuck."""
+        """Make one call, on inputs that appear once it is queued. Raises Failure, DeviceStuck."""
         self._numbered += 1
         self._destination(slot)
         self.device.settle()
@@ -173,7 +157,7 @@ class DeviceSandbox(Sandbox):
         queued = self.gated and self._queued(nonce, deadline)
         gated, turn_s = queued and not self._needs_host, 0.0
         with contextlib.ExitStack() as failing:
-            # nothing is held before: a sandbox that ends while it queues must not leave the judge's stream waiting
+            # a sandbox that ends while it queues must not leave the judge's stream waiting, so nothing is held before
             failing.callback(self._let_through)
             stopped = self._stop()
             self.device.hold_queue()
@@ -196,13 +180,13 @@ class DeviceSandbox(Sandbox):
         return DeviceCall(bracket_us, own_work_us, _reported_us(report, bracket_us), gated, turn_s)
 
     def _stop(self) -> bool:
-        """Stop the sandbox's process in a timed call, where it can be stopped; whether it was. Raises Failure."""
+        """Stop the process of a gated call, if the driver allows it; return whether it is stopped. Raises Failure."""
         if self.gated and self.device.driver.beside_host:
             self.rest()
         return self._frozen
 
     def _until_its_turn(self, deadline: float) -> None:
-        """Let a stopped process go on when its context has had time to turn over. Raises Failure."""
+        """Resume a stopped process when its context has had time to switch. Raises Failure."""
         while not self.device.driver.reached(self._marks[1]):
             if time.monotonic() > deadline:
                 raise Failure("timeout", "no answer in time")
@@ -212,7 +196,7 @@ class DeviceSandbox(Sandbox):
         self.thaw()
 
     def _turning_s(self, deadline: float) -> float:
-        """From when the gate is seen to be open until the sandbox's word is seen; 0 where that takes too long."""
+        """Return the seconds from the opening of the gate until the sandbox's word; 0 if that takes too long."""
         end = min(time.monotonic() + _HOST_S, deadline)
         while not self.device.driver.reached(self._marks[1]) and time.monotonic() < end:
             pass
@@ -222,11 +206,10 @@ class DeviceSandbox(Sandbox):
         return time.perf_counter() - began if time.monotonic() < end else 0.0
 
     def _said(self) -> bool:
-        """Whether the sandbox's word for the latest call is there."""
         return bool(WORD.unpack_from(self.buffers.gate, FLAG)[0] >= self._numbered)
 
     def _queued(self, nonce: bytes, deadline: float) -> bool:
-        """Whether the sandbox has soon put the whole call on its stream: else it waits for what the gate holds back."""
+        """Return whether the sandbox queued the whole call in time; if not, the kernel waits for the device itself."""
         until = time.monotonic() + (_REACH_S if self._waits else _QUEUE_S)
         try:
             self._answer(QUEUED, nonce, min(until, deadline), spin_s=_LOOK_S)
@@ -238,8 +221,10 @@ class DeviceSandbox(Sandbox):
         return True
 
     def _queue(self, slot: int, packed: torch.Tensor, poison: int) -> None:
-        """Put the judge's side of a call on its own stream: inputs, poison, cache, gate, the sandbox's word, outputs.
-        Poison comes last: what a kernel writes when it sees the inputs is gone before the gate opens."""
+        """Queue the judge's side of a call on its own stream: inputs, poison, cache, gate, the sandbox's word, outputs.
+
+        Poison follows the inputs: it overwrites what a kernel writes when it sees the inputs.
+        """
         driver, number = self.device.driver, self._numbered
         start, opened, back, copied = self._marks
         inputs, outputs = (self.region(slot, out=out).view(torch.int64) for out in (False, True))
@@ -257,7 +242,7 @@ class DeviceSandbox(Sandbox):
         driver.record(copied)
 
     def _let_through(self) -> None:
-        """End the sandbox, which could take the word back, then let the judge's stream past it. Raises DeviceStuck."""
+        """End the sandbox, which could overwrite the word, then let the judge's stream continue. Raises DeviceStuck."""
         self.close()
         self.device.start_queue()
         for word in (0, FLAG):
@@ -265,9 +250,10 @@ class DeviceSandbox(Sandbox):
         self.device.settle()
 
     def _await(self, last: Any, deadline: float) -> None:
-        """Until the judge's stream has passed an event; no clock runs on this side meanwhile. Raises Failure.
+        """Wait until the judge's stream has passed an event. Raises Failure.
 
-        A stopped process goes on after a while, in case the device waits for it. One that runs stops with its word.
+        A stopped process is resumed after a while, in case the device waits for it. A running one is stopped at its
+        word.
         """
         look, host = time.perf_counter() + _LOOK_S, time.perf_counter() + _HOST_S
         while not self.device.driver.reached(last):
@@ -282,11 +268,11 @@ class DeviceSandbox(Sandbox):
                 look = time.perf_counter() + _LOOK_S
 
     def _watch(self, deadline: float) -> None:
-        """Nothing but the answers may come from the sandbox, and it must be alive. Raises Failure."""
+        """Check that the sandbox is alive and sends only answers. Raises Failure."""
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
-        ready = dict(self._poller.poll(0))  # whoever has ended has said before all that it said
+        ready = dict(self._poller.poll(0))  # polled first: a sandbox that has ended has sent all of its messages
         with contextlib.suppress(BlockingIOError, ConnectionError):
             data = self.socket.recv(NONCE, peek)
             if self._owed and data.startswith(QUEUED):
@@ -301,7 +287,6 @@ class DeviceSandbox(Sandbox):
             self._checked(message, b"", b"")
 
     def _destination(self, slot: int) -> torch.Tensor:
-        """Where a slot's outputs are copied to: memory that is made before the clock starts."""
         region = self.region(slot, out=True)
         destination = self._outputs.get(slot)
         if destination is None or destination.numel() != region.numel():
@@ -314,10 +299,10 @@ def _fill(region: torch.Tensor, byte: int) -> None:
 
 
 def _reported_us(report: bytes, bracket_us: float) -> float:
-    """What a sandbox says that its call took. Raises Failure where no honest one can say that."""
+    """Return the call's time as the sandbox reports it. Raises Failure for an impossible value."""
     if len(report) != TIME.size:
-        raise Failure("cheat", "answered what it was not asked")
+        raise Failure("cheat", "sent an answer to no request")
     (reported_us,) = TIME.unpack(report)
-    if not 0 < reported_us <= bracket_us:  # also where it is not a number
-        raise Failure("cheat", f"says that a call took {reported_us:.6g} µs, which had {bracket_us:.6g} µs at most")
+    if not 0 < reported_us <= bracket_us:  # also for NaN
+        raise Failure("cheat", f"reports {reported_us:.6g} µs for a call that took at most {bracket_us:.6g} µs")
     return float(reported_us)

@@ -1,6 +1,6 @@
-"""`LocalJudge`: compile here, judge in child processes, kernels in boxes below them. Imports no torch, no numpy.
+"""`LocalJudge`: compile here, judge in child processes, run kernels in sandboxes. Imports neither torch nor numpy.
 
-The evaluators and the worker ask it. It runs the references of problems: only those that the user trusts belong here.
+The evaluators and the worker use it. It executes the references of problems, so those must be trusted.
 """
 
 import contextlib
@@ -49,27 +49,25 @@ from ksflow.source import signature
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
 _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
-"""What is judged where; on a GPU Python and all that is for GPUs."""
-_CORES = 2
-"""Cores for the judge and its boxes."""
+"""Languages by platform; any GPU: Python and all GPU languages."""
+_CORES = 2  # for the judge and its sandboxes
 _GRACE_S = 600.0
-_ATTEMPTS = 2
-"""How often a judge that died is asked."""
-_OVERDUE = "the judge stands still, and with it the machine or the problem's reference: it gave no answer in time"
+_ATTEMPTS = 2  # requests to a judge that died, in all
+_OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
 _KILLED = "killed by SIG"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
-"""What a GPU's driver says where a kernel accessed what is not its own."""
+"""Matches a GPU driver's message about an access outside of the kernel's memory."""
 _CONTROLS = ("claims", "always")
 
 
 class LocalJudge(Evaluator):
-    """Judges kernels on this machine: on its CPU, or on its GPUs, of which each has a judge process of its own.
+    """Judges kernels on this machine: on its CPU, or on its GPUs with one judge process each.
 
-    devices: how many of the GPUs to use at once; None means all. control: time the incumbent against itself with
-    `claims` of being faster only, or `always`. On a GPU: profile: read hardware counters of every accepted kernel,
-    None means where they can be read; sanitize: have compute-sanitizer look at those faster than the incumbent.
-    grace_s: for the judge's own work beside a problem's limits; contents of a case that fills a device may take half a
-    minute each.
+    devices: how many GPUs to use at once; None means all. control: time the incumbent against itself for `claims` of
+    being faster only, or `always`. profile: on a GPU, read hardware counters of every accepted kernel; None means if
+    they can be read. sanitize: on a GPU, run compute-sanitizer on kernels faster than the incumbent.
+    grace_s: time for the judge's own work, added to a problem's limits; drawing contents of a case that fills a device
+    may take half a minute.
     """
 
     profiles = True
@@ -99,7 +97,7 @@ class LocalJudge(Evaluator):
         self.target = target
         self.control = control
         self.overlap = len(os.sched_getaffinity(0)) > _CORES
-        """Whether the next kernels are compiled while one is timed: not where only the judge's own cores are there."""
+        """Whether to compile the next kernels while one is timed; needs more cores than the judge uses."""
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
@@ -108,13 +106,14 @@ class LocalJudge(Evaluator):
         self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """Never raises for a bad kernel. Raises ConfigError when the machine lacks what the kernel needs."""
+        """Evaluate a kernel. Never raises for a bad kernel; raises ConfigError if the machine lacks what it needs."""
         return self._judged(problem, kernel, against, {})
 
     def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """The same, with small outputs in the evidence: `checked`, `outputs`. `untimed` without benchmarks.
+        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`).
 
-        Then also `errors`, of each output the largest absolute and the largest relative one beside the reference's.
+        The verdict of a right kernel is `untimed` for a problem without benchmarks; the evidence then also has
+        `errors`: of each output the largest absolute and the largest relative error.
         """
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
@@ -141,7 +140,7 @@ class LocalJudge(Evaluator):
             answer = self._ask(slot, problem, request)
             if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
                 answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
-            with contextlib.suppress(KsflowError, OSError):  # a hint decides nothing, nor does its failure
+            with contextlib.suppress(KsflowError, OSError):  # the verdict does not depend on the hint
                 answer["reason"] += self._hint(slot, AcceptedKernel(problem, kernel, built), answer)
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
@@ -164,7 +163,7 @@ class LocalJudge(Evaluator):
         return self._evaluation(problem, answer, evidence)
 
     def _hint(self, slot: JudgeSlot, judged: AcceptedKernel, answer: Json) -> str:
-        """What may be behind a wrong answer or a crash, for who wrote the kernel. It decides nothing."""
+        """Return a possible cause of a wrong output or a crash, for the kernel's author; "" if none is known."""
         problem, kernel = judged.problem, judged.kernel
         verdict, at = answer["verdict"], answer["evidence"].get("at")
         if verdict not in (Verdict.INCORRECT, Verdict.CRASH):
@@ -188,13 +187,13 @@ class LocalJudge(Evaluator):
         return f" in {place}" if place else ""
 
     def _rated(self, again: bool = False) -> Target:
-        """The target with what probes see this machine do, on a CPU."""
+        """Return the target, on a CPU with rates measured by probes."""
         if again or self._measured is None:
             self._measured = machine_rates.measured(self.target, again)
         return self._measured
 
     def _stands(self, problem: Problem, evidence: Json) -> bool:
-        """Whether a time is impossible still once the machine was measured again, which may have been busy before."""
+        """Measure the machine's rates again and return whether any time is still impossible."""
         target, cases = self._rated(again=True), {case.name: case for case in problem.benchmarks}
         rows = [row for row in evidence["timed"] if row["impossible"]]
         return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
@@ -204,9 +203,9 @@ class LocalJudge(Evaluator):
         return self._slots[0].judge
 
     def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:
-        """Whether a kernel is right on the problem's tests; `untimed` when it is.
+        """Check a kernel on the problem's tests; the verdict is `untimed` if it is right.
 
-        interpret: how Triton's interpreter is told to run it, where that is what runs it. show: as in `measure`.
+        interpret: options of Triton's interpreter, where that runs the kernel. show: as in `measure`.
         """
         with self._slot() as slot:
             built = BuildResult() if LANGUAGES[kernel.language].python else self._build(problem, kernel)
@@ -224,25 +223,24 @@ class LocalJudge(Evaluator):
         return self._verdict(Verdict(answer["verdict"]), answer["reason"], parse(Evidence, answer["evidence"]))
 
     def start(self) -> None:
-        """Have the judges load what they need, which takes a second or two, before they are asked."""
+        """Start the judge processes, which takes a second or two."""
         for slot in self._slots:
             slot.ensure_running()
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
-        """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
+        """Compile a kernel ahead of its evaluation, if that disturbs no timing; the result is cached."""
         if problem.takes(kernel.language) and kernel.language in self.languages:
             compilers.require(kernel.language)
             if self.overlap:
                 self._build(problem, kernel)
 
     def code(self, problem: Problem, kernel: Kernel) -> str:
-        """Names what the sandbox would be given, all of its bytes; empty where that is the source."""
+        """Return a digest of the code that the sandbox would load; empty if that is the source."""
         here = problem.takes(kernel.language) and kernel.language in self.languages
         return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
-        """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
-        as soon as it is known."""
+        """Yield (name, ok, detail) of each check of whether the problem can be judged: probes, seeds, solutions."""
         with self._slot() as slot:
             answer = self._ask(slot, problem, {"op": "probe", "problem": problem_request(problem, self._rated())})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
@@ -254,14 +252,13 @@ class LocalJudge(Evaluator):
         yield from check_solutions(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
 
     def close(self) -> None:
-        """End the judges. Not needed: they end with this process."""
+        """End the judge processes, which otherwise end with this process."""
         for slot in self._slots:
             if slot.started:
                 slot.judge.close()
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[JudgeSlot]:
-        """One that is free, once there is one."""
         slot = self._free.get()
         try:
             yield slot
@@ -269,14 +266,14 @@ class LocalJudge(Evaluator):
             self._free.put(slot)
 
     def _keep_off(self, slot: JudgeSlot, cores: dict[str, Any]) -> None:
-        """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
+        """Move this process to other cores than those of the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
         if len(self._slots) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
-        """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
+        """Return the judge's answer. A judge that died or hangs is restarted; after two failures: `harness-error`."""
         timeout = _ask_s(problem, self._grace_s)
         reason = ""
         evidence: dict[str, Any] = {}
@@ -295,12 +292,12 @@ class LocalJudge(Evaluator):
             if answer.get("verdict") != Verdict.HARNESS and not nonsense:
                 return answer
             reason, evidence = (nonsense, {}) if nonsense else (answer["reason"], answer["evidence"])
-            slot.judge.restart()  # whatever is broken in it, a new one has it whole
+            slot.judge.restart()  # a new process may work where this one does not
         evidence = {**evidence, "attempts": _ATTEMPTS}
         return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
 
     def _build(self, problem: Problem, kernel: Kernel) -> BuildResult:
-        if LANGUAGES[kernel.language].compiler in ("", "traced"):  # what compiles when it runs
+        if LANGUAGES[kernel.language].compiler in ("", "traced"):  # compiled at run time
             compilers.require(kernel.language)
             return BuildResult()
         gpu = self.target.kind == "gpu"
@@ -314,8 +311,8 @@ class LocalJudge(Evaluator):
     def _others(
         self, problem: Problem, against: Sequence[Trial]
     ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
-        """The rivals as the judge is told of them; those that there are none of, and why; and those of them for which
-        nobody but the rival is to blame."""
+        """Return the rivals' requests to the judge; rivals left out, with reasons; those left out by their own
+        fault."""
         others: list[dict[str, Any]] = []
         skipped, failed = dict[str, str](), dict[str, str]()
         for trial in against:
@@ -355,7 +352,7 @@ class LocalJudge(Evaluator):
 
 
 def require_isolation(floor: str, level: str, prefix: str = "") -> None:
-    """Raises ConfigError where sandboxes of this level are weaker than the floor; `prefix`: of the option's name."""
+    """Raise ConfigError if sandboxes of this level are weaker than the floor; `prefix`: of the option's name."""
     if floor not in LEVELS:
         raise ConfigError(f"{prefix}isolation_floor={floor}; valid: {', '.join(LEVELS)}")
     if LEVELS.index(floor) > LEVELS.index(level):
@@ -363,13 +360,12 @@ def require_isolation(floor: str, level: str, prefix: str = "") -> None:
 
 
 def _unranked(evidence: Evidence, why: str) -> Evidence:
-    """The evidence of a kernel whose times rank nothing."""
     claim = evidence.claim and replace(evidence.claim, faster=False, ranked=False, why=why)
     return replace(evidence, unranked=evidence.unranked or why, claim=claim)
 
 
 def _code(kernel: Kernel, built: BuildResult) -> str:
-    """Names what was compiled: code, constants, launches with their arguments, and how it is called."""
+    """Return a digest of the compiled code, constants, launches with arguments, and calling mode."""
     if built.reason or not built.artefact:
         return ""
     content = Path(built.artefact).read_bytes()
@@ -382,14 +378,14 @@ def _timings(answer: Json) -> tuple[Timing, ...]:
 
 
 def _nonsense(answer: Json) -> str:
-    """Why an answer is no evaluation, though it ought to be one; "" where it is."""
+    """Return why an answer cannot be parsed as an evaluation, or ""."""
     try:
         if "evidence" in answer:
             if wrong := next(misfits(parse(Evidence, answer["evidence"])), ""):
                 raise ValueError(wrong)
             _timings(answer)
     except (KeyError, TypeError, ValueError) as error:
-        return f"the judge's answer makes no sense: {error}"
+        return f"the judge's answer is invalid: {error}"
     return ""
 
 
@@ -399,13 +395,12 @@ def _ask_s(problem: Problem, grace_s: float) -> float:
 
 
 def longest_s(problem: Problem, rivals: int) -> float:
-    """How long a verdict can take at most: all compiled, the judge asked twice, tools that look, a device that others
-    have."""
+    """Return the longest time in seconds that an evaluation can take, with compilation, a second attempt and waiting
+    for the device."""
     return problem.limits.compile_s * (rivals + 1) + _ATTEMPTS * _ask_s(problem, _GRACE_S) + 2 * device_lock.PATIENCE_S
 
 
 def _compilers(target: Target) -> str:
-    """The compilers' names, for a fingerprint."""
     if target.kind == "cpu":
         compiler = client.find()
         return compiler.name if compiler else "nocompiler"

@@ -1,4 +1,4 @@
-"""What a sandbox prints, kept in part, and what it did wrong."""
+"""A sandbox's failures, and its output, of which the head and the tail are kept."""
 
 import builtins
 import contextlib
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from ksflow import errors
 
 CAUSES = {"memory": "used up its memory", "disk": "filled its disk", "stopped": "stopped itself"}
-"""What a sandbox's supervisor may say of its end."""
+"""By the supervisor's word for the end of a sandbox."""
 _DRAINS = 64
 _LOG_PART = 2000
 _PLACE = re.compile(r'File "(?:[^"]*/)?([^"/,]+)(?:, \w+)?", line (\d+)')
 
 
 class Failure(Exception):
-    """The sandbox did not do what it was told: `kind` is error, wrong, exit, timeout, cheat or harness."""
+    """A sandbox failed: `kind` is error, wrong, exit, timeout, cheat or harness."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -26,14 +26,12 @@ class Failure(Exception):
 
 
 class Overdue(Failure):
-    """The sandbox gave no answer in time."""
-
     def __init__(self) -> None:
         super().__init__("timeout", "no answer in time")
 
 
 def ended(cause: str, status: int | None) -> Failure:
-    """The failure of a sandbox that ended: for what, if its supervisor said so, and as which exit status, if any."""
+    """Return the failure of a sandbox that ended, by the supervisor's cause or the exit status, if known."""
     if cause:
         return Failure("exit", CAUSES[cause.partition(" ")[0]])
     if status is None:
@@ -44,7 +42,7 @@ def ended(cause: str, status: int | None) -> Failure:
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if name == "SIGXCPU":
         return Failure("timeout", "used up its CPU time")
-    hint = ", perhaps for its memory" if name == "SIGKILL" else ""
+    hint = ", perhaps because it used too much memory" if name == "SIGKILL" else ""
     return Failure("exit", f"killed by {name}{hint}")
 
 
@@ -58,12 +56,12 @@ class Log:
         self._sealed = False
 
     def seal(self) -> None:
-        """Keep nothing of what is printed from now on."""
+        """Discard all further output."""
         self.drain()
         self._sealed = True
 
     def drain(self) -> None:
-        """Read what is there."""
+        """Read the available output."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(_DRAINS):
                 chunk = os.read(self.reader, 1 << 16)
@@ -77,25 +75,25 @@ class Log:
                     return
 
     def text(self) -> str:
-        """Head and tail, with what is missing between them."""
+        """Return head and tail, with a note of the bytes missing between them."""
         lost = self.total - len(self.head) - len(self.tail)
         gap = f"\n... {lost} bytes ...\n".encode() if lost else b""
         return printable(self.head + gap + self.tail)
 
 
 def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
-    """What may be told of a failure while the sandbox holds secret inputs: of which type the exception was, and where
-    in the kernel's own `files` it came up. Its words could be the inputs', for the next kernel to read."""
+    """Return the message of a failure while the sandbox holds secret inputs: the type of the exception, and its line in
+    the kernel's own `files`. The exception's text could reveal inputs to the next kernel."""
     if kind == "wrong":
-        return "custom_kernel returned something that is not the result: look at its number, type, shape and dtype"
+        return "custom_kernel returned an invalid result: check the number, type, shape and dtype of its values"
     name = re.split(r"\W", text, maxsplit=1)[0]
     known = isinstance(error := getattr(builtins, name, None), type) and issubclass(error, BaseException)
-    message = f"{name if known else 'an exception'}, on inputs that stay secret, as its words do"
+    message = f"{name if known else 'an exception'}, on secret inputs; its message stays secret too"
     return f"{message}\n{': '.join(place)}" if (place := at_line(text, files)) else message
 
 
 def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:
-    """The last place in the kernel's own `files` that a traceback names, and what stands there; empty for none."""
+    """Return the last place in the kernel's own `files` that a traceback names, and that line; empty if none."""
     for file, line in reversed(_PLACE.findall(text)):
         lines = files.get(file, "").splitlines()
         if 0 < int(line[:9]) <= len(lines):
@@ -104,5 +102,5 @@ def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def printable(text: bytes) -> str:
-    """What a sandbox said, without anything that a terminal would act upon."""
+    """Return a sandbox's output without control characters."""
     return errors.printable(text.decode("utf-8", "replace"))

@@ -1,8 +1,8 @@
-"""Stops a sandbox's process from outside, all its threads at once, and lets it go on.
+"""Freezers: stop all threads of a sandbox's process from outside, and resume them.
 
-A control group (v2) is frozen where there is one: nothing inside can undo that, no timer and no signal. Elsewhere
-the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the sandbox has arranged for (a timer's) would undo; so
-whoever freezes a sandbox must look at its CPU clock, too. A stop by signals also wakes the process' parent each time.
+A cgroup (v2) is used where there is one: nothing inside can undo its freezing. Elsewhere the process gets SIGSTOP and
+SIGCONT, and a SIGCONT that the sandbox has arranged (by a timer) would resume it; so the caller must also check its CPU
+clock. A stop by signals also wakes the process' parent each time.
 """
 
 import contextlib
@@ -11,12 +11,11 @@ import signal
 from pathlib import Path
 
 _LONGEST_STATE = 512
-_RESTING = b"TtZX"
-"""Letters in /proc/PID/stat: stopped, traced, dead."""
+_RESTING = b"TtZX"  # states in /proc/PID/stat: stopped, traced, dead
 
 
 class GroupFreezer:
-    """By the control group in a folder. Raises OSError where that is gone."""
+    """Freezes by the cgroup of a folder. Raises OSError if that is gone."""
 
     how = "control group"
 
@@ -25,11 +24,11 @@ class GroupFreezer:
         self._state = os.open(folder / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
 
     def stop(self) -> None:
-        """Ask for it; `stopped` says when it is done."""
+        """Request the freeze; `stopped` tells when it is complete."""
         os.pwrite(self._order, b"1", 0)
 
     def stopped(self) -> bool:
-        """Whether no thread runs any more, in the operating system's code neither; also true once all have ended."""
+        """Return whether no thread runs any more, not even in a system call; also True once all have ended."""
         state = os.pread(self._state, _LONGEST_STATE, 0)
         return b"frozen 1" in state or b"populated 0" in state
 
@@ -42,7 +41,7 @@ class GroupFreezer:
 
 
 class SignalFreezer:
-    """By signals to a process, with the methods of `GroupFreezer`. Raises OSError where the process is gone."""
+    """Freezes by signals to a process, with the methods of `GroupFreezer`. Raises OSError if the process is gone."""
 
     how = "signals"
 
@@ -55,7 +54,6 @@ class SignalFreezer:
         self._send(signal.SIGSTOP)
 
     def stopped(self) -> bool:
-        """The first thread's state says it all, where there is no other."""
         with contextlib.suppress(OSError):
             state, threads = _state(os.pread(self._state, _LONGEST_STATE, 0))
             if state not in _RESTING:
@@ -84,6 +82,5 @@ Freezer = GroupFreezer | SignalFreezer
 
 
 def _state(text: bytes) -> tuple[bytes, int]:
-    """A thread's state, and how many threads its process has."""
     fields = text[text.rindex(b")") + 2 :].split()
     return fields[0], int(fields[17])

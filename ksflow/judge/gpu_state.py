@@ -1,10 +1,10 @@
-"""What a GPU's driver says of its clocks, power and temperature. Reads only, and says so where nothing can be read.
+"""Clocks, power and temperature of a GPU, read from its driver; reports if they are unreadable.
 
-NVIDIA's management library is asked through ctypes. The kernel's amdgpu driver tells by sysfs (gpu/amdgpu/thermal in
-its documentation): clocks in Hz, power in microwatts, temperatures in millidegrees. What holds an AMD GPU's clocks down
-is in the table `gpu_metrics`, whose forms are in the driver's kgd_pp_interface.h: 1.3 (MI200 and gaming cards) has
-bits, 1.6 to 1.8 (MI300 on) count how long each cause held, so that a reading tells what happened since the one before.
-Other forms tell nothing, and neither does the reading.
+NVIDIA's management library is called through ctypes. The kernel's amdgpu driver uses sysfs (gpu/amdgpu/thermal in its
+documentation): clocks in Hz, power in microwatts, temperatures in millidegrees. Causes of throttling of an AMD GPU are
+in the table `gpu_metrics`, whose versions are in the driver's kgd_pp_interface.h: 1.3 (MI200 and gaming cards) has
+bits, 1.6 to 1.8 (MI300 on) count how long each cause held, so that a reading covers the time since the one before.
+Other versions are not read.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 _UNREADABLE = {"state": "cannot be read here"}
 _SM, _MEMORY = 1, 2
 _PROCESSES, _PROCESS = 64, struct.Struct("=I4xQII")
-"""How many processes are asked for, and what is told of each: its number, its memory, two instances of MIG."""
+"""Most processes asked for, and the format of each: process id, memory, two MIG instances."""
 _NVIDIA_REASONS = {
     0x2: "clocks set by an application",
     0x4: "power cap",
@@ -27,16 +27,14 @@ _NVIDIA_REASONS = {
     0x80: "power brake",
 }
 _DEVICES = Path("/sys/bus/pci/devices")
-_BITS = 112
-"""Where form 1.3 has the bits, and what each sixteen of them are about."""
+_BITS = 112  # offset of the bits in version 1.3, and the cause of each sixteen of them
 _BIT_CAUSES = ("power cap", "current", "temperature", "other")
-_COUNTS = {(1, 6): 36, (1, 7): 44, (1, 8): 44}
-"""Form -> where the five counts begin."""
+_COUNTS = {(1, 6): 36, (1, 7): 44, (1, 8): 44}  # version -> offset of the five counts
 _COUNT_CAUSES = ("hardware temperature", "power cap", "temperature", "regulator temperature", "memory temperature")
 
 
 def nvidia_name(uuid: str) -> str:
-    """A GPU's UUID as the driver writes it, from the one that torch gives."""
+    """Return a GPU's UUID as the driver writes it, from torch's."""
     return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
 
 
@@ -55,7 +53,8 @@ class Nvml:
                 self._library = library
 
     def read(self) -> dict[str, Any]:
-        """MHz, watts, degrees, and what holds the clocks down; without what this device does not tell."""
+        """Return MHz, watts, degrees Celsius and causes of throttling, without those that the device does not
+        report."""
         if self._library is None:
             return _UNREADABLE
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
@@ -70,12 +69,12 @@ class Nvml:
         return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
 
     def card(self) -> str:
-        """The device's file, `/dev/nvidia0`; empty where that is not known."""
+        """Return the device's file, `/dev/nvidia0`, or "" if unknown."""
         minor = None if self._library is None else self._number("nvmlDeviceGetMinorNumber", ctypes.c_uint())
         return "" if minor is None else f"/dev/nvidia{minor}"
 
     def processes(self) -> list[int]:
-        """The processes that have a context on this device, by the numbers that the driver has for them."""
+        """Return the processes with a context on this device, by the driver's process ids."""
         if self._library is None or not hasattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3"):
             return []
         rows, count = ctypes.create_string_buffer(_PROCESSES * _PROCESS.size), ctypes.c_uint(_PROCESSES)
@@ -97,7 +96,7 @@ class Amdgpu:
         self._counts = self._metrics()[1]
 
     def read(self) -> dict[str, Any]:
-        """MHz, watts, degrees (the hottest sensor's), and what holds the clocks down: `throttled` only where told."""
+        """Return MHz, watts, degrees Celsius (of the hottest sensor) and causes of throttling, if reported."""
         readings = {
             "sm_mhz": self._largest(("freq1_input",), 1e6),
             "memory_mhz": self._largest(("freq2_input",), 1e6),
@@ -108,11 +107,10 @@ class Amdgpu:
         return {key: value for key, value in readings.items() if value is not None} or _UNREADABLE
 
     def processes(self) -> list[int]:
-        """Nothing: the driver's files do not tell."""
+        """Return an empty list: the driver's files do not report processes."""
         return []
 
     def _largest(self, names: Sequence[str], unit: float) -> int | None:
-        """The largest sensor; a card without a sensor lacks its file, or refuses to be read."""
         values = []
         for name in names:
             with contextlib.suppress(OSError, ValueError):
@@ -127,7 +125,6 @@ class Amdgpu:
         return None if bits is None else [cause for n, cause in enumerate(_BIT_CAUSES) if bits >> 16 * n & 0xFFFF]
 
     def _metrics(self) -> tuple[int | None, tuple[int, ...]]:
-        """The bits or the counts of the table, in the forms that are known."""
         try:
             table = (self._device / "gpu_metrics").read_bytes()
             form: tuple[int, int] = struct.unpack_from("<2xBB", table)

@@ -1,11 +1,10 @@
-"""Contents ahead of time: inputs that no sandbox has seen before, with what the oracle expects of them.
+"""Contents made ahead of time: inputs that no sandbox has seen before, with the oracle's expected outputs.
 
-Every call of a sandbox, in the check and in the benchmark alike, gets contents drawn from a secret seed of their own.
-No sandbox gets the same contents twice. The sandboxes of one round share contents, and so do the replicates of one
-judgement where nothing as large as an answer can pass from a process that has ended to a later one (`PoolLimits.lasts`,
-`_UNSAID`): a sandbox outlives itself in what the operating system caches, by some bits. No contents outlast a
-judgement, after which their seeds are evidence; nothing about others follows from them. Making contents with their
-oracle costs more than timing a fast kernel does, so contents are made while nobody waits.
+Every call, in check and benchmark alike, gets contents drawn from its own secret seed. No sandbox gets the same
+contents twice. The sandboxes of one round share contents. So do the replicates of one judgement, if nothing as large as
+an answer can pass from a process that has ended to a later one (`PoolLimits.lasts`, `_UNSAID`): caches of the operating
+system can pass on a few bits. Contents are dropped after a judgement, which publishes their seeds as evidence. Making
+contents with their oracle takes longer than timing a fast kernel, so they are made while the judge is idle.
 """
 
 import hashlib
@@ -24,36 +23,32 @@ _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
 _FULL_EVERY, _STRUCTURED_EVERY = 8, 16
 _SAMPLED = 1 << 14
-_UNSAID = 4096
-"""Bytes of a case's outputs from which on they cannot be passed on by what one sandbox leaves another."""
-_SHARE = 3
-"""Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
+_UNSAID = 4096  # size of a case's outputs in bytes from which on one sandbox cannot pass them to another
+_SHARE = 3  # each case gets this fraction (1/3) of the memory for contents if the oracle of a large one needs the rest
 
 
 @dataclass(frozen=True)
 class PoolLimits:
-    """How much is kept where. All in bytes."""
+    """Limits of the memory for contents and slots, in bytes."""
 
     where: str = "cpu"
-    contents_bytes: int = 256 << 20
-    """Of contents, over all timed cases."""
-    slot_bytes: int = 8 << 20
-    """Of one sandbox's inputs and outputs."""
+    contents_bytes: int = 256 << 20  # of contents, over all timed cases
+    slot_bytes: int = 8 << 20  # of one sandbox's inputs and outputs
     most_slots: int = 64
     large_bytes: int = 1 << 30
-    """More than this in one slot is a large case: contents are made when they are asked for, there is one slot, and one
-    rival at a time."""
+    """A case with more than this in one slot is large: contents are made on demand, there is one slot, and one rival at
+    a time."""
     lasts: bool = False
-    """Whether contents last for all replicates of a judgement: where sandboxes have no memory, files or network in
-    common with those before them. A GPU's memory is not known to be cleared."""
+    """Whether contents are shared by all replicates of a judgement. Sandboxes must have no memory, files or network in
+    common with earlier ones; a GPU's memory is not known to be cleared."""
 
 
 class CasePool:
-    """One case: how its tensors lie, and the contents at hand.
+    """One case: its layout, and the contents at hand.
 
-    Where the outputs are large, most contents are checked at a small secret sample of elements and one in eight at
-    `tolerance.ALL` elements, which is the whole of smaller outputs; nobody outside can tell which. A large case sees so
-    few contents that all of them are checked at so many elements.
+    For large outputs most contents are checked at a small secret sample of elements and one in eight at `tolerance.ALL`
+    elements, which is all of a smaller output; a kernel cannot tell which. All contents of a large case are checked at
+    so many elements, because it has few.
     """
 
     def __init__(self, reference: Reference, case: dict[str, Any], memory: int, limits: PoolLimits) -> None:
@@ -62,16 +57,13 @@ class CasePool:
         self.dims = [int(case["params"][name]) for name in reference.problem["dims"]]
         self.timed = memory > 0
         self.entries: list[Entry] = []
-        self._seen: list[Entry] = []
-        """The contents of the present judgement, where later replicates get them, too."""
+        self._seen: list[Entry] = []  # the contents of the current judgement that later replicates reuse
         self.wanted = _AHEAD if self.timed else 1
         self.kinds: list[Kind] = []
-        """The structures that are played on this test: all of them on the largest one that does not fill memory."""
+        """The structures used on this test: all of them on the largest test that is not a large case."""
         self._count = 0
-        self.shown = 0
-        """How many contents were shown in the present judgement."""
-        self.memory = memory
-        """How many bytes of contents to keep at hand; 0 for a case that is not timed."""
+        self.shown = 0  # contents shown in the current judgement
+        self.memory = memory  # bytes of contents to keep; 0 for a case that is not timed
         self._reference = reference
         self._limits = limits
         self.layout: Layout
@@ -98,7 +90,7 @@ class CasePool:
 
     @property
     def capacity(self) -> int:
-        """How many contents to keep at hand."""
+        """How many contents to keep."""
         if self.large or not self.timed:
             return 0 if self.large else len(self.kinds) + 1
         used = sum(entry.nbytes for entry in self.entries)
@@ -106,7 +98,7 @@ class CasePool:
         return max(min(self.wanted, fit, _MOST), _FEWEST)
 
     def public(self) -> Entry:
-        """Contents from the case's own seed."""
+        """Return the contents of the case's own seed."""
         return self._public or self._make_public()
 
     def _make_public(self) -> Entry:
@@ -122,7 +114,7 @@ class CasePool:
         return entry
 
     def _kinds(self) -> Sequence[Kind]:
-        """Ways to structure the next contents: of a test in turn, now and then of calls that are timed."""
+        """Return the structures for the next contents: of a test in turn, of timed calls now and then."""
         if not self.timed:
             return (
                 self.kinds[self._count % (len(self.kinds) + 1) - 1 :][:1] if self._count % (len(self.kinds) + 1) else ()
@@ -132,19 +124,19 @@ class CasePool:
         return [kind for kind in self._reference.kinds() if kind.timed]
 
     def again(self) -> list[Entry]:
-        """Secret contents of a test: drawn once, and once of each structure that is played on this test."""
+        """Return secret contents of a test: drawn ones, and one of each structure used on this test."""
         return list(itertools.islice(self.feed(), len(self.kinds) + 1))
 
     def step(self) -> bool:
-        """Make one more ahead, where there is room for it; whether there was."""
+        """Make one set of contents ahead if there is room; return whether there was."""
         if self.large or len(self.entries) >= self.capacity:
             return False
         self.entries.append(self._make())
         return True
 
     def feed(self) -> Iterator[Entry]:
-        """Contents without end for one replicate, each for one round: those of earlier replicates in another order,
-        those made ahead, then new ones."""
+        """Yield contents for one replicate, one per round: those of earlier replicates in another order, those made
+        ahead, then new ones."""
         yield from random.SystemRandom().sample(self._seen, len(self._seen))
         while True:
             self.shown += 1
@@ -155,17 +147,16 @@ class CasePool:
             yield entry
 
     def _fits(self, entry: Entry) -> bool:
-        """Whether there is memory to keep it for the later replicates of a judgement."""
         return sum(each.nbytes for each in (*self._seen, entry)) <= self.memory
 
     def settle(self) -> None:
-        """At the end of a judgement: have as many ready for the next one as it took, or half of what was wanted."""
+        """End a judgement: keep as many ready for the next one as it took, or half of the previous target."""
         self.wanted = max(self.shown, self.wanted // 2) if self.timed else 1
         self.shown, self._seen = 0, []
 
 
 class InputPool:
-    """One problem's contents: a pool for each of its cases, and memory for sandboxes."""
+    """One problem's contents: a pool for each case, and memory for sandboxes."""
 
     def __init__(
         self, problem: dict[str, Any], limits: PoolLimits, make_buffers: Callable[[BufferSizes], Buffers]
@@ -185,7 +176,7 @@ class InputPool:
                 pool.memory = memory // _SHARE
 
     def buffers(self, count: int) -> list[Buffers]:
-        """Memory for so many sandboxes: at the same addresses each time, because where it lies moves the times."""
+        """Return memory for `count` sandboxes, at the same addresses each time, because addresses affect times."""
         self._buffers = [buffers for buffers in self._buffers if not buffers.spoiled]
         while len(self._buffers) < count:
             self._buffers.append(self._make_buffers(buffer_sizes(self.benchmarks)))
@@ -197,31 +188,31 @@ class InputPool:
         return any(case.large for case in self.benchmarks)
 
     def test_buffers(self) -> Buffers:
-        """Memory for the sandbox in which the tests are checked; where memory is short, what the timed cases have."""
+        """Return memory for the sandbox that checks the tests; if memory is short, that of the timed cases."""
         wanted = buffer_sizes(self.tests)
         shared = self.buffers(1)[0] if self.large else None
         return shared if shared and shared.fits(wanted) else self._make_buffers(wanted)
 
     def step(self) -> bool:
-        """Make one set of contents where it is needed most; whether any is needed."""
+        """Make one set of contents for the case that needs it most; return whether any did."""
         cases = sorted([*self.tests, *self.benchmarks], key=lambda case: len(case.entries) / max(case.capacity, 1))
         return any(case.step() for case in cases)
 
     def settle(self) -> None:
-        """A judgement is over."""
+        """End a judgement."""
         for case in self.benchmarks:
             case.settle()
 
 
 def buffer_sizes(cases: list[CasePool]) -> BufferSizes:
-    """Memory for the largest of these cases."""
+    """Return the memory for the largest of these cases."""
     inputs = max(case.layout.input_bytes * case.slots for case in cases)
     outputs = max(case.layout.output_bytes * case.slots for case in cases)
     return BufferSizes(inputs, outputs)
 
 
 def key(problem: dict[str, Any]) -> str:
-    """Names a problem, its files' text included."""
+    """Return a digest of a problem, including the text of its reference.py."""
     text = repr(sorted(problem.items()))
     with open(f"{problem['root']}/reference.py", "rb") as file:
         return hashlib.sha256(text.encode() + file.read()).hexdigest()

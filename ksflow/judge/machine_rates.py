@@ -1,8 +1,8 @@
-"""What one core of this machine does: the shipped probes in a box, and the latest measurements in the cache folder.
+"""Rates of one core of this machine: measured by the shipped probes in a sandbox, kept in the cache folder.
 
-Of these the best counts, because a busy machine only makes rates lower; but no more than a little above the second
-best, and no more than the processor's instructions can do: what a clock that jumped has shown once is no rate.
-Rooflines and floors of CPU targets rest on it. Where no probe can run, a target keeps what its instruction sets say.
+The best of several measurements counts, because a busy machine only lowers rates; but at most a little above the second
+best and what the processor's instructions can do, because a clock may jump. Rooflines and floors of CPU targets use the
+rates. Where no probe can run, a target keeps the rates of its instruction sets.
 """
 
 import json
@@ -29,39 +29,31 @@ except ModuleNotFoundError:  # in a worker's copy of the code, which has neither
 
 _READ, _CLOCK, _FLOAT = "memory-read", "clock", "flops.fp32"
 _PROBES = {_FLOAT: "fma", "flops.bf16": "bf16-dot", "flops.bf16.matrix": "amx", "hz": _CLOCK}
-"""What is measured -> the probe that measures it; one for each size of memory comes beside them."""
-_UNIT = 1e9
-"""All of these probes tell in GB/s, GFLOP/s or GHz."""
-_CALL_BYTES = 1 << 26
-"""Read in a call, which is then short enough to escape the others on the core."""
-_SHARE = 2
-"""A working set that surely fits a level takes half of it."""
+"""Rate -> the probe that measures it; rates of memory are added for each cache size."""
+_UNIT = 1e9  # the probes report GB/s, GFLOP/s or GHz
+_CALL_BYTES = 1 << 26  # bytes read in a call, short enough to escape preemption
+_SHARE = 2  # a working set of a half surely fits a cache
 _MAIN = (1 << 26, 1 << 30)
-_BEYOND = 4
-"""Times the largest cache, within these bounds: main memory."""
+_BEYOND = 4  # multiple of the largest cache that is main memory, within these bounds
 _LIMIT_S, _MEMORY_MB = 30.0, 2048
-_RENEWED_S = 7 * 86400.0
-"""After so long it is measured anew."""
-_KEPT = 6
-"""Measurements, the latest."""
-_ABOVE = 1.25
-"""So many times the second best counts at most of the best."""
-_TURN_S = 60.0
-"""Another process may measure for so long; then this one does, too."""
+_RENEWED_S = 7 * 86400.0  # age after which rates are measured again
+_KEPT = 6  # measurements kept
+_ABOVE = 1.25  # limit of the best rate, as a multiple of the second best
+_TURN_S = 60.0  # wait for another process' measurement
 
 
 class _Measurement(NamedTuple):
-    """When rates were measured, and what they were by their names in `Target.measured`."""
+    """Time of a measurement, and its rates by their names in `Target.measured`."""
 
     when: float
     rates: dict[str, float]
 
 
 def measured(target: Target, again: bool = False) -> Target:
-    """The target with the rates of this machine's core, where it is a CPU: measured once a week, or `again`, twice.
+    """Return a CPU target with the rates of this machine's core, measured once a week, or twice now if `again`.
 
-    A first time takes two or three seconds. As it came where nothing can be measured here: no compiler, no box, no
-    probes.
+    The first measurement takes two or three seconds. The target is unchanged if nothing can be measured here (no
+    compiler, sandbox or probes).
     """
     if target.kind != "cpu" or probes is None:
         return target
@@ -70,7 +62,7 @@ def measured(target: Target, again: bool = False) -> Target:
     if (again or _is_old(known)) and find() is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(file.with_suffix(".lock"), "w", encoding="utf-8") as lock:
-            locked_within(lock.fileno(), _TURN_S)  # of those who start at once one measures, and the others read that
+            locked_within(lock.fileno(), _TURN_S)  # of several processes one measures, and the others read its result
             known = _read(file)
             if again or _is_old(known):
                 rows = (_Measurement(time.time(), _measure(target)) for _ in range(2 if again else 1))
@@ -85,7 +77,6 @@ def _is_old(known: list[_Measurement]) -> bool:
 
 
 def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
-    """Name -> the rate that counts, of several measurements."""
     rates = {}
     for key in {key: None for row in known for key in row.rates}:
         best, *others = sorted((row.rates[key] for row in known if key in row.rates), reverse=True)
@@ -95,13 +86,11 @@ def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
 
 
 def _machine(target: Target) -> str:
-    """Names this machine and what is asked of it."""
     asked = (probe.kernel.digest for probe in _able(target).values())
     return digest(platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked)
 
 
 def _read(file: Path) -> list[_Measurement]:
-    """What is on file; nothing where that cannot be read."""
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))
         return [
@@ -113,7 +102,6 @@ def _read(file: Path) -> list[_Measurement]:
 
 
 def _able(target: Target) -> "dict[str, probes.Probe]":
-    """What is measured -> its probe, of those that this CPU can answer."""
     names = {probe.name: probe for probe in probes.ready()}
     wanted = {**{key: names[name] for key, name in _PROBES.items()}, "bytes": names[_READ]}
     whole = replace(target, features=cpu.read().features)
@@ -121,7 +109,7 @@ def _able(target: Target) -> "dict[str, probes.Probe]":
 
 
 def _measure(target: Target) -> dict[str, float]:
-    """Rates by their names in `Target.measured`; none where no probe can run."""
+    """Measure and return rates by their names in `Target.measured`; empty if no probe can run."""
     able, native = _able(target), replace(target, march="native")
     try:
         built = {key: compile_kernel(probe.problem, probe.kernel, native).artefact for key, probe in able.items()}
@@ -135,7 +123,7 @@ def _measure(target: Target) -> dict[str, float]:
 
 
 def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
-    """The numbers of each call: one of a probe's own case, or as much of a level of memory as surely fits."""
+    """Return the arguments of each call: a probe's own case, or a working set that surely fits a level of memory."""
     shots = {}
     for key, probe in able.items():
         if key != "bytes":
@@ -152,7 +140,6 @@ def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
 
 
 def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
-    """Key -> µs, out of a box."""
     script = Path(__file__).with_name("rates_box.py")
     files = {script.name: script.read_text(encoding="utf-8"), ".order.json": json.dumps(shots)}
     with tempfile.TemporaryDirectory() as folder:
@@ -165,14 +152,13 @@ def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
 
 
 def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
-    """What a time means, a second, as the probe's own figure has it."""
     figure = next(iter(probe.figures.values()))
     names = {name: value for name, value in shot.items() if isinstance(value, int | float)}
     return _UNIT * figure.calculated({**names, "us": us})
 
 
 def _complete(rates: dict[str, float], target: Target) -> dict[str, float]:
-    """The same with types that no probe measures: what their instructions do in a cycle, at the measured clock."""
+    """Add rates of types that no probe measures: peak operations per cycle at the measured clock."""
     matrix, clock = rates.pop("flops.bf16.matrix", 0.0), rates.pop("hz", 0.0)
     if matrix:
         rates["flops.bf16"] = max(matrix, rates.get("flops.bf16", 0.0))

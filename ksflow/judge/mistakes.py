@@ -1,8 +1,8 @@
 """The mutation score of a problem: how many kinds of planted mistakes its check kills.
 
-A mistake is played on the reference: on its outputs, or on its inputs before it is run. It counts where it makes a
-difference on some contents, and is killed where one of the judge's contents, drawn or structured, rejects it: a kernel
-with that mistake meets all of them. A kind is killed when each of its outputs or inputs is.
+A mistake changes the reference's outputs, or its inputs before it runs. It counts if it makes a difference on some
+contents, and is killed if one of the judge's contents, drawn or structured, rejects it: a kernel with that mistake
+meets all of them. A kind is killed when it is killed for each output or input.
 """
 
 import time
@@ -21,16 +21,13 @@ from ksflow.sandbox.runners.pytree import like
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 _TILE, _RANK = 16, 8
-_TELLING = 64
-"""Times what the reference is off itself that a mistake must make of some element."""
-_FEW = 16
-"""Elements of an output from which on the reference's own error is seen in it."""
-_TF32, _BF16, _FP8 = 10, 7, 3
-"""Digits after the point."""
+_TELLING = 64  # multiple of the reference's own error that a mistake must make in some element
+_FEW = 16  # elements of an output from which on the reference's own error can be estimated
+_TF32, _BF16, _FP8 = 10, 7, 3  # mantissa bits
 
 
 def _set(tensor: torch.Tensor, start: int, value: float, dim: int = -1) -> torch.Tensor:
-    """The slices from `start` on (of the end where it is negative) hold one value."""
+    """Return a copy with one value in the slices from `start` on; a negative start counts from the end."""
     result = tensor.clone(memory_format=torch.contiguous_format)
     size = result.shape[dim]
     start = max(size + start, 0) if start < 0 else start
@@ -79,8 +76,7 @@ _ANY: dict[str, Change] = {
     "without signs": torch.abs,
     "negated": torch.neg,
     "a scale of two missing": lambda x: x / 2,
-}
-"""Of an output, and of an input."""
+}  # of outputs and inputs
 _OUTPUT: dict[str, Change] = {
     "the mean everywhere": lambda x: x.mean().expand_as(x),
     "added up twice": lambda x: x * 2,
@@ -104,22 +100,20 @@ _LOWER: dict[str, tuple[Change, int]] = {
     "rounded to bf16": (_precision(_BF16), _BF16),
     "cut to bf16": (_precision(_BF16, cut=True), _BF16),
     "rounded to fp8": (_precision(_FP8), _FP8),
-}
-"""How, and the digits that are left."""
+}  # the rounding, and the mantissa bits left
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One kind of mistake at one place."""
+    """One kind of mistake at one place. `answer` may raise whatever the reference does."""
 
     kind: str
     what: str
     answer: Callable[[Right], Tensors]
-    """It may raise whatever the reference does."""
 
 
 def mistakes(right: Right, names: list[str]) -> Iterator[Mistake]:
-    """All that there are on a case with such contents. names: of the inputs."""
+    """Yield all mistakes for a case with such contents. names: of the inputs."""
     count = len(right.data) - len(right.outputs)
     for place, out in enumerate(right.outputs):
         where = f" (output {place})" if len(right.outputs) > 1 else ""
@@ -153,8 +147,8 @@ def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
 
 
 def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, Tensors], bool], seconds: float) -> str:
-    """How many kinds of mistakes are killed, and which survive, in words. rights: drawn contents, then structured ones,
-    which are looked at while some mistake survives."""
+    """Return how many kinds of mistakes are killed, and which survive, in words. rights: drawn contents, then
+    structured ones, which are used while some mistake survives."""
     end = time.monotonic() + seconds
     alive: dict[tuple[str, str], None] = {}
     seen: set[tuple[str, str]] = set()
@@ -166,7 +160,7 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
             if done or (late := late or time.monotonic() > end):
                 continue
             answers: list[Tensors] = []
-            with foreign():  # the reference, on contents that its author did not mean it for
+            with foreign():  # the reference may raise on these contents
                 made = mistake.answer(right)
                 pairs = enumerate(zip(made, right.outputs, strict=True))
                 answers = [made] if any(_tells(*pair, right, place) for place, pair in pairs) else []
@@ -180,12 +174,12 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
             break
     kinds, left = {kind for kind, _ in seen}, dict([*alive])
     words = f"kills {len(kinds) - len(left)} of {len(kinds)} kinds of planted mistakes"
-    survivors = f"; it cannot tell: {', '.join(left.values())}" if left else ""
-    return f"{words}{survivors}{'; there was no time for all' if late else ''}"
+    survivors = f"; it does not detect: {', '.join(left.values())}" if left else ""
+    return f"{words}{survivors}{'; there was no time for the others' if late else ''}"
 
 
 def _tells(mine: torch.Tensor, theirs: torch.Tensor, right: Right, place: int) -> bool:
-    """Whether an output is another one, by far more than what the arithmetic that is allowed makes of it."""
+    """Return whether an output differs by far more than the allowed arithmetic explains."""
     if not differs(mine, theirs, right, place) or not theirs.is_floating_point():
         return not torch.equal(mine, theirs) and not theirs.is_floating_point()
     off = (mine.double() - theirs.double()).abs().nan_to_num(torch.inf)
@@ -200,7 +194,6 @@ def _changeable(tensor: torch.Tensor) -> bool:
 
 
 def _own(tensor: torch.Tensor) -> int:
-    """A type's digits after the point."""
     return round(-torch.tensor(torch.finfo(tensor.dtype).eps).log2().item())
 
 
@@ -209,7 +202,7 @@ def _precisions(tensor: torch.Tensor, most: int) -> dict[str, Change]:
 
 
 def _wide(change: Change, tensor: torch.Tensor) -> torch.Tensor:
-    """A change of a tensor of any floating type, made in float32 or fp64."""
+    """Return a changed tensor of any floating type; the change is made in float32 or fp64."""
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
     return change(parts(wide)).to(tensor.dtype)
 

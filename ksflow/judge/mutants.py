@@ -1,4 +1,4 @@
-"""Negative controls: wrong answers of common kinds, made from a right one, that a check must tell from it."""
+"""Negative controls: common kinds of wrong answers, made from a right one, that a check must reject."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,37 +10,31 @@ from ksflow.judge.tolerance import Expected, parts, plain, rms, same_bits, strip
 from ksflow.sandbox.runners.pytree import like
 
 _SCALE, _BF16 = 1.02, 7
-_BYTES = (0xFF, 0x3F, 0x02)
-"""What outputs may hold that nobody wrote."""
+_BYTES = (0xFF, 0x3F, 0x02)  # bytes of memory that was never written
 
 
 @dataclass(frozen=True)
 class Right:
-    """One case's contents, the reference's answer, and what is needed to spoil it."""
+    """One case's contents and the reference's answer, from which wrong answers are made."""
 
     data: Tensors
     outputs: Tensors
-    want: tuple[Expected, ...]
-    """The oracle's; empty where only a property is checked."""
-    other: Tensors
-    """Other contents of the same case."""
-    run: Callable[[Tensors], Tensors]
-    """The reference."""
-    digits: int = 23
-    """Of the arithmetic that the problem asks for, after the point."""
+    want: tuple[Expected, ...]  # the oracle's; empty if only a property is checked
+    other: Tensors  # other contents of the same case
+    run: Callable[[Tensors], Tensors]  # the reference
+    digits: int = 23  # mantissa bits of the arithmetic that the problem asks for
 
-    structured: bool = False
-    """Whether its contents are other ones than the problem draws."""
+    structured: bool = False  # whether the contents are not the problem's own draw
 
     def own_error(self, index: int) -> float:
-        """The root mean square of what the reference's own output is off by; 0 where that is not known of all of it."""
+        """Return the root mean square error of the reference's own output; 0 if not all of it is known."""
         want = self.want[index] if index < len(self.want) else None
         if want is None or want.sample is not None:
             return 0.0
         return rms(self.outputs[index].reshape(-1), want.value)
 
     def but_for(self, index: int, output: torch.Tensor) -> Tensors:
-        """The outputs with another one in a place."""
+        """Return the outputs with one replaced."""
         return (*self.outputs[:index], output, *self.outputs[index + 1 :])
 
 
@@ -50,17 +44,16 @@ class Mutant:
 
     name: str
     answers: Callable[[Right], list[Tensors]]
-    """Every one of them must be rejected; none where the kind does not apply."""
+    """Returns answers that must all be rejected; none if the kind does not apply."""
     meaning: str
     remedy: str
-    otherwise: str = "the outputs are integers, or property_check alone decides"
-    """Why it does not apply, where it does not."""
+    otherwise: str = "the outputs are integers, or property_check alone decides"  # why the kind does not apply
 
 
 def _one_output(
     change: Callable[[torch.Tensor], torch.Tensor], floats_only: bool = True
 ) -> Callable[[Right], list[Tensors]]:
-    """One answer for each output with an oracle: that one changed, the others right."""
+    """Return a function that makes one answer per output with an oracle: that output changed, the others right."""
 
     def answers(right: Right) -> list[Tensors]:
         return [
@@ -86,7 +79,6 @@ def _mean(out: torch.Tensor) -> torch.Tensor:
 
 
 def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Every element in fp64, changed."""
     result = torch.empty_like(out, memory_format=torch.contiguous_format)
     for part, into in strips(out, result):
         into.copy_(change(part.double()))
@@ -103,8 +95,6 @@ def _shifted(out: torch.Tensor) -> torch.Tensor:
 
 
 def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The last element changed, which every sample of the elements contains."""
-
     def changed(out: torch.Tensor) -> torch.Tensor:
         result = out.clone(memory_format=torch.contiguous_format)
         flat = parts(result).view(-1)
@@ -115,7 +105,7 @@ def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Ten
 
 
 def _another(flat: torch.Tensor) -> torch.Tensor:
-    """The element that differs most from the last one, as if an index were off; where all are equal, one more."""
+    """Return the element that differs most from the last one, as with a wrong index; if all are equal, one more."""
     if flat.dtype is torch.bool:
         return ~flat[-1]
     last = flat[-1].double().nan_to_num()
@@ -142,7 +132,7 @@ def _unwritten(right: Right) -> list[Tensors]:
 
 
 def _rough(right: Right) -> list[Tensors]:
-    """The reference on inputs in bf16, and its outputs in bf16, cut off or rounded, where that changes anything."""
+    """Return the reference on inputs in bf16, and its outputs in bf16, truncated and rounded, where they differ."""
     if right.digits <= _BF16:
         return []
     inputs, answers = len(right.data) - len(right.outputs), []
@@ -153,8 +143,8 @@ def _rough(right: Right) -> list[Tensors]:
 
 
 def digits(tensor: torch.Tensor, kept: int, cut: bool = False) -> torch.Tensor:
-    """float32 or fp64 numbers with so many digits after the point (TF32 10, bf16 7): rounded to the nearest even one,
-    or cut off, as the cheapest conversion does. Numbers of other types as they are."""
+    """Return float32 or fp64 numbers with `kept` mantissa bits (TF32 10, bf16 7): rounded to nearest even, or truncated
+    if `cut`. Other types are copied."""
     result = tensor.clone()
     if tensor.is_complex():
         parts(result).copy_(digits(parts(tensor), kept, cut))
@@ -171,8 +161,10 @@ def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def unread(right: Right, index: int) -> list[torch.Tensor]:
-    """What a kernel may take in place of an input that it never reads: its first call's, zeros, the mean; of whole
-    numbers, which may be indices, on a GPU (where a wrong one is the end of the judge) nothing but those it has."""
+    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean.
+
+    Integers may be indices: on a GPU only existing values are used, because a wrong index would end the judge.
+    """
     tensor = right.data[index]
     if parts(tensor).is_floating_point() or tensor.dtype.itemsize == 1:
         others = [right.other[index], torch.zeros_like(tensor)]
@@ -184,7 +176,7 @@ def unread(right: Right, index: int) -> list[torch.Tensor]:
 
 
 def answered(right: Right, index: int, instead: torch.Tensor) -> Tensors:
-    """The reference's answer with another tensor in place of an input. It may raise whatever the reference does."""
+    """Return the reference's answer with an input replaced. May raise whatever the reference does."""
     tensors = [tensor.clone() for tensor in right.data]
     tensors[index].copy_(instead)
     return right.run(like(right.data, tensors))

@@ -1,4 +1,4 @@
-"""What came of a comparison: samples by case and replicate, and how many times faster one kernel is than another."""
+"""Results of a comparison: samples by case and replicate, and speed-ups of one kernel over another."""
 
 import math
 import zlib
@@ -11,65 +11,57 @@ from ksflow.judge import statistics
 from ksflow.judge.samples import Samples
 from ksflow.judge.timing import CaseBenchmark
 from ksflow.records import significant
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
 
-BUSY = "(is the machine busy?)"
 _KEPT_SAMPLES = 64
 _MARGIN = math.log(RESOLVED)
 _FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
-"""A kernel that is ahead or behind by less is not called faster or slower after fewer replicates. The last figure is
-for where others were at work on the machine."""
-_CALM = 0.75
-"""Others were at work where less than this share of the calls was undisturbed."""
-_WIDE = math.log(1.1)
-"""An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
-_HOPE = 0.05
-"""A claim that is less likely to come true is not looked for any longer."""
-_BY_MEAN = "the mean over all calls, which is not what the usual call says"
+"""With fewer replicates than _FEW, a smaller difference is not called faster or slower. The last value applies while
+other programs use the machine."""
+_CALM = 0.75  # share of undisturbed calls below which other programs use the machine
+_WIDE = math.log(1.1)  # an interval that contains 1 and is wider than this decides nothing
+_HOPE = 0.05  # a claim less likely to succeed is given up
+_BY_MEAN = "the mean over all calls, which differs from the usual call"
 _BY_CPU = "CPU time of all calls, as most of them were preempted"
 _LEAST_US = 1e-9
-_DISAGREE = 0.01
-"""Readings are said to disagree where chance would set them so far apart less often than this."""
+_DISAGREE = 0.01  # p value below which replicates are said to disagree
 
 
 @dataclass
 class CaseResult:
-    """One case in one replicate: the samples of every kernel that finished it, and which ones began it."""
+    """One case in one replicate: the samples of every kernel that finished it, and the kernels that began it."""
 
     samples: dict[str, Samples]
     entered: frozenset[str]
     rounds: int
     calls: int
-    worst: float
-    """The first kernel's largest error, as a share of its bound."""
+    worst: float  # the first kernel's largest error, as a share of its bound
     contents: list[int]
-    whole: int
-    """How many of the contents were compared whole."""
-    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
-    """Of two kernels by one clock: the logarithm of how many times as fast the first is, and its variance."""
+    whole: int  # how many contents were compared in all elements
+    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
 
     @classmethod
     def of(cls, done: CaseBenchmark) -> "CaseResult":
-        """What a finished benchmark leaves."""
+        """Return the result of a finished benchmark."""
         samples = {kernel.name: kernel.samples for kernel in done.kernels}
         entered = frozenset({*samples, *done.dropped})
         worst = done.kernels[0].caller.worst
         return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole)
 
     def pair(self, first: str, other: str, clock: str) -> tuple[list[float], list[float]]:
-        """The samples of two kernels by a clock, of the rounds that both were timed in."""
+        """Return the samples of two kernels by a clock, of the rounds in which both were timed."""
         own, theirs = (list(getattr(self.samples[name], clock)) for name in (first, other))
         rounds = min(len(own), len(theirs))
         return own[-rounds:], theirs[-rounds:]
 
     def usable(self, first: str, other: str) -> bool:
-        """Whether it is a reading of two kernels: enough rounds disturbed neither, and both have come first."""
+        """Return whether enough rounds disturbed neither kernel, and each kernel came first in some."""
         return self.rounds > 1 and not statistics.few(_keep(self.samples[first], self.samples[other]))
 
     def log(self, first: str, other: str, clock: str) -> tuple[float, float]:
-        """The logarithm of how many times as fast the first one is, by low means, and its variance."""
+        """Return the logarithm of the speed-up of `first` over `other`, by low means, and its variance."""
         if (key := (first, other, clock)) not in self.read:
             own, theirs = self.pair(first, other, clock)
             keep, window = _keep(self.samples[first], self.samples[other]), self.samples[first].window
@@ -89,15 +81,15 @@ class CaseResults:
     results: list[CaseResult] = field(default_factory=list)
 
     def samples(self, name: str) -> list[Samples]:
-        """A kernel's, by replicate: those that are readings, or all of them where none is."""
+        """Return a kernel's samples by replicate: the replicates with enough undisturbed calls, or all if none has."""
         samples = [result.samples[name] for result in self.results if name in result.samples]
         return [each for each in samples if not statistics.few(each.undisturbed)] or samples
 
     def doubt(self, name: str) -> str:
-        """Why a kernel's time on this case ranks nothing; empty where it does."""
+        """Return why a kernel's time on this case cannot be ranked, or ""."""
         replicates = self.samples(name)
         us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
-        below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
+        below = f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm" if us < floor else ""
         preempted = (
             "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
         )
@@ -105,10 +97,10 @@ class CaseResults:
         return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
-        """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
+        """Return the record of a kernel's time on this case, per call. The interval covers that of every replicate.
 
-        A time below the floor is `impossible` if enough undisturbed batches say so with no more than the fastest null
-        batch taken off. Otherwise the judge is wrong, and says what it can be sure of.
+        A time below the floor is `impossible` if enough undisturbed batches are below it even with only the fastest
+        null batch subtracted. Otherwise the measurement is at fault, and the upper limit is recorded.
         """
         replicates = self.samples(name)
         samples = [us for each in replicates for us in each.us]
@@ -144,23 +136,17 @@ class CaseResults:
 
 @dataclass(frozen=True)
 class Reading:
-    """How many times faster one kernel is than another."""
+    """The speed-up of one kernel over another."""
 
-    effect: statistics.RandomEffects
-    """As a logarithm."""
-    mean: statistics.RandomEffects
-    """The same by the mean over all calls."""
-    values: list[float]
-    """What each replicate says."""
-    clocks: list[str]
-    """By which clocks the two were timed."""
-    usable: bool
-    """Whether enough of their calls were undisturbed."""
-    calm: bool = True
-    """Whether hardly any call was disturbed."""
+    effect: statistics.RandomEffects  # the logarithm
+    mean: statistics.RandomEffects  # the logarithm by the mean over all calls
+    values: list[float]  # the logarithm of each replicate
+    clocks: list[str]  # names of the clocks
+    usable: bool  # whether enough calls were undisturbed
+    calm: bool = True  # whether hardly any call was disturbed
 
     def row(self) -> Json:
-        """As it is recorded. Above 1 it is faster."""
+        """Return the record; a speed-up above 1 means that the first kernel is faster."""
         effect, mean = self.effect, self.mean
         ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
         speedup, low, high = (significant(math.exp(end)) for end in (effect.mean, *ends))
@@ -179,10 +165,12 @@ class Reading:
         }
 
     def clear(self, claimed: bool, patient: bool, most: int) -> bool:
-        """Whether more replicates would tell nothing that counts: one is faster for sure, or the first is surely not
-        ahead by what is resolved; where no claim is decided, also where it does not seem to be; where one is, also
-        where it will hardly come true in `most` replicates. Where the usual calls tell nothing, which is waited for as
-        long as one is patient, the mean over all calls may."""
+        """Return whether further replicates could not change the decision.
+
+        That is so if one kernel is surely faster or the first is surely not ahead by `RESOLVED`; without a claim, also
+        if the first does not seem ahead; with a claim, also if it is unlikely to succeed within `most` replicates. If
+        the usual calls decide nothing and `patient` is False, the mean over all calls may decide.
+        """
         if self.doubt:
             return not patient and self.mean.reach < _MARGIN
         if self.effect.reach < _MARGIN:
@@ -193,25 +181,24 @@ class Reading:
 
     @property
     def sure(self) -> float:
-        """The logarithm that one is surely ahead by, below 0 where it is the other one; 0 where neither is."""
+        """Return the logarithm of the certain lead, below 0 if the other kernel leads; 0 if neither does."""
         return self._apart if self._claims else 0.0
 
     @property
     def _apart(self) -> float:
-        """The same by the interval alone."""
         return max(self.effect.low, 0.0) + min(self.effect.high, 0.0)
 
     @property
     def _claims(self) -> bool:
-        """Whether there are enough replicates to claim anything: a few agree by chance more often than their interval
-        says."""
+        """Return whether there are enough replicates for a claim: a few agree by chance more often than their interval
+        suggests."""
         if len(self.values) >= _FEW:
             return True
         return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
 
     @property
     def doubt(self) -> str:
-        """Why the two cannot be ranked; empty where they can."""
+        """Return why the two kernels cannot be ranked, or ""."""
         effect, mean = self.effect, self.mean
         seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
         if not self.usable:
@@ -229,26 +216,23 @@ class Reading:
 
 @dataclass
 class Outcome:
-    """What came of a comparison."""
+    """Results of a comparison of one kernel with others."""
 
     cases: list[CaseResults]
-    rows: list[Json] = field(default_factory=list)
-    """Per case, of the first kernel."""
-    ratios: dict[str, Json] = field(default_factory=dict)
-    """Of the first kernel to each other one."""
+    rows: list[Json] = field(default_factory=list)  # per case, of the first kernel
+    ratios: dict[str, Json] = field(default_factory=dict)  # of the first kernel to each other one
     skipped: dict[str, str] = field(default_factory=dict)
     locked: bool = True
-    spread: float = statistics.SPREAD
-    """What replicates are taken to differ by before they were seen."""
+    spread: float = statistics.SPREAD  # prior of the spread between replicates
 
     def pooled(self, outcome: "Outcome", name: str) -> "Outcome":
-        """This with the times of another comparison of the same kernels; the ratios are those of this one."""
+        """Return this outcome with the samples of another one of the same kernels; the ratios are this outcome's."""
         both = self._joined(outcome, name)
         both.ratios = self.ratios
         return both
 
     def beside(self, outcome: "Outcome", name: str) -> "Outcome":
-        """This and a comparison of the same kernel with others."""
+        """Return this outcome together with one of the same kernel and other rivals."""
         both = self._joined(outcome, name)
         both.ratios = self.ratios | outcome.ratios
         both.skipped = self.skipped | outcome.skipped
@@ -261,23 +245,23 @@ class Outcome:
         return Outcome(cases, [results.row(name) for results in cases], spread=self.spread)
 
     def doubt(self, *names: str) -> str:
-        """Why the times of some kernels rank nothing; empty where they do."""
+        """Return why the times of these kernels cannot be ranked, or ""."""
         return next((doubt for results in self.cases for name in names if (doubt := results.doubt(name))), "")
 
     def ratio(self, first: str, other: str, control: tuple[str, str] | None = None) -> Json | None:
-        """How many times faster `first` is, with the 95 % interval, over all cases and the replicates in which both
-        began; None unless both finished each of them."""
+        """Return the record of the speed-up of `first` over `other`; None unless both finished every case that both
+        began."""
         reading = self.reading(first, other, control)
         return reading.row() if reading else None
 
     def reading(self, first: str, other: str, control: tuple[str, str] | None = None) -> "Reading | None":
-        """The same, as it was worked out.
+        """Return the speed-up of `first` over `other` over all cases and replicates that both began.
 
-        Rounds in which one of the two was preempted do not count, nor a replicate of which too few are left. Where the
-        times of one come from its own process, the judge's clock is asked too, and the less certain of the two answers
-        counts. Where most calls were preempted, the CPU time of all calls may say that the first is not ahead. Where
-        the mean over all calls says another thing than the usual calls, it counts. With a kernel and its copy as
-        `control` the interval has their part (`RandomEffects.beside`).
+        Rounds in which one of the two was preempted are left out, and replicates with too few rounds left. If a
+        kernel's times come from its own process, the judge's clock is read too and the lower of the two results counts.
+        If most calls were preempted, the CPU time of all calls may show that the first is not ahead. If the mean over
+        all calls contradicts the usual calls, the mean counts. control: a kernel and its copy, whose difference widens
+        the interval (`RandomEffects.beside`). Returns None unless both finished every case that both began.
         """
         if (both := self._both(first, other)) is None:
             return None
@@ -299,7 +283,7 @@ class Outcome:
         enough = len(usable) > 1 or len(usable) == len(both)
         if (
             not enough and samples[0].cpu and mean.reach < _MARGIN
-        ):  # what waits and sleeps is not in it, so nobody wins by it
+        ):  # CPU time excludes waiting, so it cannot show that a kernel is ahead
             return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
             effect, values, by = mean, by_mean, [*by, _BY_MEAN]
@@ -308,7 +292,7 @@ class Outcome:
         return Reading(effect, mean, values, by, enough, calm)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
-        """The replicates in which both kernels began, case by case; None unless both finished each of them."""
+        """Return the results of the replicates that both kernels began, or None unless both finished each."""
         replicates = [
             [cell for cell in cells if {first, other} <= cell.entered]
             for cells in zip(*(results.results for results in self.cases), strict=True)
@@ -321,8 +305,7 @@ class Outcome:
 def _effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
 ) -> tuple[statistics.RandomEffects, list[float]]:
-    """How many times as fast the first of two kernels is by a clock, as a logarithm, the mean over the cases; and what
-    each replicate says of it."""
+    """Return the logarithm of the speed-up by a clock, averaged over the cases, and its value in each replicate."""
     logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
     values = [math.fsum(log for log, _ in row) / len(row) for row in logs]
     variances = [math.fsum(variance for _, variance in row) / len(row) ** 2 for row in logs]
@@ -334,8 +317,10 @@ def _effect(
 def _mean_effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
 ) -> tuple[statistics.RandomEffects, list[float]]:
-    """The same by the mean over all calls, of all replicates. Samples of a case are capped alike, so that a kernel
-    some of whose calls are dear is charged for them and one that met a disturbance is not."""
+    """Return the same as `_effect` by the mean over all calls.
+
+    Samples of a case have one cap: a kernel pays for its own slow calls, and not for a disturbance.
+    """
     logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
     cases = [[cell.pair(first, other, clock) for cell in cells] for cells in zip(*replicates, strict=True)]
     for pairs in cases:
@@ -348,7 +333,7 @@ def _mean_effect(
 
 
 def _keep(own: Samples, theirs: Samples) -> list[bool]:
-    """The rounds that both were timed in: which of them disturbed neither."""
+    """Return, for each round in which both were timed, whether it disturbed neither."""
     rounds = min(len(own.us), len(theirs.us))
     return [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
 
@@ -363,5 +348,4 @@ def _low(clock: list[float], samples: Samples) -> float:
 
 
 def _mean(values: list[float]) -> float:
-    """The geometric mean."""
     return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))

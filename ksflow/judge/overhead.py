@@ -1,12 +1,11 @@
-"""What a batch costs when the kernel does nothing: a trusted null kernel in a sandbox of its own, on the same core.
+"""Overhead of a batch: measured by a trusted null kernel in a sandbox of its own, on the same core.
 
-It has a batch in every round of a benchmark, on the same contents and in the same form as the kernels' batches (inputs
-written while its sandbox is frozen, told, thawed, frozen again), so what is taken off a kernel's times was measured
-among them, and moves with the machine as they do. What comes off a time is the same statistic of the null batches as
-the one that is ranked, at the lower end of its own interval: an unlucky null makes no kernel faster than it is.
-
-What a kernel can leave out must not come off. So native kernels and the null are called by `runners/loop.cpp`, with
-nothing but a receive and a send around a call; what Python does around a kernel in Python counts as that kernel's.
+It has a batch in every round of a benchmark, on the same contents and with the same steps as the kernels' batches
+(inputs written while its sandbox is frozen, message, thaw, freeze), so the overhead is measured among them and varies
+with the machine as they do. The statistic subtracted is the same as the one that is ranked, at the lower end of its
+interval: an unlucky null batch makes no kernel faster than it is.
+Only work that no kernel can leave out is subtracted. So `runners/loop.cpp` calls native kernels and the null kernel,
+with nothing but a receive and a send around a call; Python's work around a kernel in Python counts as that kernel's.
 """
 
 import operator
@@ -21,42 +20,35 @@ from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 
-_FIRST = 9
-"""Null batches before a benchmark: a first estimate, and samples where the benchmark has hardly more rounds."""
+_FIRST = 9  # null batches before a benchmark: a first estimate, and further samples for benchmarks of few rounds
 _FEWEST = 3
 _NEAR = 1.1
-_BUSY = 1.4
-"""So many times the fastest null batch is the most that is taken off."""
+_BUSY = 1.4  # limit of what is subtracted, as a multiple of the fastest null batch
 _MOST_BYTES = 1 << 20
-"""Of the contents' beginning, which the judge writes for a null batch too: with those of all others it fills caches."""
+"""Bytes of the contents that the judge writes for a null batch; writing all of them would fill caches."""
 _PATIENCE_S = 10.0
 
 
 @dataclass
 class NullTimings:
-    """The null batches of one benchmark, in seconds; what to take off a batch's two clocks."""
+    """The null batches of one benchmark, in seconds, and the times to subtract from a batch's two clocks."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    wall_s: float = 0.0
-    """Taken off wall times: surely not the kernel's."""
-    cpu_s: float = 0.0
-    """Taken off CPU times, likewise."""
-    stopping_s: float = 0.0
-    """The CPU time that a batch has beyond its wall time: what stopping the sandbox costs it."""
-    undisturbed: int = 0
-    """How many batches were not preempted."""
+    wall_s: float = 0.0  # to subtract from wall times
+    cpu_s: float = 0.0  # to subtract from CPU times
+    stopping_s: float = 0.0  # CPU time of a batch beyond its wall time: the cost of stopping the sandbox
+    undisturbed: int = 0  # number of batches that were not preempted
 
     def add(self, wall_s: float, cpu_s: float) -> None:
-        """One more batch."""
         self.wall.append(wall_s)
         self.cpu.append(cpu_s)
 
     def settle(self) -> None:
-        """Work out what to take off; batches before the benchmark count only while there are few others.
+        """Compute the times to subtract; batches before the benchmark count only while there are few others.
 
-        A preempted batch says nothing of what the kernels' had to bear: it does not count. Nor does anything far above
-        the fastest batch: a busy machine delays some batches by as much as a short kernel takes.
+        Preempted batches are left out, and anything far above the fastest batch is capped: a busy machine delays some
+        batches by as much as a short kernel takes.
         """
         pairs = zip(self.wall, self.cpu, strict=True)
         undisturbed = [statistics.undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
@@ -72,11 +64,11 @@ class NullTimings:
 
     @property
     def least_s(self) -> tuple[float, float]:
-        """The least that a batch took, by each clock: more than this may have been taken off a kernel's time."""
+        """The least wall and CPU time of a batch."""
         return min(self.wall), min(self.cpu)
 
     def evidence(self) -> dict[str, float]:
-        """In µs."""
+        """Return the record, in µs."""
         parts = {"wall_p10": 0.1, "wall_p50": 0.5, "wall_p90": 0.9}
         row = {f"{name}_us": round(statistics.quantile(self.wall, share) * 1e6, 1) for name, share in parts.items()}
         off = {"off_wall_us": round(self.wall_s * 1e6, 2), "off_cpu_us": round(self.cpu_s * 1e6, 2)}
@@ -84,7 +76,7 @@ class NullTimings:
 
 
 class Overhead:
-    """The null kernel's sandbox. Raises Failure of kind harness: nobody's kernel is to blame for it."""
+    """The null kernel's sandbox. Raises Failure of kind harness: no candidate is to blame."""
 
     def __init__(self, start: SandboxSpec) -> None:
         self._start = start
@@ -100,12 +92,12 @@ class Overhead:
         return bool(self._start.loop)
 
     def evidence(self) -> dict[str, float]:
-        """What a batch cost in the latest benchmark; nothing before the first one."""
+        """Return the record of the latest benchmark; empty before the first one."""
         return self._latest.evidence() if self._latest.wall else {}
 
     @property
     def usual_s(self) -> float:
-        """What a batch takes in the present benchmark: enough to tell short kernels from others."""
+        """The median of the latest benchmark's null batches, to tell short kernels from others."""
         return statistics.middle(self._latest.wall) if self._latest.wall else 0.0
 
     def begin(self, case: CasePool) -> NullTimings:
@@ -125,7 +117,7 @@ class Overhead:
         return null
 
     def run_batch(self, null: NullTimings, entry: Entry) -> None:
-        """One null batch among the kernels'."""
+        """Run one null batch among the kernels'."""
         assert self._sandbox is not None
         inputs, outputs = self._sizes
         self._sandbox.outputs[:outputs].fill_(0)
@@ -136,8 +128,6 @@ class Overhead:
             raise self._failed(failure) from failure
         self._sandbox.outputs[:outputs].clone()
 
-    # -- inside ----------------------------------------------------------------------------------
-
     def _run_batch(self, null: NullTimings) -> None:
         assert self._sandbox is not None
         wall_s = self._sandbox.go(bytes(1), _PATIENCE_S)
@@ -147,14 +137,13 @@ class Overhead:
         self._clock_s = clock_s
 
     def _failed(self, failure: Failure) -> Failure:
-        """The next benchmark has a new sandbox."""
+        """Close the sandbox, so that the next benchmark gets a new one; return the failure to raise."""
         if self._sandbox is not None:
             self._sandbox.close()
         self._sandbox = None
         return Failure("harness", f"the null kernel's sandbox: {failure.text}")
 
     def _running(self, case: CasePool) -> Sandbox:
-        """A sandbox that holds the beginning of a case's contents."""
         layout = case.layout
         self._sizes = min(layout.input_bytes, _MOST_BYTES), min(layout.output_bytes, _MOST_BYTES)
         if self._sandbox is not None and any(map(operator.gt, self._sizes, self._held)):
@@ -169,6 +158,6 @@ class Overhead:
 
 
 def _surely(seconds: list[float]) -> float:
-    """The low end of the low mean's interval; not far above the fastest tenth, where the machine is busy."""
+    """Return the low end of the low mean's interval, limited to a little above the fastest tenth."""
     low, _ = statistics.low_interval(seconds, torch.Generator().manual_seed(0))
     return min(low, _NEAR * statistics.quantile(seconds, 0.1))

@@ -1,9 +1,9 @@
-"""Can a problem be judged at all? Its parts must fit together, and wrong answers of common kinds must be told apart.
+"""Probes: can a problem be judged? Its parts must fit together, and its check must reject common wrong answers.
 
-The first four rows say that the problem is sound; where one fails, the rest would mean nothing and is not asked. Every
-other row plays a wrong kernel: it must be rejected on every benchmark case, where it would be timed, and on at least
-one test case; tiny tests may be too small to tell. What leaves out a part of the work (`shortcuts`) is played where it
-would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
+The first four rows check that the problem is sound; if one fails, the others are skipped. Every other row plays a wrong
+kernel: it must be rejected on every benchmark case and on at least one test case (tiny tests may be too small to tell).
+Shortcuts, which leave out a part of the work, are played on the benchmark cases, where they would pay; one that is
+accepted once is played on more contents, because the judge draws many for each case.
 """
 
 import math
@@ -30,13 +30,9 @@ Case = dict[str, Any]
 Row = tuple[str, bool, str]
 
 _STRIDES = re.compile(r"strides\s*(\(.*\))")
-_SHORTCUTS_S = 15.0
-"""For shortcuts on all cases together, and as long again for a closer look at those that pass."""
-_SCORE_S = 120.0
-"""For the mutation score."""
-_CONTENTS, _FEWEST_CONTENTS = 8, 2
-"""So many contents of a case must let a shortcut pass, fewer where each takes long. The judge has more: luck does not
-last that long."""
+_SHORTCUTS_S = 15.0  # for the first look on all cases together; as long again for a closer look
+_SCORE_S = 120.0  # for the mutation score
+_CONTENTS, _FEWEST_CONTENTS = 8, 2  # contents of a case that must all accept a shortcut; fewer where each takes long
 _REMEDY = (
     "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
     "shorter sums), or lower check.c1 or the oracle's magnitude; check.allow permits lower precision by name"
@@ -49,14 +45,14 @@ _FOREIGN_REMEDY = (
 
 
 class Source(Protocol):
-    """What is probed."""
+    """The problem and the reference that are probed."""
 
     problem: dict[str, Any]
     reference: Reference
 
 
 def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
-    """Rows of (name, ok, detail), over every case at its public seed. shortcuts: play those too, for longer."""
+    """Return rows of (name, ok, detail) over every case at its public seed. shortcuts: play shortcuts too."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     rows: list[Row] = []
     for name, ask, passed in _SOUND:
@@ -84,21 +80,18 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
 
 
 class _Inputs:
-    """Which inputs have a bearing on what is accepted: in some case they must be more than one number that is always
-    the same, and a kernel that takes others for them must be rejected."""
+    """Which inputs affect the verdict: in some case an input must vary with the seed and a kernel that replaces it must
+    be rejected."""
 
     def __init__(self, source: Source) -> None:
         self._reference = source.reference
         self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
-        self._open: dict[int, str] = {}
-        """The inputs of which nothing was seen to depend yet, and why that may be."""
-        self._constants: dict[int, None] = {}
-        """The inputs that were the same for every seed in all cases so far."""
+        self._open: dict[int, str] = {}  # inputs without any effect so far, and why
+        self._constants: dict[int, None] = {}  # inputs that were the same for every seed in all cases so far
         self._count = -1
         self._foreign = False
 
     def look(self, right: Right) -> None:
-        """Play those that are open on one case."""
         if self._count < 0:
             self._count = len(right.data) - len(right.outputs)
             self._open = dict.fromkeys(range(self._count), "")
@@ -117,23 +110,21 @@ class _Inputs:
                 del self._open[index]
 
     def row(self) -> Row:
-        """What was seen, once all cases were looked at. Of another format's contents and tolerance it is only said."""
         name = "rejects inputs that are never read"
         words = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
         if not words:
             return name, True, f"each of {self._count} matters in some case"
         if self._foreign:
             return name, True, f"as the format has it, {words}: a kernel need not read it"
-        remedy = "draw contents from the seed that matter by more than the bound, or take the input out"
+        remedy = "draw contents from the seed that change the outputs by more than the bound, or remove it"
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
-        """What the row about seeds has to add: contents that a kernel may keep."""
         names = ", ".join(map(self._name, self._constants))
-        return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
+        return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
-        with foreign():  # the reference, on contents that its author did not mean it for: where it raises, it read them
+        with foreign():  # the reference may raise on these contents: then it reads the input
             return _accepts(self._reference, right, answered(right, index, instead))
         return False
 
@@ -142,7 +133,6 @@ class _Inputs:
 
 
 def _shortcuts(source: Source) -> list[Row]:
-    """A row for each kind of shortcut."""
     cases = source.problem["benchmarks"] or source.problem["tests"]
     played = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
     rows: list[Row] = []
@@ -150,7 +140,7 @@ def _shortcuts(source: Source) -> list[Row]:
         name, tries = f"rejects {kind}", sum(each.tries[kind] for each in played)
         passed = {each.name: each.passed[kind] for each in played if each.passed[kind]}
         late = sum(each.late[kind] for each in played)
-        note = f"; {late} more were left out, for time" if late else ""
+        note = f"; {late} more were left out for lack of time" if late else ""
         words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
@@ -160,7 +150,7 @@ def _shortcuts(source: Source) -> list[Row]:
 
 
 class _Played:
-    """Shortcuts on one case: how many were tried of each kind, what passed, and how many there was no time for."""
+    """Shortcuts on one case: how many were tried of each kind, which were accepted, how many were left out for time."""
 
     def __init__(self, source: Source, case: Case, seconds: float) -> None:
         self.name = str(case["name"])
@@ -186,16 +176,16 @@ class _Played:
                 right = _right(source, {**case, "seed": case["seed"] + step})
                 open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
         never = {shortcut.place for shortcut in open_ if self.foreign and shortcut.kind == UNREAD}
-        for shortcut in reversed(open_):  # of what need not be read at all, that is said alone
+        for shortcut in reversed(open_):  # for an input that need not be read, only that is reported
             if shortcut.place in never and shortcut.kind != UNREAD:
                 continue
             self.passed[shortcut.kind] = shortcut.what
 
 
 def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
-    """Whether one of its answers would be accepted; None where it makes no difference, or cannot be made."""
+    """Return whether the judge would accept one of the shortcut's answers; None if it has none on these contents."""
     answers = []
-    with foreign():  # the reference, on contents that its author did not mean it for
+    with foreign():  # the reference may raise on these contents
         answers = list(shortcut.answers(right))
     return any(_accepts(reference, right, answer) for answer in answers) if answers else None
 
@@ -212,14 +202,14 @@ def _seeds(source: Source, case: Case) -> str:
     again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
     if not _equal(inputs, again):
         return (
-            f"case {case['name']}: generate_input makes other contents each time for seed {case['seed']}, so a verdict "
-            "cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
+            f"case {case['name']}: generate_input returns other contents at each call for seed {case['seed']}, so a "
+            "verdict cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
         )
     # another format's tests may be the same each time: they are not timed
     foreign_test = hasattr(data, "binding") and case not in source.problem["benchmarks"]
     if _equal(inputs, other) and not foreign_test:
         return (
-            f"case {case['name']}: generate_input makes the same contents for seeds {case['seed']} and "
+            f"case {case['name']}: generate_input returns the same contents for seeds {case['seed']} and "
             f"{case['seed'] + 1}, so a kernel could keep its answer; draw from a torch.Generator seeded with `seed`"
         )
     return ""
@@ -238,8 +228,8 @@ def _inputs(source: Source, case: Case) -> str:
         changed = [name for name, old, new in pairs if not same_bits(old, new)]
         if changed:
             return (
-                f"case {case['name']}: {function} changes its input {changed[0]}, so what comes after is judged on "
-                "other contents; let it work on a copy"
+                f"case {case['name']}: {function} changes its input {changed[0]}, so later calls are judged on "
+                "other contents; make it change a copy"
             )
     return ""
 
@@ -252,9 +242,9 @@ def _reference(source: Source, case: Case) -> str:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
-            own = "mend ref_kernel, or the oracle's expected value or magnitude"
+            own = "correct ref_kernel, or the oracle's expected value or magnitude"
             if hasattr(right.data, "binding"):  # the tolerance is the format's
-                own = "mend the reference, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
+                own = "correct it, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
@@ -265,7 +255,7 @@ def _reference(source: Source, case: Case) -> str:
 
 
 _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
-    ("arguments", _arguments, "generate_input makes what problem.yaml declares"),
+    ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
     ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
     ("inputs", _inputs, "reference and oracle leave them alone"),
     ("reference", _reference, "passes its own check"),
@@ -296,14 +286,14 @@ def _right(source: Source, case: Case) -> Right:
 
 
 def _digits(source: Source) -> int:
-    """After the point, of the arithmetic that a problem asks for."""
+    """Return the mantissa bits of the arithmetic that a problem asks for, at most 23."""
     check = source.problem["check"]
     eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
     return min(round(-math.log2(eps)), 23)
 
 
 def _structured(source: Source, case: Case) -> Iterator[Right]:
-    """A case's contents of each structure that the judge gives kernels: of timed cases a few."""
+    """Yield a case's contents of each structure that the judge draws; for benchmark cases only the timed kinds."""
     reference = source.reference
     kinds = [kind for kind in reference.kinds() if kind.timed or case not in source.problem["benchmarks"]]
     for number, kind in enumerate(kinds):
@@ -316,7 +306,6 @@ def _structured(source: Source, case: Case) -> Iterator[Right]:
 
 
 def _contents(source: Source) -> Iterator[Right]:
-    """The tests' and the timed cases' contents: drawn, then structured."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     yield from (_right(source, case) for case in cases)
     for case in cases:
@@ -324,20 +313,17 @@ def _contents(source: Source) -> Iterator[Right]:
 
 
 def _score(source: Source) -> Row:
-    """The mutation score. A survivor is only named: no kernel need win by it."""
     names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
     accepts = partial(_accepts, source.reference)
     return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
-    """Whether the judge's rules would let an answer pass."""
     wrong = any(first_error(want, out) for want, out in zip(right.want, answer, strict=False))
     return not wrong and not reference.objection(right.data, answer)
 
 
 def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
-    """The inputs' contents, in memory of their own."""
     inputs = data[: len(data) - source.reference.outputs]
     return [bits(tensor.clone()) for tensor in inputs]
 
@@ -347,15 +333,14 @@ def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, Scalar]) -> str:
-    """The first thing that differs, in words; "" when nothing does."""
     if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
         return "generate_input does not return a tuple of tensors"
     roles = [arg["role"] for arg in args]
-    if hasattr(data, "binding"):  # imported: how many inputs there are, and their types, is the case's own affair
+    if hasattr(data, "binding"):  # imported: number and types of the inputs may vary by case
         outputs = len(data.binding["outputs"])
         return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
     if len(data) != len(args):
-        return f"generate_input makes {len(data)} tensors, args declares {len(args)}"
+        return f"generate_input returns {len(data)} tensors, args declares {len(args)}"
     if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
         return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
     faults = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
@@ -383,7 +368,6 @@ def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapp
 
 
 def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """The step of a dimension with one element means nothing."""
     if len(declared) != len(shape):
         return False
     return all(step == want for size, step, want in zip(shape, strides, declared, strict=True) if size > 1)

@@ -1,6 +1,6 @@
-"""Runs in a box, as a file of its own beside compiled probes: calls them, and writes how long their fastest call took.
+"""Runs in a sandbox, as a file beside compiled probes: calls them, and writes the time of their fastest call.
 
-Reads `.order.json`, writes `made.json`: key -> µs, of those that answered rightly. Standard library only.
+Reads `.order.json`, writes `made.json`: key -> µs, of the probes with right results. Standard library only.
 """
 
 import ctypes
@@ -13,14 +13,12 @@ _FEWEST, _LONGEST_S = 3, 0.12
 
 
 def main() -> None:
-    """Ask each of the probes in turn."""
     shots = json.loads(Path(".order.json").read_text(encoding="utf-8"))
     times = {key: _fastest_us(shot) for key, shot in shots.items()}
     Path("made.json").write_text(json.dumps({key: us for key, us in times.items() if us}), encoding="utf-8")
 
 
 def _fastest_us(shot: dict[str, object]) -> float:
-    """The fastest of many short calls: others on the core lengthen some of them. 0.0 for a wrong answer."""
     kernel = ctypes.CDLL(f"./{shot['library']}").custom_kernel
     n, turns, each = (int(str(shot[name])) for name in ("n", "turns", "each"))
     want = _VALUE * turns * each

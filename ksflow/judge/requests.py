@@ -1,4 +1,4 @@
-"""Answers the judge's requests, one after another; keeps what the next one can use."""
+"""Answers the judge's requests in order, and keeps contents and sandboxes for the next one."""
 
 import contextlib
 import os
@@ -21,13 +21,13 @@ from ksflow.sandbox import levels
 Json = dict[str, Any]
 
 _TOO_SMALL = (
-    "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
+    "the device's memory is too small to judge such cases: use smaller ones (problem.cap=N, problem.cases=...). "
 )
 _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 
 
 class CorePinning:
-    """Which cores this judge and its sandboxes sit on: two that no other judge here has taken, while there are any."""
+    """Cores of this judge and of its sandboxes: two that no other judge here has reserved, if there are any."""
 
     def __init__(self, cores: set[int]) -> None:
         self._held: list[socket.socket] = []
@@ -45,7 +45,7 @@ class CorePinning:
 
 
 class RequestHandler:
-    """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged.
+    """Handles requests: `prepare` makes contents, `evaluate` judges, `probe` checks whether a problem can be judged.
 
     gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`.
     """
@@ -56,8 +56,8 @@ class RequestHandler:
         self.cores = CorePinning(self.all_cores)
         self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.resting)
         spinner.pin(self.cores.sandbox)
-        self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
-        self.backend.memory = PoolLimits(lasts=self.host.level in levels.PRIVATE)
+        overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        self.backend = Backend(overhead, PoolLimits(lasts=self.host.level in levels.PRIVATE))
         if gpu:
             from ksflow.judge.device_backend import DeviceBackend
 
@@ -67,14 +67,14 @@ class RequestHandler:
         self.latest: InputPool | None = None
 
     def prepare(self) -> bool:
-        """Make a part of what the next request may need; whether there is more."""
-        with foreign():  # the problem's code; the same fault will show when it is asked for
+        """Make some contents for the next request; return whether there is more to make."""
+        with foreign():  # the problem's code; a request reports the same fault
             return self.latest is not None and self.latest.step()
         self.latest = None
         return False
 
     def answer(self, request: Json) -> Json | None:
-        """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
+        """Return the answer, None for `prepare`. An exception in the judge becomes a `harness-error`."""
         with foreign() as caught:
             self.latest = self._pool(request["problem"])
             if request["op"] == "prepare":
@@ -96,7 +96,7 @@ class RequestHandler:
     def _pool(self, problem: Json) -> InputPool:
         name = key(problem)
         if name not in self.pools:
-            self.pools, self.latest = {}, None  # a pool is large; hardly anybody goes back and forth
+            self.pools, self.latest = {}, None  # a pool is large, and requests rarely alternate between problems
             self.backend.release()
             self.pools = {name: InputPool(problem, self.backend.memory, self.backend.buffers)}
             self.backend.release()
@@ -108,7 +108,7 @@ def _probe(pool: InputPool, request: Json) -> Json:
 
 
 def _contents(pool: InputPool, request: Json) -> Json:
-    """How a case's tensors lie; those that go in are written, as its public seed makes them, to a file `into`."""
+    """Write a case's public inputs to the file `into`, and return their layout and dims."""
     known = {case["name"]: case for case in (*pool.problem["benchmarks"], *pool.problem["tests"])}
     case = known[request["case"]]
     layout, entry = pool.reference.entry(case, case["seed"])

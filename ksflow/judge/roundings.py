@@ -1,4 +1,4 @@
-"""Roundings at random: a function of torch's operations in fp64, each result off by what its own type would round."""
+"""Random roundings: a function of torch operations runs in fp64, each result off by its type's rounding error."""
 
 import functools
 import math
@@ -17,7 +17,7 @@ _SUMS = frozenset({"sum", "mean", "var", "var_mean", "linalg_vector_norm"})
 
 
 class Units(TorchDispatchMode):
-    """Half a unit of the type that each operation's result has, when a function runs in its inputs' own types."""
+    """Records half a unit of each operation's result type, when a function runs in its inputs' own types."""
 
     def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -28,7 +28,7 @@ class Units(TorchDispatchMode):
         self._units: list[float] = []
         self._made = WeakTensorKeyDictionary()
         self.known = True
-        """Whether the function does the same in fp64; else each operation has the unit of the coarsest input."""
+        """Whether the function does the same operations in fp64; else each operation has the coarsest input's unit."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs or {})
@@ -43,28 +43,27 @@ class Units(TorchDispatchMode):
             self.names.append(_name(func))
             self._units.append(unit)
         elif place is not None and unit > self._units[place] > 0:
-            self._units[place] = unit  # a cast need not be one in fp64: it rounds what was cast
+            self._units[place] = unit  # a run in fp64 may skip the cast
         if place is not None:
             self._made[first] = place
         return result
 
     def unit(self, step: int) -> float:
-        """Of an operation, by how many came before it."""
+        """Return the unit of an operation, by its index."""
         return self._units[step] or self.finest if self.known else self._coarsest
 
 
 class Rounded(TorchDispatchMode):
-    """Meanwhile everything is computed in fp64, and each result is off by up to its unit, relatively and at random.
+    """Computes everything in fp64, with each result off by up to its unit, relatively and at random.
 
-    units: None rounds nothing. allowed: the eps that operands of products may be rounded to, where that is coarser.
+    units: None rounds nothing. allowed: the eps to which operands of products may be rounded, if coarser.
     """
 
     def __init__(self, units: Units | None, generator: torch.Generator, allowed: float = 0.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._units, self._generator, self._allowed = units, generator, allowed / 2
         self.names: list[str] = []
-        self._inside = 0.0
-        """The unit of the operation whose steps are at hand."""
+        self._inside = 0.0  # unit of the operation that is being decomposed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         cast = (kwargs or {}).get("dtype")
@@ -98,7 +97,7 @@ class Rounded(TorchDispatchMode):
         return tree_map(lambda tensor: self.rounded(tensor, unit, terms), result)
 
     def rounded(self, tensor: Any, unit: float, terms: int = 1) -> Any:
-        """A tensor of numbers as it is after roundings on the way, of sums of so many terms; anything else as it is."""
+        """Return floats with random rounding errors of sums of so many terms; other values unchanged."""
         if not self._units or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             return tensor
         off = unit * (max(math.sqrt(terms) / 4, 1) if unit <= torch.finfo(torch.float32).eps else 1)
@@ -111,7 +110,7 @@ def _name(func: Any) -> str:
 
 
 def _no_step(func: Any) -> bool:
-    """Whether an operation is a view or a cast, which a run in other types may do without."""
+    """Return whether an operation is a view or a cast, which a run in other types may skip."""
     return _name(func) == "_to_copy" or _is_view(func)
 
 
@@ -126,7 +125,7 @@ def _widened(value: Any) -> Any:
 
 @functools.cache
 def _insides() -> dict[Any, Callable[..., Any]]:
-    """Operations that round on the way to their result -> their steps."""
+    """Return the decompositions of operations that round on the way to their result."""
     aten = torch.ops.aten
     known = """_softmax _log_softmax gelu silu mish softplus elu hardswish addmm baddbmm native_layer_norm
     native_group_norm native_batch_norm _native_batch_norm_legit_no_training

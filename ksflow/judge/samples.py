@@ -1,17 +1,15 @@
-"""What was timed of one kernel, on one case in one replicate, and how much of it is the kernel's own.
+"""Samples of one kernel, on one case in one replicate, net of overhead.
 
-A batch is timed by the judge's wall clock and by the CPU time of the sandbox, from one freezing to the next. From both
-comes off what a null kernel's batch takes. The CPU clock is there to catch work on other threads and after the answer.
-It also holds what the operating system does to stop a sandbox, which costs a kernel that has filled the caches some µs
-more than a null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than `_UNSEEN` and
-half of what stopping costs a null kernel; beyond that counts the CPU time less this allowance, so that neither of two
-like kernels jumps from one clock to the other. What a trick could hide in the allowance is at most what makes a
-difference (`RESOLVED`).
-
-On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST` of the batch;
-for one that would (or below half of it, with few undisturbed batches), no more than the fastest null batch comes off,
-and it is in doubt. `most_us` is what remains then: a disturbed machine makes batches longer and never shorter, so only
-this may say that a time is impossible.
+A batch is timed by the judge's wall clock and by the CPU time of the sandbox, from one freeze to the next. The times of
+a null kernel's batch are subtracted from both. The CPU clock catches work on other threads and after the answer. It
+also includes the operating system's work to stop a sandbox, which is some µs more for a kernel that has filled the
+caches than for a null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than
+`_UNSEEN` and half of the cost of stopping a null kernel; beyond that the CPU time less this allowance counts, so that
+similar kernels do not jump between the clocks. A kernel can hide in the allowance at most what makes a difference
+(`RESOLVED`). On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST`
+of the batch. If it would (or fall below half of it, with few undisturbed batches), only the fastest null batch is
+subtracted, and the time is in doubt. `most_us` is the time then: a disturbed machine only lengthens batches, so only
+`most_us` may show that a time is impossible.
 """
 
 from collections.abc import Sequence
@@ -22,48 +20,39 @@ from ksflow.judge import statistics
 from ksflow.judge.overhead import NullTimings
 from ksflow.records.evidence import RESOLVED
 
-_LEAST_US = 0.01
-"""No call is said to take less."""
-_LEAST = 0.03
-"""Of a batch; less than this share is not told from the null batch."""
+_LEAST_US = 0.01  # lower limit of a call's time
+_LEAST = 0.03  # share of a batch below which a time cannot be told from the null batch
 _UNSEEN = RESOLVED - 1
-_ENOUGH = 5
-"""Undisturbed batches, of the kernel and of the null kernel, from which a time may be called impossible."""
+_ENOUGH = 5  # undisturbed batches, of the kernel and of the null kernel, from which on a time may be called impossible
 _WALL = "wall: the judge's, one call a batch, less a null batch"
 _CPU = "cpu: the sandbox's CPU time, which says more than the judge's wall clock; one call a batch, less a null batch"
 
 
 @dataclass
 class Samples:
-    """Per call, in µs, one per round."""
+    """Times per call in µs, one per round."""
 
-    us: list[float] = field(default_factory=list)
-    """What counts."""
+    us: list[float] = field(default_factory=list)  # the times that count
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
-    """In which calls a quota stopped the machine's processes; empty where nobody looked."""
-    window: tuple[float, float] = statistics.LOW
-    """Which part of the sorted samples is ranked."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    """What else is known of how they were taken."""
-    most_us: float | None = None
-    """What is ranked, with no more taken off than the fastest null batch; None where that is not known."""
-    enough: bool = True
-    """Whether enough batches were undisturbed to call a time impossible."""
-    doubt: str = ""
-    """Why nothing can be ranked by them."""
+    """For each call, whether a CPU quota stopped it; empty if not recorded."""
+    window: tuple[float, float] = statistics.LOW  # the ranked part of the sorted samples
+    notes: dict[str, Any] = field(default_factory=dict)  # further facts for the record
+    most_us: float | None = None  # the ranked time with only the fastest null batch subtracted; None if unknown
+    enough: bool = True  # whether enough batches were undisturbed to call a time impossible
+    doubt: str = ""  # why the samples cannot be ranked
 
     def add(self, wall_s: float, cpu_s: float) -> None:
-        """One call, by its two clocks, in seconds."""
+        """Add one call, by its two clocks in seconds."""
         wall_us, cpu_us = (max(seconds * 1e6, _LEAST_US) for seconds in (wall_s, cpu_s))
         for row, value in ((self.wall, wall_us), (self.cpu, cpu_us), (self.us, max(wall_us, cpu_us))):
             row.append(value)
 
     def settle(self, stopping_us: float) -> None:
-        """Let one clock count for all calls; until now it is the larger one of each call.
+        """Choose one clock for all calls; until now the larger one of each call counts.
 
-        stopping_us: the CPU time that it takes to stop a null kernel's sandbox.
+        stopping_us: the CPU time of stopping a null kernel's sandbox.
         """
         low_wall, low_cpu = (statistics.low(statistics.pick(row, self.undisturbed)) for row in (self.wall, self.cpu))
         allowed = min(_UNSEEN * low_wall, stopping_us / 2)
@@ -72,16 +61,16 @@ class Samples:
         self.notes["clock"] = _CPU if by_cpu else _WALL
 
     def lift(self, batch_us: float, null_us: float) -> None:
-        """See to it that no time is too good, where a batch took so long and a null batch hardly less."""
+        """Raise times that are implausibly small compared with the batch and the null batch, and set `doubt`."""
         least = _LEAST * batch_us
         if (low := self.low()) < (least if self.enough else batch_us / 2):
-            self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them a null kernel's: too little is left"
+            self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them in a null kernel: the rest is too short"
             shift = max(self.most_us or 0.0, least) - low
             self.us = [us + shift for us in self.us]
 
     @property
     def undisturbed(self) -> list[bool]:
-        """Which were not preempted; all, where no CPU time is taken."""
+        """Whether each call was not preempted; all True without CPU times."""
         if not self.cpu:
             return [True] * len(self.us)
         stopped = self.stopped or [False] * len(self.cpu)
@@ -91,20 +80,20 @@ class Samples:
 
     @property
     def charged(self) -> list[float]:
-        """Every call: what counts, but of a disturbed one the CPU time, which waiting and sleeping take nothing of."""
+        """The time of every call; of a disturbed one at most its CPU time, which excludes waiting."""
         if not self.cpu:
             return self.us
         rows = zip(self.us, self.cpu, self.undisturbed, strict=True)
         return [us if undisturbed else min(us, cpu) for us, cpu, undisturbed in rows]
 
     def low(self) -> float:
-        """What is ranked."""
+        """Return the ranked statistic."""
         return statistics.low(statistics.pick(self.us, self.undisturbed), self.window)
 
 
 def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: Sequence[bool] = ()) -> Samples:
-    """From a kernel's batches in the seconds of both clocks, and the null batches of the same benchmark. `stopped`: as
-    in `Samples`."""
+    """Return the samples from a kernel's batches, in (wall, CPU) seconds, and the null batches of the same benchmark.
+    `stopped`: as in `Samples`."""
     samples = Samples(notes={"null": null.evidence()}, stopped=list(stopped))
     for wall_s, cpu_s in batches:
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)
@@ -118,6 +107,6 @@ def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: S
 
 
 def is_mostly_overhead(wall_us: list[float], null_s: float) -> bool:
-    """Whether times, with a null batch's taken off, are too small a part of the batches to say anything."""
+    """Return whether net times are too small a part of the batches to be meaningful."""
     low = statistics.low(wall_us)
     return low < _LEAST * (low + null_s * 1e6)

@@ -1,6 +1,6 @@
-"""The judge's handle on one sandbox: its slots, messages, watchdog, and its end.
+"""The judge's handle on one sandbox: memory slots, messages, time limits, termination.
 
-Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot.
+Each message carries a random number that the answer must repeat, so a kernel cannot answer in advance.
 """
 
 import contextlib
@@ -31,50 +31,44 @@ from ksflow.sandbox.runners.cpu import CASE, DONE, GO, LARGEST_TEXT, NONCE
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
-_FREEZE_S = 10.0
-"""A sandbox whose threads are not stopped by then does in the kernel what it must not do."""
+_FREEZE_S = 10.0  # a sandbox not frozen by then is blocked in a system call
 _LOOK_S = 50e-6
-ENDLESS = "an endless loop?"
-"""How the failure of a call begins that was given up early."""
+ENDLESS = "an endless loop?"  # begins the reason for a call that was given up before its time limit
 _CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 4.0, 300.0, 0.1
-"""A call that may be given up early has so much CPU time at least, and so many times what the reference takes: busy
-machines take nothing of that. It is looked at now and then."""
+"""Limits of a call that may be given up early: CPU seconds it has at least; multiple of the reference's time; seconds
+between looks. CPU time, so that a busy machine does not count against the kernel."""
 
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox is started with."""
+    """Parameters of a new sandbox."""
 
     zygote: socket.socket
     language: str
     files: dict[str, str] = field(default_factory=dict)
     artefact: str = ""
-    digest: str = ""
-    """The artefact's SHA-256; another file in its place is not loaded. Empty where it is not known."""
-    loop: str = ""
-    """The library that calls a native kernel (`runners/loop.cpp`); without it Python does."""
+    digest: str = ""  # SHA-256 of the artefact; a file with another digest is not loaded. Empty if unknown.
+    loop: str = ""  # path of the library that calls a native kernel (`runners/loop.cpp`); empty: Python calls it
     memory_mb: int = 4096
     cpu_s: int = 600
     core: int | None = None
     level: str = "rlimits"
     supervisor_s: float = 60.0
-    """A supervisor that says nothing for so long has a fault."""
-    extra: dict[str, object] = field(default_factory=dict)
-    """What else the runner is told."""
+    """Time limit for an answer of the supervisor, after which the failure is the machine's, not the kernel's."""
+    extra: dict[str, object] = field(default_factory=dict)  # further options of the runner
     device: dict[str, str] = field(default_factory=dict)
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
-    devices: tuple[str, ...] = ()
-    """The GPU's files."""
+    devices: tuple[str, ...] = ()  # paths of the GPU's device files
     resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """Meanwhile nothing of the judge's is on its core: what keeps that awake, while an answer is long in coming."""
+    """Entered while a late answer is awaited; stops the process that keeps the judge's core awake."""
 
 
 class Sandbox:
-    """One candidate process. `with Sandbox(...) as sandbox`: whatever it started is dead afterwards."""
+    """One candidate process. On exit every process that it started has been killed."""
 
     _freezer: Freezer | None = None
     _frozen = False
-    _group = ""  # the folder of the control group in which it can be frozen
+    _group = ""  # cgroup folder that can freeze the sandbox
 
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
@@ -101,12 +95,12 @@ class Sandbox:
             fds += map(os.dup, buffers.fds)
             fds.append(self.log.writer)
             loads = [*filter(None, (start.artefact, start.loop))]
-            fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
+            fds += map(linux.sealed_copy, loads)  # the owner of the original could change its times or mode
             if start.digest and _digest(fds[-len(loads)]) != start.digest:
                 raise OSError(f"{start.artefact} is not what was compiled: another program changed it")
             order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
-        except OSError as error:  # nobody is left who would remove it
+        except OSError as error:  # no supervisor exists that would remove the folder
             shutil.rmtree(self.folder, ignore_errors=True)
             self._let_go()
             raise Failure("harness", f"no sandbox can be started: {error}") from error
@@ -126,11 +120,11 @@ class Sandbox:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
-        self._until(lambda: bool(self.pid), "nothing starts it: its zygote or its supervisor stands still")
+        self._until(lambda: bool(self.pid), "it did not start: its zygote or its supervisor does not respond")
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
 
     def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
-        """Tell the sandbox how a case's tensors lie. Raises Failure."""
+        """Send a case's layout to the sandbox. Raises Failure."""
         self.layout = layout
         message = {
             "name": name,
@@ -144,9 +138,9 @@ class Sandbox:
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
     def alone(self) -> bool:
-        """From now on the sandbox has one process, whose CPU clock tells everything it does. Raises Failure.
+        """Lock the sandbox to one process, whose CPU clock then covers all of its work. Raises Failure.
 
-        It can start no other (false where this machine cannot see to that), and those that it started are killed.
+        Its other processes are killed. Returns False if this system cannot prevent new ones.
         """
         with contextlib.suppress(OSError):
             self.supervisor.send(b"lock")
@@ -157,10 +151,9 @@ class Sandbox:
         return bool(self.locked)
 
     def freeze(self) -> str:
-        """Stop every thread of the sandbox's process until `thaw` or `go`; how it is done. Raises Failure.
+        """Stop all threads of the sandbox's process until `thaw` or `go`, and return the method used. Raises Failure.
 
-        Returns once none of them runs, so that nothing which the sandbox does is paid for by anybody else. Not before
-        `alone`: other processes of the sandbox might go on.
+        Returns when no thread runs any more. Call `alone` first: other processes are not stopped.
         """
         try:
             if self._freezer is None:
@@ -179,27 +172,27 @@ class Sandbox:
         return self._freezer.how
 
     def thaw(self) -> None:
-        """Let a frozen sandbox go on; nothing where it is not frozen."""
+        """Resume the sandbox if it is frozen."""
         if self._frozen and self._freezer is not None:
             self._frozen = False
-            with contextlib.suppress(OSError):  # it has ended, which the next answer will say
+            with contextlib.suppress(OSError):  # it has ended; the next answer reports that
                 self._freezer.resume()
 
     def seal(self) -> None:
-        """It is about to hold secret inputs: from now on nothing that it says in its own words is passed on."""
+        """Stop passing on the sandbox's own text, because it is about to hold secret inputs."""
         if not self._sealed:
             self._sealed = True
             self.log.seal()
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
-        """Put contents into a slot, and poison into its outputs."""
+        """Copy contents into a slot, and fill its outputs with the byte `poison`."""
         self.region(slot, out=True).fill_(poison)
         self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure.
+        """Call the kernel on these slots and return the wall time in seconds. Raises Failure.
 
-        A frozen sandbox is told before it is thawed, so that it wakes up once and not twice.
+        A frozen sandbox gets the message before it is thawed, so that it wakes up once.
         """
         self._expect_silence()
         started = time.perf_counter()
@@ -209,8 +202,11 @@ class Sandbox:
         return time.perf_counter() - started
 
     def go_within_reason(self, slots: bytes, timeout_s: float, reference_s: Callable[[], float]) -> None:
-        """The same without a clock. A call is given up once it has used far more CPU time than the reference, which is
-        asked for its own only where a call takes seconds. Raises Failure."""
+        """Call the kernel without timing it. Raises Failure, early if the call uses far more CPU time than the
+        reference.
+
+        reference_s: measures the reference's time; called only after the kernel has used several seconds.
+        """
         self._expect_silence()
         nonce, deadline = self._say(GO, slots), time.monotonic() + timeout_s
         began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S, 0.0
@@ -231,24 +227,25 @@ class Sandbox:
                     most_s = max(most_s, _TIMES_REFERENCE * known_s)
 
     def outputs_of(self, slot: int) -> torch.Tensor:
-        """The outputs as they are now, to keep."""
+        """Return a copy of a slot's outputs."""
         return self.region(slot, out=True).clone()
 
     def cpu_s(self) -> float:
-        """The CPU time of the sandbox's process, all its threads, as the kernel counts it. Raises Failure."""
+        """Return the CPU seconds of the sandbox's process with all its threads, as the OS counts them. Raises
+        Failure."""
         try:
             return linux.cpu_s(self.pid)
         except OSError:
             raise self._ended() from None
 
     def region(self, slot: int, out: bool) -> torch.Tensor:
-        """A slot's bytes."""
+        """Return a slot's bytes."""
         assert self.layout is not None
         pitch = self.layout.output_bytes if out else self.layout.input_bytes
         return (self.outputs if out else self.inputs)[slot * pitch : (slot + 1) * pitch]
 
     def close(self) -> None:
-        """Have the supervisor kill everything that the sandbox started, and remove its folder."""
+        """Have the supervisor kill every process of the sandbox, and remove its folder."""
         if self.supervisor.fileno() < 0:
             return
         self._buffers.spoiled = True
@@ -259,7 +256,7 @@ class Sandbox:
                 self.supervisor.send(b"end")
                 self.supervisor.settimeout(_GONE_S)
                 while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
-                    with contextlib.suppress(Failure):  # the supervisor's own fault, of which nothing hangs any more
+                    with contextlib.suppress(Failure):  # a fault of the supervisor no longer matters
                         self._note(message)
                 self._buffers.spoiled = message != b"gone"
             self.log.drain()
@@ -267,7 +264,7 @@ class Sandbox:
             self._let_go()
 
     def _order(self, start: SandboxSpec, artefact: int) -> dict[str, object]:
-        """What the zygote is told; `artefact` is the place of the compiled kernel among the descriptors."""
+        """Return the zygote's start message; `artefact` is the index of the compiled kernel among the descriptors."""
         return {
             **start.extra,
             "language": start.language,
@@ -286,7 +283,6 @@ class Sandbox:
         }
 
     def _let_go(self) -> None:
-        """Close this side's ends of the log and of both sockets."""
         os.close(self.log.reader)
         self.supervisor.close()
         self.socket.close()
@@ -300,7 +296,7 @@ class Sandbox:
         return nonce
 
     def _expect_silence(self) -> None:
-        """Nothing may wait to be read when the sandbox is told to go. Raises Failure."""
+        """Check that no unread message waits before a call. Raises Failure if one does."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
                 self._checked(message, b"", b"")
@@ -313,13 +309,13 @@ class Sandbox:
         return self._checked(message, word, nonce)
 
     def _checked(self, message: bytes, word: bytes, nonce: bytes) -> bytes:
-        """What follows the right word and number. Raises Failure."""
+        """Return the message after the expected word and number. Raises Failure for any other message."""
         if word and message.startswith(word + nonce):
             return message[len(word + nonce) :]
         kind, _, text = printable(message).partition(" ")
         if kind in ("wrong", "error"):
             raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
-        raise Failure("cheat", "answered what it was not asked")
+        raise Failure("cheat", "sent an answer to no request")
 
     def _spin(self, seconds: float) -> bytes:
         end = time.perf_counter() + seconds
@@ -348,7 +344,7 @@ class Sandbox:
         return b""
 
     def _handle_supervisor(self) -> bytes:
-        """Read the supervisor's message; what the sandbox said last, where it has ended. Raises Failure."""
+        """Read a message of the supervisor. Returns the sandbox's last message if it has ended. Raises Failure."""
         self._note(self._supervisor_message())
         if self._cause.startswith("stopped"):
             raise Failure("timeout", CAUSES["stopped"])
@@ -360,8 +356,7 @@ class Sandbox:
         raise self._ended()
 
     def _until(self, known: Callable[[], bool], missing: str) -> None:
-        """Listen to the supervisor until something is known. Raises Failure; the supervisor's own trouble is not the
-        sandbox's."""
+        """Read the supervisor's messages until `known()`. Raises Failure; "harness" for a fault of the supervisor."""
         end = time.monotonic() + self._supervisor_s
         while not known():
             if not select.select([self.supervisor], [], [], max(end - time.monotonic(), 0))[0]:
@@ -395,7 +390,6 @@ class Sandbox:
             raise Failure("harness", value or "the supervisor of the sandbox is gone")
 
     def _ended(self) -> Failure:
-        """The sandbox hung up or ended: wait a moment for how."""
         end = time.monotonic() + 2
         while self.exit is None and time.monotonic() < end:
             if select.select([self.supervisor], [], [], 0.1)[0]:
@@ -405,7 +399,6 @@ class Sandbox:
 
 
 def _digest(fd: int) -> str:
-    """The SHA-256 of a file that is open."""
     with open(os.dup(fd), "rb") as file:
         file.seek(0)
         found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""From a request to a verdict with its evidence: checked in one sandbox, timed in others, a claim confirmed in more."""
+"""From a request to a verdict with its evidence: check in one sandbox, time in others, confirm a claim in more."""
 
 import contextlib
 import math
@@ -18,55 +18,47 @@ from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Effort, PairedComparison
 from ksflow.judge.failure import Failure, at_line
 from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import BUSY, Outcome
+from ksflow.judge.outcome import Outcome
 from ksflow.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 from ksflow.processes import quota
-from ksflow.records.evidence import RESOLVED
+from ksflow.records.evidence import BUSY, RESOLVED
 from ksflow.sandbox.levels import PRIVATE
 
 Json = dict[str, Any]
 
 _OWN, _CONTROL_KERNEL = "", "control kernel"
-_OFF = 0.02
-"""A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
-_CONFIRMING = Effort(most=24, spent_s=60.0, fewest=3)
-"""For a claim: the kernel beside the incumbent, and the control."""
+_OFF = 0.02  # with a larger difference of a kernel from itself, nothing is ranked
+_CONFIRMING = Effort(most=24, spent_s=60.0, fewest=3)  # for a claim: the kernel beside the incumbent, and the control
 _HELPED = (
-    "this machine cannot see to it that a kernel has one process while it is timed: others may have worked for it "
-    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` says what a sandbox is held by)"
+    "this machine cannot limit a kernel to one process while it is timed, so others may have computed for it "
+    "(Linux 5.5 or newer can, outside of gVisor; `ksflow doctor` lists a sandbox's layers)"
 )
-_SUSPECTED = Effort(most=2)
-"""For a rival that failed: beside itself, in each place."""
-_HELD_BACK = 1.1
-"""A rival that takes so many times as long as when it was judged may be holding back."""
+_SUSPECTED = Effort(most=2)  # for a failed rival: beside itself, in each place
+_HELD_BACK = 1.1  # a rival slower than recorded by this factor may be holding back
 _COMPILES = re.compile(r"compile|jit|inline|triton|numba", re.IGNORECASE)
-"""What a kernel in Python has in its text where its first call may have to compile."""
+"""Found in a Python kernel whose first call may compile."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
-"""How the artefact of a kernel for a GPU was made -> how it is called."""
-_DRIVER_MB = 12 << 10
-"""What a GPU's driver and libraries take of the host's memory beside the kernel."""
+"""How a GPU kernel's artefact was made -> how the kernel is called."""
+_DRIVER_MB = 12 << 10  # host memory of a GPU's driver and libraries
 _UNREADABLE = ("SyntaxError: ", "IndentationError: ", "TabError: ")
-"""What Python says of a file that it cannot compile."""
+"""Python's messages about a file that cannot be compiled."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Where sandboxes come from and where they run."""
+    """Where sandboxes are started and run."""
 
     light: socket.socket
     torch: socket.socket
     sandbox_core: int | None
     level: str
-    device: Json = field(default_factory=dict)
-    """On a GPU: its platform, its files, and what else its runtime reads."""
-    loop: str = ""
-    """The library that calls native kernels on a CPU."""
-    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """As in `SandboxSpec`."""
+    device: Json = field(default_factory=dict)  # on a GPU: platform, device files, further paths that its runtime reads
+    loop: str = ""  # path of the library that calls native kernels on a CPU
+    resting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # as in `SandboxSpec`
 
     def start(self, kernel: Json, limits: Json) -> SandboxSpec:
-        """How to start a sandbox for this kernel."""
+        """Return the parameters of a sandbox for this kernel."""
         native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"mode": mode, **{key: self.device[key] for key in ("platform", "visible")}} if self.device else {}
@@ -91,7 +83,7 @@ class Host:
 
 
 class Judgement:
-    """One kernel's way to its verdict. What was found so far is evidence, however it ends."""
+    """One kernel's evaluation. Evidence is kept however the evaluation ends."""
 
     def __init__(self, host: Host, pool: InputPool, backend: Backend, request: Json) -> None:
         self.host = host
@@ -112,7 +104,7 @@ class Judgement:
         }
 
     def run(self) -> Json:
-        """The verdict as the evaluator gets it."""
+        """Return the verdict as the evaluator gets it."""
         timings: list[Json] = []
         try:
             if self.pool.tests:
@@ -128,7 +120,7 @@ class Judgement:
         return {**answer, "evidence": self.evidence, "device_uuid": self.backend.device_uuid}
 
     def _blame_quota(self, stops: int) -> None:
-        """Say that the quota of this process' control group held calls up, and not others on the machine."""
+        """Record that the CPU quota of this process' cgroup delayed calls, instead of other programs."""
         self.evidence["throttled"] = stops
         words = f"(a quota of {quota.cores() or 0:.3g} cores' CPU time stopped it {stops} times: raise cpu.max)"
         for row in (self.evidence, self.evidence.get("claim", {}), *self.evidence.get("against", ())):
@@ -140,7 +132,7 @@ class Judgement:
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
             measure, patient = self.show and self.only_right, self._patient
             ask = partial(check, sandbox, budget=budget, show=self.show, measure=measure, patient=patient)
-            for case in self.pool.tests:  # until the first secret inputs, whatever the kernel says may be passed on
+            for case in self.pool.tests:  # until the first secret inputs the kernel's messages may be shown
                 self.at = case.name
                 rows.append(ask(case, self.pool.reference, [case.public()]))
             for row, case in zip(rows, self.pool.tests, strict=True):
@@ -155,7 +147,7 @@ class Judgement:
 
     @property
     def _patient(self) -> bool:
-        """Whether a first call may take long for what it compiles, is interpreted, or has no CPU clock of its own."""
+        """Whether a first call may take long: it may compile, or run on a device without a CPU clock."""
         texts = () if self.kernel.get("artefact") else self.kernel.get("files", {}).values()
         return bool(self.host.device) or any(map(_COMPILES.search, texts))
 
@@ -175,11 +167,12 @@ class Judgement:
         return outcome.rows
 
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
-        """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
+        """Decide whether the kernel is faster than the incumbent, in fresh processes, with the incumbent against
+        itself.
 
-        What is seen first decides only whether to look again. What is seen then is the ratio on record, with an
-        interval that has the control's part (`RandomEffects.beside`): faster is what is above `RESOLVED` with all of
-        it, and surely ahead by the mean over all calls, too. Where memory is short, the kernel itself has the control.
+        The first comparison only decides whether to repeat it. The repetition gives the ratio on record, whose interval
+        includes the control's (`RandomEffects.beside`): faster means that all of it is above `RESOLVED`, and that the
+        mean over all calls is surely ahead, too. If memory is short, the candidate's copy is the control.
         """
         seen = first.ratios[incumbent]
         claim: Json = {"id": incumbent, "faster": False, **seen}
@@ -209,15 +202,15 @@ class Judgement:
         return both
 
     def _note(self, incumbent: str, seen: Json) -> None:
-        """Say it in the claim and in the row beside the incumbent."""
+        """Update the claim and the row of the incumbent."""
         for row in (self.evidence["claim"], *self.evidence["against"]):
             row |= seen if row["id"] == incumbent else {}
 
     def _held_back(self, incumbent: str, outcome: Outcome) -> str:
-        """Why a lead may be no more than the incumbent's holding back; empty where it is not so.
+        """Return why a lead may come from an incumbent that holds back, or "".
 
-        It takes longer than when it was judged (where that time is known), and this kernel takes as long as that; and
-        beside itself, where this kernel is not, it is as fast as it was: so the machine has not become slower.
+        It may if the incumbent takes longer than recorded, this kernel takes about as long as recorded, and the
+        incumbent beside itself is as fast as recorded, so that the machine has not become slower.
         """
         recorded: Json = self.against[incumbent].get("us", {})
         if recorded.keys() != {results.case["name"] for results in outcome.cases}:
@@ -231,8 +224,11 @@ class Judgement:
         return f"{incumbent} takes x{now:.2f} of what it took when it was judged, and this kernel x{own:.2f} of that"
 
     def _compare(self, phase: str, kernels: dict[str, Json], effort: Effort = Effort()) -> Outcome:  # noqa: B008
-        """The first kernel beside the others. One that fails beside it and not beside itself leaves it unranked: it may
-        have been made to. One that fails beside itself, too, is no rival any more."""
+        """Compare the first kernel with the others.
+
+        A rival that fails beside it, and not beside itself, leaves the kernel unranked: the kernel may have made the
+        rival fail. A rival that also fails beside itself is dropped.
+        """
 
         def at(case: str) -> None:
             self.at = case
@@ -260,8 +256,7 @@ class Judgement:
         return outcome
 
     def _beside_itself(self, kernel: Json) -> Outcome | None:
-        """A comparison without the candidate, of a rival in its own place and in a rival's; None where it fails, as one
-        does that fails when it finds that it is a rival."""
+        """Compare a rival with itself, without the candidate; None if it fails, in its own place or in a rival's."""
 
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
@@ -282,7 +277,7 @@ class Judgement:
 
     @contextlib.contextmanager
     def _candidate(self, phase: str, buffers: Buffers) -> Iterator[Sandbox]:
-        """The candidate's sandbox. Whatever the sandbox does wrong inside is the candidate's verdict."""
+        """Open the candidate's sandbox. A Failure inside is raised as Rejected."""
         limit = self.limits["check_s" if phase == "check" else "time_s"]
         started = time.monotonic()
         spent = self.evidence["spent_s"]
@@ -310,7 +305,7 @@ class Judgement:
 
 
 def _times(outcome: Outcome, name: str, recorded: Json) -> float:
-    """How many times as long as recorded a kernel takes in the replicate in which it is fastest, by the geometric mean
+    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the geometric mean
     over the cases."""
     replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
@@ -319,7 +314,7 @@ def _times(outcome: Outcome, name: str, recorded: Json) -> float:
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
-    """The verdict on a kernel whose sandbox failed."""
+    """Return the verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
     if place := at_line(failure.text, files):
         first += f" ({place[0]})"

@@ -1,9 +1,8 @@
-"""Right work on a part of the inputs: answers that a kernel gives which reads half, samples, or rounds an operand.
+"""Shortcuts: answers of a kernel that reads half of an input, samples it, or rounds an operand.
 
 Each is made by the reference itself, on inputs of which a part is missing or coarse, or from its own outputs. Whether a
-problem can tell them apart depends on its bound and on its contents: the mean of a million values around 10 hardly
-changes when half of them are left out. What is left out must make a difference to begin with: where the part of an
-input has no bearing on the outputs, leaving it out is right.
+problem can reject them depends on its bound and on its contents: the mean of a million values around 10 hardly changes
+when half of them are left out. Only a shortcut that changes the outputs counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,61 +15,56 @@ from ksflow.judge.cases import Tensors
 from ksflow.judge.mutants import Right, answered, digits, unread
 from ksflow.judge.tolerance import parts, rms
 
-_INPUTS, _DIMENSIONS = 4, 3
-"""The largest inputs and dimensions are played."""
+_INPUTS, _DIMENSIONS = 4, 3  # how many of the largest inputs and dimensions are tried
 _TAIL, _COARSE = 8, 8
-_FEWEST = 16
-"""Rows and columns of a matrix that is replaced by one of a low rank."""
+_FEWEST = 16  # least rows and columns of a matrix that is replaced by one of low rank
 _MOST_RANK = 64
 _ENOUGH_BITS = {torch.bfloat16: 4, torch.float16: 7}
-"""Of a 16-bit number, the bits that an fp8 operand (e4m3) lacks."""
+"""Mantissa bits of a 16-bit number that an fp8 operand (e4m3) lacks."""
 
 
 @dataclass(frozen=True)
 class Shortcut:
-    """One way to do less."""
+    """One way to do less work."""
 
-    kind: str
-    """The row of `problem check` that it belongs to."""
-    what: str
-    """What a kernel does that gives such answers: "reads the first half of x only, along dimension 1"."""
+    kind: str  # the row of `problem check` to which the shortcut belongs
+    what: str  # the kernel's behaviour: "reads the first half of x only, along dimension 1"
     answer: Callable[[Right], Tensors]
-    """The outputs on some contents of the case that it was made for. It may raise whatever the reference does."""
+    """Returns the outputs on contents of the shortcut's case. May raise whatever the reference does."""
 
-    place: int | None = None
-    """Of which input less is read; None where it is an output's."""
+    place: int | None = None  # index of the input; None for a shortcut on outputs
 
     def answers(self, right: Right) -> Iterator[Tensors]:
-        """For each output that differs by it from the right one: that output, the others right."""
+        """Yield, for each output that the shortcut changes: that output, the others right."""
         answer = self.answer(right)
         for index, (mine, theirs) in enumerate(zip(answer, right.outputs, strict=True)):
             if mine.shape == theirs.shape and differs(mine, theirs, right, index):
                 yield right.but_for(index, mine)
 
 
-_NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
+_NOTHING_LEFT = "no part of an input that could be left out affects the outputs (integers are not tried)"
 UNREAD = "one input left unread"
-"""Another format's tolerance may be wide enough for that, with small biases: it is said and refuses nothing."""
+"""Reported and not refused for another format's tolerance, which may be wide enough to ignore small biases."""
 KINDS = {
-    UNREAD: "no other contents of an input have a bearing on the outputs",
+    UNREAD: "no other contents of an input affect the outputs",
     "a part of an input": _NOTHING_LEFT,
     "a sample of an input": _NOTHING_LEFT,
     "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",
     "outputs copied from their neighbours": "every output is too small for that",
     "a matrix of low rank": "no output is a matrix, or they are of low rank",
 }
-"""Kinds of shortcuts, and why one does not apply where it does not."""
+"""Kind of shortcut -> why it may not apply."""
 
 
 def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
-    """What could be left out on a case with such contents. names: of the inputs."""
+    """Yield the shortcuts for a case with such contents. names: of the inputs."""
     yield from _of_outputs(right)
     inputs = right.data[: len(right.data) - len(right.outputs)]
     for index, tensor in enumerate(inputs if len(inputs) > 1 else ()):
         name = names[index] if len(names) == len(inputs) else f"input {index}"
         for number, _ in enumerate(unread(right, index) if tensor.numel() else ()):
             yield Shortcut(UNREAD, f"never reads {name}", _without(index, number), index)
-    # whole numbers of more than a byte may be indices, of which any other ones may be out of range
+    # integers wider than a byte may be indices, and another value may be out of range
     whole = [
         n for n, t in enumerate(inputs) if t.numel() > 1 and (parts(t).is_floating_point() or t.dtype.itemsize == 1)
     ]
@@ -78,7 +72,7 @@ def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     for index in largest:
         name = names[index] if len(names) == len(inputs) else f"input {index}"
         yield from _of_input(inputs[index], index, name)
-        if len(largest) > 1:  # else it is no operand of anything, and nothing is won by that
+        if len(largest) > 1:  # a single operand: rounding it gains nothing
             yield from _rounded(inputs[index], index, name, right.digits)
 
 
@@ -125,7 +119,6 @@ def _of_outputs(right: Right) -> Iterator[Shortcut]:
 
 
 def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
-    """The reference's answer when one input is another."""
     return Shortcut(kind, what, lambda right: answered(right, place, change(right.data[place])), place)
 
 
@@ -138,12 +131,11 @@ def _without(index: int, number: int) -> Callable[[Right], Tensors]:
 
 
 def _of_output(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
-    """The reference's answer with one output changed."""
     return Shortcut(kind, what, lambda right: right.but_for(place, change(right.outputs[place])))
 
 
 def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A tensor of the same shape, made of its own slices."""
+    """Return a function that selects slices of a tensor, keeping its shape."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
         plain = whole.view(torch.uint8) if whole.dtype.itemsize == 1 else whole
@@ -153,7 +145,7 @@ def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tens
 
 
 def _cut_off(dim: int, left: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The slices from `left` on are zero."""
+    """Return a function that zeroes the slices from `left` on."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
         result = whole.clone()
@@ -165,14 +157,14 @@ def _cut_off(dim: int, left: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _to_fp8(whole: torch.Tensor) -> torch.Tensor:
-    """16-bit numbers with the three bits after the point that e4m3 has, rounded to the nearest."""
+    """Return 16-bit numbers rounded to the three mantissa bits of e4m3."""
     bits = _ENOUGH_BITS[whole.dtype]
     near = whole.contiguous().view(torch.int16) + (1 << (bits - 1))
     return (near & -(1 << bits)).view(whole.dtype)
 
 
 def of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Gives the nearest matrix (each, in a batch) of that rank, as good as a few iterations find it."""
+    """Return a function that gives the nearest matrix (each, in a batch) of that rank, by a few iterations."""
 
     def change(whole: torch.Tensor) -> torch.Tensor:
         wide = whole.float()
@@ -185,7 +177,7 @@ def of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
-    """Whether an output is another one, by more than rounding and by more than the reference is off itself."""
+    """Return whether an output differs by more than rounding and more than the reference's own error."""
     mine, theirs = parts(mine), parts(theirs)
     if not theirs.is_floating_point():
         return not torch.equal(mine, theirs)

@@ -1,4 +1,4 @@
-"""Keeps the sandboxes' core awake while they are timed: a core that went to sleep takes its time to come back."""
+"""Keeps the sandboxes' core awake during timing: a sleeping core takes time to wake up."""
 
 import contextlib
 import os
@@ -8,16 +8,15 @@ from pathlib import Path
 
 from ksflow.sandbox import linux
 
-_LEAST_SHARE = "19"
-"""How nice a scheduler's group can be at most."""
+_LEAST_SHARE = "19"  # the highest nice value of a scheduler's group
 
 
 class IdleSpinner:
-    """A process that never rests, at the scheduler's idle priority: it runs when nobody else wants the core.
+    """A busy loop in a process of idle priority: it runs only when nothing else wants the core.
 
-    On a virtual machine it takes a third to a half off what a signal to a sleeping sandbox costs, and most of its
-    spread. Make it before the first thread; it rests unless told to keep a core awake, and while an answer is long
-    in coming: a tick of the scheduler may give it the core for some milliseconds.
+    On a virtual machine it saves a third to a half of the cost of a signal to a sleeping sandbox, and most of its
+    spread. Create it before the first thread. It rests unless told to spin, and while a late answer is awaited: a tick
+    of the scheduler may give it the core for some milliseconds.
     """
 
     def __init__(self) -> None:
@@ -30,15 +29,15 @@ class IdleSpinner:
         self._spins = False
 
     def pin(self, core: int | None) -> None:
-        """Say which core, once; None where there is none to spare."""
+        """Set the core, once; None if there is none to spare."""
         if core is not None:
             os.write(self._core, str(core).encode())
-            os.waitpid(self.pid, os.WUNTRACED)  # it stops once it is there; who goes on before would not wake it
+            os.waitpid(self.pid, os.WUNTRACED)  # it stops itself once it is pinned; an earlier SIGCONT would be lost
         os.close(self._core)
 
     @contextlib.contextmanager
     def spinning(self) -> Iterator[None]:
-        """Meanwhile the core stays awake."""
+        """Keep the core awake during the block."""
         self._tell(True)
         try:
             yield
@@ -47,7 +46,7 @@ class IdleSpinner:
 
     @contextlib.contextmanager
     def resting(self) -> Iterator[None]:
-        """Meanwhile it leaves the core alone, and then goes on where it was spinning."""
+        """Stop spinning during the block, if it was spinning."""
         spins = self._spins
         if spins:
             self._tell(False)
@@ -69,8 +68,9 @@ def _spin(reader: int) -> None:
         if core := os.read(reader, 16):
             os.sched_setaffinity(0, {int(core)})
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-            # Where sessions are scheduled as groups, an idle priority counts within the group alone, and a judge that
-            # waits leaves its group's whole share, half of the core, to this: the least share for a group of its own.
+            # Where sessions are scheduled as groups, idle priority counts only within the group, and while the judge
+            # waits this process would get the group's whole share, half of the core: so it gets a group of its own with
+            # the least share.
             os.setsid()
             with contextlib.suppress(OSError):
                 Path("/proc/self/autogroup").write_text(_LEAST_SHARE, encoding="ascii")

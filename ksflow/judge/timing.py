@@ -1,27 +1,26 @@
-"""How fast is it? Kernels run batches in turns, each in its sandbox, round and round, on one core; the CPU's backend.
+"""Timing: kernels run batches in turns, each in its own sandbox, on one core. This is the CPU's backend.
 
-On a CPU a batch is one call, on contents that none of the sandboxes has seen; in one round all kernels get the same.
-Outside its batches a sandbox is frozen: its inputs are written and its outputs taken while nothing in it runs, so the
-inputs of a call do not exist before the call before it has ended, and what a sandbox does is paid for by nobody else.
-Two clocks measure a batch, and the one that says more of a kernel counts:
+On a CPU a batch is one call, on contents that no sandbox has seen; in one round all kernels get the same contents.
+Outside of its batches a sandbox is frozen: inputs are written and outputs read while nothing in it runs. So the inputs
+of a call do not exist before the previous call has ended, and a sandbox's work cannot slow down another one.
 
- - the judge's wall clock, from before a sandbox is told and thawed until its answer is there;
- - the CPU time that the sandbox's process has spent since its batch before, all of its threads: whatever it does ahead
-   of the answer, after it, or while it ought to be frozen. Since each call's work lies within its own batch, whatever a
-   kernel puts off or spreads over threads, this clock says at least as much as the work takes.
+Two clocks measure a batch, and the larger time counts:
+ - the judge's wall clock, from before the sandbox gets the message and is thawed until its answer arrives;
+ - the CPU time of the sandbox's process, all threads, since its previous batch. This covers work before the answer,
+   after the answer, and while the sandbox ought to be frozen, so deferring work or spreading it over threads gains
+   nothing.
 
-From both comes off what a null kernel's batches take, which has one in every round (see `overhead`; how the two clocks
-become one time is said in `samples`). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch took 25
-to 29 µs while Python called it, of which 2 to 3 µs are the thaw; freezing the sandbox again takes 16 to 20 µs more,
-outside of the wall time. A sandbox with many threads pays for stopping each of them: with sixteen idle ones a batch
-takes 4 µs longer.
+The time of a null kernel, which has a batch in every round, is subtracted from both (see `overhead`; `samples` combines
+the clocks). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch called from Python took 25 to
+29 µs, of which 2 to 3 µs are the thaw; freezing takes 16 to 20 µs more, outside of the wall time. With sixteen idle
+threads in the sandbox a batch takes 4 µs longer.
 
-A short kernel gets more rounds, in the same time. Every second round has the order of the round before reversed, and
-pairs of rounds form a Williams design: of any two kernels each comes first equally often in every pair of rounds, and
-over twice as many rounds as there are kernels, the null kernel among them, everyone has had every place and every
-predecessor equally often. Whoever comes first, after new contents have been made, may need 60 % more time than the
-same kernel in another place (inputs of 2 MB, two cores of an AMD EPYC, 2026-11-28), and whoever comes after the null
-kernel 8 µs less (inputs of 16 kB, same machine and day). So nothing is decided after an odd number of rounds.
+A short kernel gets more rounds in the same time. Every second round reverses the order of the round before, and pairs
+of rounds form a Williams design: of any two kernels each comes first equally often in every pair of rounds, and over
+twice as many rounds as there are kernels, the null kernel included, each has had every place and every predecessor
+equally often. The first kernel after new contents may need 60 % more time than in another place (inputs of 2 MB, two
+cores of an AMD EPYC, 2026-11-28), the kernel after the null kernel 8 µs less (inputs of 16 kB, same machine and day).
+So nothing is decided after an odd number of rounds.
 """
 
 import math
@@ -49,36 +48,30 @@ Json = dict[str, Any]
 _SLOW_S = 0.02
 _LONG_S = 0.1
 _HOPELESS = ((4, 3.0), (8, 1.3))
-"""After so many rounds, a kernel so many times slower than the incumbent has had its chance."""
-_LOST = (2, 5.0, 5000.0)
-"""The same for one whose calls take more than so many µs."""
+"""(rounds, factor): a kernel that is slower than the incumbent by the factor is given up after so many rounds."""
+_LOST = (2, 5.0, 5000.0)  # (rounds, factor, µs): the same for a kernel whose calls also take more than so many µs
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
 _IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
 
 
 class TimedKernel:
-    """One kernel in its sandbox. Its calls may take limit_s in all."""
+    """One kernel in its sandbox. limit_s: time limit of all calls together."""
 
     def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
-        self.required = False
-        """Whether its failures are the verdict; another one is dropped for them."""
-        self.samples = Samples()
-        """Until the end of a benchmark they rest on a first estimate of the null batch; then on all null batches."""
-        self.once_s: dict[str, float] = {}
-        """How long one call takes, by case."""
+        self.required = False  # whether its failure decides the verdict; any other kernel is dropped for a failure
+        self.samples = Samples()  # net of a first estimate of the null batch; after `end`, net of all null batches
+        self.once_s: dict[str, float] = {}  # wall seconds of one call, by case
         self._reference = reference
         self.budget = WaitBudget(limit_s)
         self._null: NullTimings | None = None
-        self._gross: list[tuple[float, float]] = []
-        """Wall and CPU seconds of every batch, with what a null batch takes still in them."""
-        self._clock_s = 0.0
-        """The sandbox's CPU clock when it was last frozen."""
+        self._gross: list[tuple[float, float]] = []  # wall and CPU seconds of every batch, null batch included
+        self._clock_s = 0.0  # the sandbox's CPU time when it was last frozen
         self.caller: Caller
 
     def begin(self, case: CasePool, null: Any) -> None:
-        """Stage a case; with null batches to compare with, the sandbox is frozen from now on. Raises Failure."""
+        """Stage a case; if `null` is given, freeze the sandbox until the first batch. Raises Failure."""
         self.sandbox.thaw()
         self.caller = Caller(self.sandbox, case, self._reference)
         self._null = null
@@ -88,9 +81,9 @@ class TimedKernel:
             self._clock_s = self.sandbox.cpu_s()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
-        """First calls on a case, one a batch: how long one takes. Raises Failure, Rejected.
+        """Make the first calls on a case, and record how long the last one takes. Raises Failure, Rejected.
 
-        The very first may compile what it calls, so it alone tells nothing.
+        The first call may compile, so its time is not used alone.
         """
         self.begin(case, None)
         for number, entry in enumerate(entries):
@@ -100,7 +93,7 @@ class TimedKernel:
         self.end()
 
     def run_batch(self, entries: list[Entry]) -> float:
-        """One batch; its wall seconds. Raises Failure, Rejected."""
+        """Run one batch and return its wall seconds. Raises Failure, Rejected."""
         slots = self.caller.fill(entries)
         limited = self._null is not None and quota.cores() is not None
         stops = quota.stops() if limited else 0
@@ -117,11 +110,11 @@ class TimedKernel:
         return wall_s
 
     def forget(self) -> None:
-        """Drop what was timed so far: it was to warm up."""
+        """Discard the samples so far."""
         self.samples, self._gross = Samples(), []
 
     def end(self) -> None:
-        """Make samples of all batches, and look at what is still held. Raises Rejected."""
+        """Compute the samples of all batches, and compare the outputs not yet compared. Raises Rejected."""
         if self._null is not None:
             self.samples = samples_of(self._gross, self._null, self.samples.stopped)
         self.caller.share_of_bound()
@@ -129,7 +122,7 @@ class TimedKernel:
 
     @property
     def quiet(self) -> bool:
-        """Whether most batches so far were undisturbed, and what a null batch takes is not all that they took."""
+        """Whether most batches so far were undisturbed, and took clearly longer than a null batch."""
         samples, null = self.samples, self._null
         if 2 * sum(samples.undisturbed) < len(samples.us) - 1:
             return False
@@ -138,25 +131,22 @@ class TimedKernel:
 
 @dataclass(frozen=True)
 class Replicate:
-    """One of several times that all is timed, in fresh processes."""
+    """Number of a replicate, and how many there are. Each replicate times everything in fresh processes."""
 
     number: int = 0
     of: int = 1
 
 
 class CaseBenchmark:
-    """One case in one replicate: the first kernel against the others, who are dropped when they fail."""
+    """One case in one replicate: the first kernel against the others, which are dropped when they fail."""
 
     short_s = 120e-6
-    """A kernel that takes less gets more rounds: as many as fill the time that the rounds of one like this take."""
-    case_s = 0.25
-    """At most, in a replicate; up to twice as long while the machine is busy."""
-    most_rounds = 8
-    """Times as many at most, for a short kernel."""
+    """A kernel with shorter calls gets more rounds, to fill the time of a kernel with calls of this length."""
+    case_s = 0.25  # limit of one replicate; twice that while the machine is busy
+    most_rounds = 8  # factor, at most, on the rounds of a short kernel
     rounds_of: ClassVar[dict[int, int]] = {1: 16, 2: 12, 3: 8}
-    """By how many kernels there are: everyone has had every place equally often. Up to twice as many while the machine
-    is busy. What varies between replicates is several times what varies within one, so that more replicates tell more
-    than more rounds."""
+    """Rounds by the number of replicates; up to twice as many while the machine is busy. Replicates vary several times
+    as much as rounds within one, so more replicates tell more than more rounds."""
 
     def __init__(
         self,
@@ -172,20 +162,16 @@ class CaseBenchmark:
         self.kernels = kernels
         self.dropped: dict[str, str] = {}
         self.rounds = 0
-        self.calls = 1
-        """In a batch."""
-        self.contents: list[int] = []
-        """Their seeds."""
-        self.whole = 0
-        """How many of the contents were compared whole."""
+        self.calls = 1  # per batch
+        self.contents: list[int] = []  # seeds
+        self.whole = 0  # how many contents were compared in all elements
         self._feed = feed
         self._backend = backend
-        self._stride = 1
-        """So many rounds of a short kernel stand for one of another."""
+        self._stride = 1  # rounds of a short kernel that count as one round of another
 
     def warm_up(self, kernels: list[TimedKernel]) -> None:
-        """First calls of kernels, while they may still start processes, on contents that no others see. Those that
-        fail are taken from the list. Raises Failure, Rejected of a required one."""
+        """Make the first calls of kernels, which may still start processes. Failed kernels are removed from the list.
+        Raises Failure, Rejected of a required kernel."""
         entries = self._contents(_FEWEST_WARM_UPS if self.case.large else _WARM_UPS)
         self._each(lambda kernel: kernel.warm_up(entries, self.case), kernels)
 
@@ -210,11 +196,10 @@ class CaseBenchmark:
     # -- inside ----------------------------------------------------------------------------------
 
     def _null_timings(self) -> NullTimings | None:
-        """What a batch costs when nothing is done in it, to be known better with every round."""
         return self._backend.overhead.begin(self.case)
 
     def _calls_per_batch(self, fastest_s: float) -> int:
-        """One. A kernel whose call is short gets more rounds for it."""
+        """Return 1; a kernel with short calls gets more rounds instead."""
         net_s = max(fastest_s - self._backend.overhead.usual_s, self.short_s / self.most_rounds)
         self._stride = max(math.ceil(self.short_s / net_s), 1)
         self.wanted_rounds *= self._stride
@@ -227,7 +212,7 @@ class CaseBenchmark:
         return entries
 
     def _round(self, null: NullTimings | None) -> None:
-        """A batch of every kernel and of the null kernel, all on the same contents, in this round's order."""
+        """Run a batch of every kernel and of the null kernel, on the same contents."""
         entries = self._contents(self.calls)
         for kernel in self._order():
             if kernel is None:
@@ -236,9 +221,11 @@ class CaseBenchmark:
                 self._each(lambda kernel: kernel.run_batch(entries), [kernel])
 
     def _order(self) -> list[TimedKernel | None]:
-        """Who is called when in this round, the null kernel (None) among them: a Williams design, in which everyone
-        follows everyone else equally often within a round, its rows in an order drawn anew for each pass, and rounds
-        reversed in turn. In every second replicate the first two kernels have each other's part."""
+        """Return the order of this round, with None for the null kernel: a row of a Williams design.
+
+        The rows are shuffled for each pass; every second round is reversed. In every second replicate the first two
+        kernels swap places.
+        """
         turns: list[TimedKernel | None] = [*self.kernels, None]
         if self.replicate.number % 2:
             turns[:2] = turns[1::-1]
@@ -253,8 +240,7 @@ class CaseBenchmark:
         self._backend.overhead.run_batch(null, entries[0])
 
     def _each(self, move: Callable[[TimedKernel], object], kernels: list[TimedKernel] | None = None) -> None:
-        """Let kernels (all, unless said) do something. Raises what a required one raises; others are dropped from the
-        benchmark and from the list."""
+        """Call `move` for kernels (default: all). A required kernel's failure is raised; others are dropped."""
         kernels = self.kernels if kernels is None else kernels
         for kernel in list(kernels):
             try:
@@ -269,8 +255,8 @@ class CaseBenchmark:
                 self.dropped[kernel.name] = str(error)
 
     def _enough(self, fewest: int, elapsed_s: float) -> bool:
-        """On a quiet machine after a number or time; after up to twice that while most batches are disturbed. Not after
-        an odd number of rounds, unless the kernel's time is up."""
+        """Return whether to stop: after the wanted rounds or time; up to twice that while most batches are disturbed.
+        Never after an odd number of rounds, unless the kernel's time is up."""
         if self.rounds and self.kernels[0].budget.left_s <= 0:
             return True
         if self.rounds % 2:
@@ -285,8 +271,7 @@ class CaseBenchmark:
         return done and all(kernel.quiet for kernel in self.kernels)
 
     def _hopeless(self, rounds: int) -> bool:
-        """Clearly slower than the incumbent: even its good batches are behind the incumbent's usual ones. So many
-        rounds were timed, in which both have come first equally often."""
+        """Return whether the first kernel's good batches are clearly slower than the incumbent's usual ones."""
         if len(self.kernels) < 2 or not (self.kernels[0].samples.us and self.kernels[1].samples.us):
             return False
         own_us, incumbent_us = (kernel.samples.us for kernel in self.kernels[:2])
@@ -296,56 +281,52 @@ class CaseBenchmark:
 
 
 class Backend:
-    """What judging on a CPU and on a GPU differ in: where contents lie, what a sandbox is, which clocks there are.
+    """What differs between judging on a CPU and on a GPU: memory, sandboxes, clocks. This class is the CPU's.
 
-    This is a CPU's. Sandboxes have shared memory and are frozen between batches.
+    Sandboxes have shared memory and are frozen between batches.
     """
 
-    device_uuid = ""
-    """Names the lock of the GPU (see `device_lock`); empty on a CPU."""
-    memory = PoolLimits()
-    spread = statistics.SPREAD
-    """What replicates are taken to differ by before they were seen."""
-    starts_together = False
-    """Whether all kernels of a comparison start at once, because a start takes long."""
+    device_uuid = ""  # name of the GPU's lock (see `device_lock`)
+    spread = statistics.SPREAD  # prior of the spread between replicates
+    starts_together = False  # whether all kernels of a comparison start at once
 
-    def __init__(self, overhead: Overhead) -> None:
-        self.overhead = overhead
+    def __init__(self, overhead: Overhead, memory: PoolLimits) -> None:
+        self.overhead, self.memory = overhead, memory
 
     def buffers(self, wanted: BufferSizes) -> Buffers:
-        """Memory for one sandbox."""
+        """Return memory for one sandbox."""
         return Buffers(wanted)
 
     def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
-        """Start one."""
+        """Start a sandbox."""
         return Sandbox(start, buffers)
 
     def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
-        """A kernel in its sandbox, to be timed."""
+        """Return a kernel in its sandbox, ready to be timed."""
         return TimedKernel(name, sandbox, reference, limit_s)
 
     def benchmark(
         self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
     ) -> CaseBenchmark:
-        """One case in one replicate."""
+        """Return the benchmark of one case in one replicate."""
         return CaseBenchmark(self, case, kernels, feed, replicate)
 
     def evidence(self) -> Json:
-        """What is known of the machine's state now."""
+        """Return the state of the machine, for the record."""
         python = {} if self.overhead.native else {"harness": _IN_PYTHON}
         return {"overhead_us": self.overhead.evidence(), **python}
 
     def lease(self) -> AbstractContextManager[None]:
-        """What a judgement holds for itself while it lasts."""
+        """Return the context that an evaluation holds throughout, such as a lock."""
         return nullcontext()
 
     def release(self) -> None:
-        """Give back memory that nothing needs, so that sandboxes can have it."""
+        """Give back unused memory, so that sandboxes can have it."""
 
     def hoarded(self, close: Callable[[], None]) -> bool:
-        """End a sandbox by `close`; whether it held so much of the memory that little was left for the judge."""
+        """End a sandbox by `close`; return whether it left too little memory for the judge."""
         close()
         return False
 
     def probe(self) -> None:
-        """Raise RuntimeError unless the machine still computes, after a sandbox that ended badly."""
+        """Raise RuntimeError if the machine no longer computes, after a sandbox that ended badly."""

@@ -1,10 +1,10 @@
 """The derived tolerance: c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|, element by element.
 
-u_out is half of the output type's eps, what one correct rounding costs; half of its smallest subnormal is added for the
-same reason. NaN and infinity must be where the oracle has them; outputs of integers and truth values must be equal, the
-latter by their bytes, of which only 0 and 1 are any. A complex element is two floats, each with the element's bound.
-The bound is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value:
-comparing with it decides exactly as fp64 would.
+u_out is half of the output type's eps, the cost of one correct rounding; half of the smallest subnormal is added for
+the same reason. NaN and infinity must be where the oracle has them. Integers and booleans must be equal, booleans by
+their bytes, of which only 0 and 1 are valid. A complex element is two floats, each with the element's bound. The bound
+is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value: comparing
+with them decides exactly as fp64 would.
 """
 
 import ctypes
@@ -21,13 +21,12 @@ from ksflow.judge.bounds import ALLOWED, portion
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
-AT_RANDOM = "draws at random: its answer to the same inputs differs from call to call; seed what it draws from"
+AT_RANDOM = "draws at random: its outputs for the same inputs differ between calls; seed its generator"
 _STEADY = 0.001
 """Two answers to the same inputs may differ by this share of the root mean square, or by one rounding of the type."""
-_STEADY_ELEMENTS = 0.01
-"""Of integers, this share of the elements may differ."""
+_STEADY_ELEMENTS = 0.01  # share of elements that may differ, for integers
 ALL = 1 << 22
-"""Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
+"""Outputs of up to so many elements can be compared as a whole; of larger ones a sample of this size is compared."""
 _STEPS = 8.0
 """Roundings of the number format that an element may be off by, where only the reference says what is right."""
 _LEAST, _LEAST_64 = 1e-4, 2e-13
@@ -44,25 +43,23 @@ _FLOATS = (
 )
 _WHOLE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 COMPARED = frozenset(getattr(torch, name) for name in f"{_FLOATS} {_WHOLE}".split() if hasattr(torch, name))
-"""Types of which it is known here what their bytes mean."""
+"""Types that the judge can compare."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One output: what every element (each part of a complex one), or every one of a secret sample, may be. Flat."""
+    """Allowed values of one output, flat: of each element (each part of a complex one), or of a secret sample."""
 
     value: torch.Tensor
     low: torch.Tensor
     high: torch.Tensor
     sample: torch.Tensor | None
-    """Which whole runs of 64 elements are compared, beside the last `numel % 64` elements; None for all elements."""
+    """Indices of the runs of 64 elements to compare, beside the last `numel % 64` elements; None for all elements."""
     shape: tuple[int, ...]
-    special: bool
-    """Whether there is a NaN in it."""
+    special: bool  # whether a NaN is expected
     group: torch.Tensor | None = None
-    """Of each compared element, which group it shares a factor with, where the oracle's row has `common`."""
-    common: torch.Tensor | None = None
-    """By how much each group's factor may be off from 1, in fp64."""
+    """Index of the group with which each compared element shares a factor, if the oracle's row has `common`."""
+    common: torch.Tensor | None = None  # how far each group's factor may be from 1, in fp64
 
     @property
     def nbytes(self) -> int:
@@ -71,18 +68,17 @@ class Expected:
 
 
 def parts(tensor: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as pairs of floats, in one more dimension; anything else as it is."""
+    """Return complex numbers as pairs of floats in one more dimension; other tensors unchanged."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor whose every element has one meaning: complex numbers in parts, truth values as their bytes, of which
-    torch would take any but 0 for true."""
+    """Return complex numbers as pairs of floats and booleans as bytes (torch takes any byte but 0 for true)."""
     return tensor.view(torch.uint8) if tensor.dtype is torch.bool else parts(tensor)
 
 
 def untrue(outputs: tuple[torch.Tensor, ...]) -> str:
-    """Which output of truth values holds a byte that is none; "" where none does."""
+    """Return which boolean output holds a byte other than 0 and 1, or ""."""
     for index, out in enumerate(outputs):
         if out.dtype is torch.bool and out.numel() and (byte := int(plain(out).max())) > 1:
             return f"output {index} holds the byte {byte}, which is no truth value"
@@ -90,14 +86,14 @@ def untrue(outputs: tuple[torch.Tensor, ...]) -> str:
 
 
 def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Tensors of one size, plain, flat and part by part, so that what is made of them stays small."""
+    """Yield tensors of one size in flat parts, to bound the memory of temporaries."""
     flat = [plain(tensor).reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), _STRIP):
         yield tuple(part[start : start + _STRIP] for part in flat)
 
 
 def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
-    """The root mean square of the finite elements (of the finite differences), in fp64; 0 where there is none."""
+    """Return the root mean square of the finite elements of `tensor - less`, in fp64; 0 if there is none."""
     total, count = 0.0, 0
     for part, *others in strips(tensor, *less):
         wide = part.double()
@@ -110,7 +106,7 @@ def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
 
 
 def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
-    """Whether two answers to the same inputs differ by more than the order of additions explains."""
+    """Return whether two answers to the same inputs differ by more than the order of additions explains."""
     for mine, theirs in zip(first, again, strict=True):
         if parts(mine).is_floating_point():
             share = max(_STEADY, torch.finfo(parts(mine).dtype).eps)
@@ -122,7 +118,7 @@ def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bo
 
 
 def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors are of one shape and type, and hold the same bits."""
+    """Return whether two tensors have the same shape, type and bits."""
     if first.shape != other.shape or first.dtype != other.dtype:
         return False
     return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(first), bits(other)))
@@ -149,25 +145,25 @@ def by_format(
 
 
 def is_constant(tensor: torch.Tensor) -> bool:
-    """Whether all its elements are the same."""
+    """Return whether all elements are the same."""
     each = bits(tensor).view(-1, tensor.element_size())
     return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Its bytes, flat."""
+    """Return the tensor's bytes, flat."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
-    """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
+    """Return the allowed values of an output of `out`'s type and shape, at `most` elements of it.
 
-    Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
-    `eps` stands in place of the accumulator's. `spread` is the root of the squares' sum of a sum of products: the
-    matrix unit's error and operands of `check.allow`'s precision are bounded by it.
-    `common` is in the magnitude's unit, but relative, and of the output's shape with size 1 along some dimensions:
-    elements that differ in their places there alone may all be off by one such factor beside their own bounds.
-    Raises ValueError where what is expected cannot be an output's value.
+    Optional keys of a row, beside those of `bounds`: `relative` adds so many times an element's size to its bound;
+    `eps` replaces the accumulator's; `spread`, of a sum of products the root of the sum of squares, bounds the error of
+    the matrix unit and of operands in `check.allow`'s precision; `common` allows elements to be off by one shared
+    factor beside their own bounds. `common` is a relative error in the magnitude's unit and has the output's shape with
+    size 1 along the dimensions whose elements share the factor. Raises ValueError if an output of this type cannot hold
+    the expected value.
     """
     if out.is_complex():
         row = _in_parts(row, check)
@@ -186,7 +182,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     if not out.dtype.is_floating_point:
         whole = parts(value).to(torch.int64)
         if value.is_complex() or not torch.equal(whole.to(value.dtype), value):
-            raise ValueError(f"the oracle expects of an output of {out.dtype} what is no whole number: round it there")
+            raise ValueError(f"the oracle's value of an output of {out.dtype} is no integer: round it there")
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
@@ -208,7 +204,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
 
 
 def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
-    """Where `got` (or the sample of it) first exceeds its bound, and how many elements do; empty where none does."""
+    """Return the first element of `got` outside its bound, and how many are; empty if none is."""
     flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
     own = _own(want, flat)
     good = (own >= want.low) & (own <= want.high)
@@ -219,7 +215,7 @@ def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
     bad = ~good
     place = int(bad.nonzero()[0])
     at = place
-    if want.sample is not None:  # of the whole output
+    if want.sample is not None:  # index in the whole output
         sampled = want.sample.numel() * _RUN
         after = math.prod(want.shape) // _RUN * _RUN + place - sampled
         at = after if place >= sampled else int(want.sample[place // _RUN]) * _RUN + place % _RUN
@@ -234,7 +230,7 @@ def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
 
 
 def worst(want: Expected, got: torch.Tensor) -> float:
-    """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
+    """Return the largest error of a right output (its first 65,536 elements), as a share of its bound."""
     flat = _own(want, _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype))
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
@@ -246,7 +242,7 @@ def worst(want: Expected, got: torch.Tensor) -> float:
 
 
 def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
-    """The largest absolute error and the largest relative one, where both values are finite."""
+    """Return the largest absolute and the largest relative error of the elements that are finite in both."""
     least = torch.finfo(got.dtype).tiny if parts(got).is_floating_point() else 1
     absolute = relative = 0.0
     for pair in strips(got, exact):
@@ -260,14 +256,14 @@ def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
 
 
 def same_bytes(first: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
+    """Return whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
     if first.is_cuda:
         return torch.equal(first.view(torch.int64), other.view(torch.int64))  # slots are whole pages
     return not _memcmp(first.data_ptr(), other.data_ptr(), first.nbytes)
 
 
 def filled(region: torch.Tensor, byte: int) -> bool:
-    """Whether whole pages hold nothing but one byte."""
+    """Return whether every byte of a region equals `byte`. The region's size must be a multiple of a page."""
     if region.is_cuda:
         word = int.from_bytes(bytes([byte]) * 8, "little", signed=True)
         return all(int(edge) == word for edge in torch.aminmax(region.view(torch.int64)))
@@ -275,12 +271,13 @@ def filled(region: torch.Tensor, byte: int) -> bool:
 
 
 def number(value: float) -> float | str:
-    """As JSON may hold it."""
+    """Return a value that JSON can hold: strings for NaN and infinity."""
     return value if math.isfinite(value) else str(value)
 
 
 def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
-    """A row for complex elements as one for pairs of floats. What is `relative` follows from the size of the whole."""
+    """Return a complex row as one of pairs of floats. `relative` refers to the absolute value of the complex
+    element."""
     value = row["expected"].to(torch.complex128)
     growth = _growth(row, check)
     wider = value.abs().nan_to_num(posinf=0.0) * (float(row.get("relative", 0.0)) / growth)
@@ -292,7 +289,6 @@ def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sample(total: int, count: int) -> torch.Tensor:
-    """Secret runs; the first and the last whole one are always among them (`_pick` adds what is left after that)."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
     runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
     runs[0], runs[-1] = 0, total // _RUN - 1
@@ -300,7 +296,6 @@ def _sample(total: int, count: int) -> torch.Tensor:
 
 
 def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
-    """The sampled runs, then the elements that are left after the last whole run: every sample has the very end."""
     if sample is None:
         return flat
     whole = flat.numel() // _RUN * _RUN
@@ -309,7 +304,7 @@ def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
 
 
 def _groups(common: torch.Tensor, shape: torch.Size, sample: torch.Tensor | None) -> torch.Tensor:
-    """Of each compared element, which element of `common` is its group's."""
+    """Return, for each compared element, the index of its group in `common`."""
     total = math.prod(shape)
     left = torch.arange(total, device=common.device) if sample is None else _places(total, sample)
     index = torch.zeros_like(left)
@@ -323,13 +318,13 @@ def _groups(common: torch.Tensor, shape: torch.Size, sample: torch.Tensor | None
 
 
 def _places(total: int, sample: torch.Tensor) -> torch.Tensor:
-    """Where the elements that `_pick` takes lie in the whole."""
+    """Return the indices in the whole output of the elements that `_pick` returns."""
     runs = sample.unsqueeze(1) * _RUN + torch.arange(_RUN, device=sample.device)
     return torch.cat((runs.view(-1), torch.arange(total // _RUN * _RUN, total, device=sample.device)))
 
 
 def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
-    """What elements are without the factor that their group has in common, as far as that may be off."""
+    """Return the elements divided by their group's common factor, as far as that factor is allowed."""
     if want.group is None or want.common is None:
         return flat
     wide = flat.double()
@@ -339,11 +334,11 @@ def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
 
 
 def _bounded(value: torch.Tensor, slack: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the output type makes of the values, and how far from them is right."""
+    """Return the values as the output type can hold them (overflow is infinity), and their bounds."""
     limits = torch.finfo(dtype)
     size = value.abs()
     bound = slack + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
-    if size.numel() and not bool(size.max() < limits.max):  # some overflow to infinity, or are none to begin with
+    if size.numel() and not bool(size.max() < limits.max):  # some overflow or are not finite
         overflow = size >= limits.max * (1 + limits.eps / 4)
         value = torch.where(overflow, value.sign() * math.inf, value)
         bound = torch.where(value.isfinite(), bound, 0.0)
@@ -351,7 +346,7 @@ def _bounded(value: torch.Tensor, slack: torch.Tensor, dtype: torch.dtype) -> tu
 
 
 def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
-    """`edge` in a narrower type, never further out: the next value up (or down) where rounding went past it."""
+    """Return `edge` in a narrower type, rounded up or down so that the bound never widens."""
     if kind == edge.dtype:
         return edge
     narrow = edge.to(kind)
@@ -362,7 +357,6 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
 
 
 def _growth(row: dict[str, Any], check: dict[str, Any]) -> float:
-    """What a magnitude is multiplied with."""
     return float(check["c1"] * (row.get("eps") or _eps(check["accumulate"])) * math.sqrt(row["terms"]))
 
 

@@ -1,4 +1,4 @@
-"""CuTe DSL where there is no GPU: `cute.compile` compiles for the ordered architecture, and nothing is launched."""
+"""CuTe DSL without a GPU: `cute.compile` compiles for the ordered architecture, and nothing is launched."""
 
 import os
 from contextlib import nullcontext
@@ -11,7 +11,7 @@ _compiled: list[Any] = []
 
 
 class _Silent:
-    """What was compiled, which does nothing when it is called."""
+    """A compiled function that does nothing when called."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -23,7 +23,7 @@ class _Silent:
 
 
 def start(march: str) -> None:
-    """To be called before the kernel is imported."""
+    """Prepare CuTe DSL; call it before the kernel is imported."""
     os.environ["CUTE_DSL_ARCH"] = march
     import torch
     from cutlass import cute
@@ -39,5 +39,5 @@ def start(march: str) -> None:
 
 
 def made() -> list[dict[str, Any]]:
-    """Of every function that was compiled the PTX and the binary, where they are known."""
+    """Return the PTX and binary of every compiled function, if known."""
     return [{"ptx": str(one.__ptx__ or ""), "cubin": one.__cubin__ or b""} for one in _compiled]

@@ -1,4 +1,4 @@
-"""Helion where there is no GPU: on fake tensors, with a faked device; its Triton code is compiled, nothing launched."""
+"""Helion without a GPU: on fake tensors and a fake device, Triton code is compiled and not launched."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ _rows: list[dict[str, Any]] = []
 
 
 def start(march: str) -> None:
-    """To be called before the kernel is imported."""
+    """Prepare Helion; call it before the kernel is imported."""
     hip = march.startswith("gfx")
     number = int(re.sub(r"\D", "", march))
     target = GPUTarget("hip", march, 64) if hip else GPUTarget("cuda", number, 32)
@@ -40,7 +40,7 @@ def start(march: str) -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
-    # of a fake tensor it asks for the device's library, which a PyTorch for CPUs lacks
+    # on a fake tensor it needs the device's library, which a CPU build of PyTorch lacks
     torch.Tensor.contiguous = lambda self, *_, **__: torch.empty(self.shape, dtype=self.dtype, device=self.device)  # type: ignore[method-assign]
     if hip:
         torch.version.hip = "6.4"
@@ -51,7 +51,6 @@ def start(march: str) -> None:
 
 
 def _driver(target: Any, chip: Any) -> Any:
-    """Triton's driver of a device that is not here."""
     limits = {"max_shared_mem": chip.shared_memory_per_block_optin, "multiprocessor_count": chip.multi_processor_count,
               "warpSize": chip.warp_size, "max_num_regs": 65536}  # fmt: skip
     says: dict[str, Any] = {
@@ -69,7 +68,6 @@ def _driver(target: Any, chip: Any) -> Any:
 
 
 def _traced(kernel: Any, args: tuple[Any, ...], target: Any) -> Any:
-    """What the kernel's host code returns; its launches are compiled."""
     if len(kernel.configs) != 1:
         raise ValueError(f"{kernel.fn.__name__} would be autotuned: give it one config=helion.Config(...)")
     file = f"helion_{len(_rows)}.py"
@@ -101,5 +99,5 @@ def _traced(kernel: Any, args: tuple[Any, ...], target: Any) -> Any:
 
 
 def made() -> list[dict[str, Any]]:
-    """A row for every launch."""
+    """Return a row for every launch."""
     return _rows

@@ -1,4 +1,4 @@
-"""TileLang where there is no GPU: kernels are compiled for the ordered architecture, and nothing is launched."""
+"""TileLang without a GPU: kernels are compiled for the ordered architecture, and nothing is launched."""
 
 import json
 import os
@@ -11,7 +11,7 @@ _called: list[Any] = []
 
 
 def start(march: str) -> None:
-    """To be called before the kernel is imported. Without an architecture TileLang takes sm_50, without a word."""
+    """Prepare TileLang, which would silently take sm_50; call it before the kernel is imported."""
     os.environ["TILELANG_DEFAULT_TARGET"] = json.dumps({"kind": "cuda", "arch": march})
     from tilelang.jit.kernel import JITKernel
 
@@ -19,5 +19,5 @@ def start(march: str) -> None:
 
 
 def made() -> list[dict[str, Any]]:
-    """A row for every kernel that was called."""
+    """Return a row for every kernel that was called."""
     return [{"source": one.kernel_source} for one in _called]

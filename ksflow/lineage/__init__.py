@@ -4,7 +4,8 @@ In come trials, selections, plans, notes and model calls, each committed before 
 population of a run (`Lineage`), its past in the order it was written and a run to be replayed (`history`). The loop,
 the session and the commands import it; it is the only importer of git. It judges, ranks and displays nothing.
 
-    lineage   one run: what is asked of it, and what is committed          record       a trial <-> files of a commit
+    lineage   one run: sessions, notes, approvals, what calls have cost    record       a trial <-> files of a commit
+    trial_log   of it what rounds and trials write
     index     what this process has read of it, and which refs changed     store        objects, refs, packs, tags
     history   what sessions wrote, in order; replays                       locks        claims, turns, git's lock files
     cache     evaluations kept from one run to the next                    transcript   model calls, and what they cost
@@ -25,6 +26,7 @@ except ImportError as error:
     said = str(error).partition("stderr: ")[2].strip("' ") or str(error)
     raise LineageError(f"git does not start: {one_line(said)}; `git version` shows the same; mend that") from error
 
-from ksflow.lineage.lineage import Lineage, Round
+from ksflow.lineage.lineage import Lineage
+from ksflow.lineage.trial_log import Round
 
 __all__ = ["Lineage", "Round"]

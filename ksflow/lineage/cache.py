@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import ConfigError, LineageError, reaching
 from ksflow.records import Evaluation, Kept, Kernel, Key, digest, schema
 
 
@@ -42,14 +42,10 @@ class Cache:
             return
         date = datetime.now(UTC).isoformat(timespec="seconds")
         data = schema.dump("kept", Kept(kernel.digest, name, source, date, evaluation))
-        try:
+        with reaching(f"cannot write the cache {self.folder}", "set KSFLOW_CACHE, or cache=false"):
             self.folder.mkdir(parents=True, exist_ok=True)
             home.write(self._file(kernel, key), data.decode())
             self._trim()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write the cache {self.folder}: {error}; set KSFLOW_CACHE, or cache=false"
-            ) from error
 
     def _file(self, kernel: Kernel, key: Key) -> Path:
         return self.folder / f"{_name(kernel, key)}-{digest(key.isolation)}.json"

@@ -10,30 +10,30 @@ of branches: a seed that was judged again yesterday is newer than a trial of las
 answer and calls no model.
 """
 
-import re
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage.index import PLANS, RoundStep, round_step
-from ksflow.lineage.lineage import Lineage, Recorded
+from ksflow.lineage.index import Decisions
+from ksflow.lineage.lineage import Lineage
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_step
+from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, plan_of, step_of, without_step
 from ksflow.lineage.store import Store, trailer
+from ksflow.lineage.trial_log import Recorded
 from ksflow.records import (
     Call,
     Evaluation,
     Key,
     Note,
     Plan,
-    PlannedRound,
     Population,
     Problem,
+    RoundStep,
     Selection,
     Trial,
     base_of,
@@ -41,8 +41,6 @@ from ksflow.records import (
     schema,
 )
 
-_JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
-"""Commits that rest on verdicts which are on record by themselves."""
 _OPENED: dict[tuple[Path, str, str], "RecordedRun"] = {}
 
 Order = tuple[int, int]
@@ -74,11 +72,6 @@ class Commit(NamedTuple):
     def trailer(self, key: str) -> str:
         """The last line `key: value` of the message, or "". What models wrote is indented, so it is none."""
         return trailer(self.text, key)
-
-    @property
-    def round(self) -> RoundStep | None:
-        """What it says of a round; None where it is about something else."""
-        return round_step(self.text)
 
 
 def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
@@ -158,7 +151,7 @@ class RunReader:
         self.key: Key | None = None
         """What the newest verdict holds for, whichever trial it is on."""
         self.notes: tuple[Note, ...] = ()
-        self._plans: deque[PlannedRound] = deque(maxlen=PLANS)
+        self._decisions = Decisions()
         self._verdicts: dict[str, list[Trial]] = {}
         """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
 
@@ -194,30 +187,28 @@ class RunReader:
             yield read_commit(self.store, name, kind)
 
     def _trial_commits(self) -> Iterator[Commit]:
-        """Of every branch the commits that are about its own trial: below them are those of its parents."""
-        for trial, name in self.heads.items():
-            commits = []
-            for below in self.store.line(name):
-                commit = read_commit(self.store, below, Kind.TRIALS)
-                if commit.trailer("Trial") != trial:
-                    break
-                if not commit.trailer(ANNOTATION):
-                    commits.append(commit)
-            yield from reversed(commits)
+        """Of every branch the commits that are about its own trial, without annotations."""
+        for trial, head in self.heads.items():
+            for name in reversed([*self.branches.own(trial, head)]):
+                if not (commit := read_commit(self.store, name, Kind.TRIALS)).trailer(ANNOTATION):
+                    yield commit
 
     def _take_round(self, commit: Commit) -> None:
-        step = commit.round
+        step = step_of(self.store, commit.name)
         if step and step.began:
-            known = Population(()) if self._slim else self.population().planned(tuple(self._plans))
-            self.rounds[step.name] = RoundSnapshot(
-                self.problem, self.run, step.name, known, notes=self.notes, before=self.notes, began=commit.date
+            known = Population(()) if self._slim else self.population().planned(self._decisions.plans)
+            self.rounds[step.cause] = RoundSnapshot(
+                self.problem, self.run, step.cause, known, notes=self.notes, before=self.notes, began=commit.date
             )
-        elif step and step.name in self.rounds:
-            snapshot = self.rounds[step.name]
+        elif step and step.cause in self.rounds:
+            snapshot, plan = self.rounds[step.cause], None if self._slim else plan_of(self.store, commit.name, step)
+            self._decisions.take(step, plan)
             if step.base:
-                self.rounds[step.name] = self._chosen(replace(snapshot, selected=True), step)
+                self.rounds[step.cause] = self._chosen(replace(snapshot, selected=True), step)
             elif step.planned:
-                self.rounds[step.name] = self._planned(snapshot, commit.name)
+                trials = schema.load("trials", self.store.read(f"{commit.name}:trials.json"), tuple)
+                trials = tuple(map(self._slim or _same, trials))
+                self.rounds[step.cause] = replace(snapshot, plan=plan, trials=trials)
 
     def _chosen(self, snapshot: RoundSnapshot, step: RoundStep) -> RoundSnapshot:
         if not {step.base, step.reference} <= snapshot.known.by_id.keys():
@@ -225,14 +216,6 @@ class RunReader:
         known = snapshot.known.pruned_by(self.notes)
         selection = known.choose(step.base, step.reference, step.rationale)
         return replace(snapshot, known=known, notes=self.notes, selection=selection)
-
-    def _planned(self, snapshot: RoundSnapshot, commit: str) -> RoundSnapshot:
-        plan = None if self._slim else schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
-        trials = schema.load("trials", self.store.read(f"{commit}:trials.json"), tuple)
-        if plan and (selection := snapshot.selection):
-            ids = tuple(trial.id for trial in trials)
-            self._plans.append(PlannedRound(selection.base.id, selection.reference.id, selection.rationale, plan, ids))
-        return replace(snapshot, plan=plan, trials=tuple(map(self._slim or _same, trials)))
 
     def _take_notes(self, commit: Commit) -> None:
         if self._slim:
@@ -298,11 +281,14 @@ class RecordedRun:
             raise ConfigError(
                 f"session {session} of {self._name} has lost commits: evaluator=local judges what is left"
             )
-        match = re.match(r"arguments:((?:\n- .*)*)", settings)
-        arguments = " ".join(line.removeprefix("- ") for line in match[1].split("\n")[1:]) if match else ""
-        rounds = sum(bool((step := commit.round) and step.began) for commit in commits)
-        steps = None if anew else [turn for commit in commits if (turn := _turn(commit))]
-        return Turns(self._ids(session), rounds, steps, arguments), settings, initial_notes
+        with closing(self._open()) as lineage:
+            steps = [step_of(lineage.store, commit.name) for commit in commits]
+            turns = [_turn(lineage.store, commit, step) for commit, step in zip(commits, steps, strict=True)]
+        ids = {step.cause: step.ids for step in steps if step and step.ids}
+        rounds = sum(bool(step and step.began) for step in steps)
+        lines = takewhile(lambda line: line.startswith("- "), settings.removeprefix("arguments:\n").split("\n"))
+        arguments = " ".join(line.removeprefix("- ") for line in lines)
+        return Turns(ids, rounds, None if anew else [*filter(None, turns)], arguments), settings, initial_notes
 
     def calls(self) -> tuple[Call, ...]:
         """The model calls of the session, in their order; of all of them, other commands' too."""
@@ -316,10 +302,13 @@ class RecordedRun:
         """
         with closing(self._open()) as lineage:
             digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
-        verdicts = []
+        verdicts, again = [], set[str]()
         for commit, data in self._files("evaluation.json", self._commits(self.session)):
             trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
-            asked = not _JUDGED_AGAIN.match(commit.text) and evaluation.evidence.repeat is None
+            asked = trial not in again and evaluation.evidence.repeat is None
+            again.discard(trial)
+            if not commit.trailer("Verdict"):  # the trial's next commit rests on it
+                asked, again = True, again | {trial}
             if trial in digests and asked:
                 verdicts.append((digests[trial], evaluation))
         return tuple(verdicts)
@@ -342,7 +331,7 @@ class RecordedRun:
 
     def _settings(self, session: int) -> tuple[str, bytes]:
         """The settings and, as JSON, the notes that a session was made with; b"" where it had none."""
-        commits = [c for c in self._commits(session) if c.text.startswith(f"session {session}\n")]
+        commits = [c for c in self._commits(session) if c.trailer("Session") == str(session)]
         if not commits:
             raise ConfigError(
                 f"all {self.commits[-1].order[0]} sessions of {self._name} are replayed in this run; "
@@ -353,11 +342,6 @@ class RecordedRun:
             entries = lineage.store.entries(commits[0].name)
             notes = lineage.store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
             return lineage.store.read(entries["session.yaml"]).decode(), notes
-
-    def _ids(self, session: int) -> Mapping[str, tuple[str, ...]]:
-        """The name of a round, or the repaired trial -> the ids that were given."""
-        steps = (commit.round for commit in self._commits(session))
-        return {step.name: step.ids for step in steps if step and step.ids}
 
 
 def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> RecordedRun:
@@ -371,12 +355,12 @@ def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "
     return _OPENED[key]
 
 
-def _turn(commit: Commit) -> str:
+def _turn(store: Store, commit: Commit, step: RoundStep | None) -> str:
     """What a replay waits with until it is its turn, by the name that `Lineage` gives it; empty for all else."""
-    trial, step = commit.trailer("Trial"), commit.round
+    trial = commit.trailer("Trial")
     if step and not step.base:
-        return f"round {step.name}" if step.began else f"ids for {step.name}"
-    if trial and not commit.trailer(ANNOTATION) and not commit.text.startswith(f"{trial} again: "):
+        return f"round {step.cause}" if step.began else f"ids for {step.cause}"
+    if trial and not commit.trailer(ANNOTATION) and "trial.json" in store.entries(commit.name):
         return f"{trial} {commit.trailer('Verdict') or 'written'}"
     trials = commit.trailer("Trials")
     return f"notes of {trials}" if trials else ""

@@ -10,20 +10,18 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import islice, takewhile
-from typing import NamedTuple
 
 from ksflow.errors import LineageError
-from ksflow.lineage.record import Branches
+from ksflow.lineage.record import Branches, plan_of, step_of
 from ksflow.lineage.store import ZERO, Store
-from ksflow.records import Key, Plan, PlannedRound, Population, Trial, by_number, schema
+from ksflow.records import Key, Plan, PlannedRound, Population, RoundStep, Trial, by_number, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
-PLANS = 60
+_PLANS = 60
 """So many rounds' plans are in memory."""
 _ROUND_COMMITS = 4
 """Of a round: that it began, what it selected and planned, a repair."""
@@ -37,36 +35,21 @@ Mark = tuple[int, int, int] | None
 """Inode, time of the last change and size; None where these may not tell."""
 
 
-class RoundStep(NamedTuple):
-    """What a commit of a run's rounds says: that one began, what it selected, which ids its plan or a repair took."""
+class Decisions:
+    """Takes the steps of a run's rounds in their order; `plans` is what the newest rounds decided."""
 
-    name: str
-    """Of the round, `<session>.<number>`; of a repair the failed trial's."""
-    base: str = ""
-    reference: str = ""
-    rationale: str = ""
-    ids: tuple[str, ...] = ()
-    planned: bool = False
-    """Whether the ids are those of a plan, which may have none."""
+    def __init__(self) -> None:
+        self.plans: tuple[PlannedRound, ...] = ()
+        self._chosen: dict[str, RoundStep] = {}
+        """A round without a plan -> its selection."""
 
-    @property
-    def began(self) -> bool:
-        """Whether it only says that a round began."""
-        return not (self.base or self.ids or self.planned)
-
-
-def round_step(text: str) -> RoundStep | None:
-    """The one reader of these messages, which `Lineage` writes; None for a commit of any other kind."""
-    first = text.partition("\n")[0]
-    trailers: dict[str, str] = dict(re.findall(r"^(\w+): (\S+)$", text, re.MULTILINE))
-    ids, planned = tuple(re.findall(r"\d{5,}", first)), first.startswith("plan ")
-    if (planned and "Cause" in trailers) or (ids and first.startswith(("plan ", "repair as "))):
-        return RoundStep(trailers.get("Cause", ""), ids=ids, planned=planned)
-    name, base = trailers.get("Round", ""), trailers.get("Base", "")
-    if base and "Trial" not in trailers:
-        body = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))  # as `message` indents it
-        return RoundStep(name, base, trailers.get("Reference", ""), body)
-    return RoundStep(name) if name else None
+    def take(self, step: RoundStep, plan: Plan | None) -> None:
+        """Take in the next step, with its plan where it has one."""
+        if step.base:
+            self._chosen[step.cause] = step
+        elif plan and (chosen := self._chosen.pop(step.cause, None)):
+            planned = PlannedRound(chosen.base, chosen.reference, chosen.rationale, plan, step.ids)
+            self.plans = (*self.plans, planned)[-_PLANS:]
 
 
 class RunIndex:
@@ -80,8 +63,7 @@ class RunIndex:
         self._refs = Refs(store, heads, self._opened)
         self._rounds_read = ZERO
         """The newest commit of the rounds that was read."""
-        self._chosen: dict[str, tuple[str, str, str]] = {}
-        """A round without a plan -> its base, its reference and why they were chosen."""
+        self._decisions = Decisions()
         self.newest = ""
         """The highest number that is a trial's id."""
         self._unfinished: dict[str, Trial] = {}
@@ -101,8 +83,6 @@ class RunIndex:
         """The finished trials; None when they are to be ranked anew."""
         self.approved: frozenset[str] = frozenset()
         """Trials that a person had approved when the key was set."""
-        self.plans: tuple[PlannedRound, ...] = ()
-        """What the newest rounds decided."""
         self.unread: dict[str, str] = {}
         """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
         self._looked = -math.inf
@@ -203,39 +183,34 @@ class RunIndex:
             trials = self.all_trials()
             done = (trial for trial in trials if not trial.stale and finished(trial))
             stale = tuple(trial for trial in trials if trial.stale)
-            self.known = Population(tuple(done), stale, plans=self.plans, approved=self.approved)
+            self.known = Population(tuple(done), stale, plans=self._decisions.plans, approved=self.approved)
         return self.known
 
     def read_rounds(self) -> None:
         """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
         head = self._store.ref(self._rounds) or ""
-        newest = islice(self._store.line(head), _ROUND_COMMITS * PLANS)
-        new = list(takewhile(lambda name: name != self._rounds_read, newest))
+        newest = islice(self._store.line(head), _ROUND_COMMITS * _PLANS)
+        new = [*takewhile(lambda name: name != self._rounds_read, newest)]
         self._rounds_read = head or ZERO
         for commit in reversed(new):
             try:
-                text = self._store.header(commit)[1]
-                self._take_round(text, partial(self._store.read, f"{commit}:plan.json"))
+                if step := step_of(self._store, commit):
+                    self._take_step(step, plan_of(self._store, commit, step))
             except LineageError as error:
                 _LOG.warning("a plan is left out: %s", error)
 
-    def grow_rounds(self, before: str, commit: str, text: str, files: Mapping[str, bytes]) -> None:
+    def grow_rounds(self, before: str, commit: str, step: RoundStep, plan: Plan | None) -> None:
         """Take in a commit that this process has put on top of another; what others put below it meanwhile, too."""
         if before == self._rounds_read:
             self._rounds_read = commit
-            self._take_round(text, lambda: files["plan.json"])
+            self._take_step(step, plan)
         else:
             self.read_rounds()
 
-    def _take_round(self, text: str, plan: Callable[[], bytes]) -> None:
-        """Take in what a commit of the rounds says."""
-        step = round_step(text)
-        if step and step.base:
-            self._chosen[step.name] = step.base, step.reference, step.rationale
-        elif step and step.planned and (chosen := self._chosen.pop(step.name, None)):
-            planned = PlannedRound(*chosen, schema.load("plan", plan(), Plan), step.ids)
-            self.plans = (*self.plans, planned)[-PLANS:]
-            self.known = self.known and self.known.planned(self.plans)
+    def _take_step(self, step: RoundStep, plan: Plan | None) -> None:
+        self._decisions.take(step, plan)
+        if self.known and self.known.plans is not self._decisions.plans:
+            self.known = self.known.planned(self._decisions.plans)
 
     def undone(self, lately: bool = False) -> dict[str, Trial]:
         """What is to be written or to be evaluated, as it stands now; `lately`: or as it stood a second ago."""

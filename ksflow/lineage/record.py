@@ -1,19 +1,20 @@
-"""Trial <-> the files of a commit, and its message.
+"""Trial, and step of a round <-> the files of a commit, and its message.
 
 A message reads well in `git log --oneline`, and its trailers are for tools. What a model wrote stands in it indented
 and stripped of control characters, so it can pass for neither. A branch is read back as its trial: what the files of a
-commit say, and which of its verdicts holds.
+commit say, and which of its verdicts holds. The step of a round is `round.json`; beside it, where experiments were
+given ids, are `trials.json` and, of a plan, `plan.json`.
 """
 
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from ksflow.errors import LineageError, printable
 from ksflow.languages import ENDINGS, named
-from ksflow.lineage.store import Store
+from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     FILE_NAME,
     RESERVED_NAMES,
@@ -21,6 +22,8 @@ from ksflow.records import (
     Kernel,
     Key,
     Origin,
+    Plan,
+    RoundStep,
     Trial,
     schema,
 )
@@ -98,10 +101,12 @@ class Branches:
 
     def _earlier(self, trial: Trial, commit: str) -> Iterator[Trial]:
         """The trial as the commits below one of its branch have it, the newest first."""
-        for before in islice(self.store.line(commit), 1, None):
-            if self.store.trailer(before, "Trial") != trial.id:
-                return
+        for before in self.own(trial.id, next(iter(self.store.header(commit)[0]), "")):
             yield self.load(trial.id, before)
+
+    def own(self, trial: str, commit: str) -> Iterator[str]:
+        """A commit of a trial's branch and those below it, down to the one that wrote the trial's kernel."""
+        return takewhile(lambda name: self.store.trailer(name, "Trial") == trial, self.store.line(commit))
 
     def judged(self, commit: str) -> str:
         """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
@@ -192,3 +197,24 @@ def newest_holding(trial: Trial, earlier: Iterable[Trial], key: Key | None) -> T
         if not key.changed(before.evaluation):
             return replace(trial, evaluation=before.evaluation)
     return replace(trial, stale=changed)
+
+
+def step_of(store: Store, commit: str) -> RoundStep | None:
+    """The step of a round that a commit stands for; None for any other commit. Raises LineageError."""
+    entries = store.entries(commit)
+    if "round.json" in entries:
+        return schema.load("round", store.read(entries["round.json"]), RoundStep)
+    text = store.header(commit)[1]  # from before there was a `round.json`
+    cause, name, base = (trailer(text, key) for key in ("Cause", "Round", "Base"))
+    if cause and "trials.json" in entries:
+        trials: tuple[Trial, ...] = schema.load("trials", store.read(entries["trials.json"]), tuple)
+        return RoundStep(cause, ids=tuple(trial.id for trial in trials), planned="plan.json" in entries)
+    if "trial.json" in entries or not (name or base):
+        return None
+    body = "\n".join(line[4:] for line in text.split("\n") if line.startswith("    ")) if base else ""
+    return RoundStep(name, base, trailer(text, "Reference"), body)
+
+
+def plan_of(store: Store, commit: str, step: RoundStep) -> Plan | None:
+    """The plan that a step kept; None where the step is none of a plan. Raises LineageError."""
+    return schema.load("plan", store.read(f"{commit}:plan.json"), Plan) if step.planned else None

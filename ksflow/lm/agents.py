@@ -19,14 +19,15 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import PACKAGE
+from ksflow.lm.agent_home import ADDRESSES, copied, installed, proxy_ports, renew, thrown_away
+from ksflow.lm.agent_output import ENVELOPES, Usage, clean
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.lm.sections import COMPLETED
@@ -37,33 +38,18 @@ from ksflow.records import Kernel, Population, Trial
 from ksflow.records.kernels import FILE_NAME
 from ksflow.sandbox import agent as keeping
 from ksflow.sandbox import landlock
-from ksflow.sandbox.confine import PREFIX
 from ksflow.source.answer import MOST_FILES, as_text, ended, needed
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates")
-_NAMES = (
-    "/etc/hosts",
-    "/etc/resolv.conf",
-    "/etc/nsswitch.conf",
-    "/etc/localtime",
-    "/etc/alternatives",
-    "/etc/ld.so.cache",
-)
-_MORE = ("/run/systemd/resolve/stub-resolv.conf", "/proc/meminfo", "/proc/cpuinfo")
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SSL_CERT_FILE", "NO_PROXY", "no_proxy")
-_ADDRESSES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
 _PORTS = (53, 80, 443)
 _HOME = ".home"
-_LONGEST_SETTING = 256 << 10
 _LONGEST_OUTPUT = 8 << 20
 _LONGEST_FILE = 1 << 20
 _LONGEST_ANSWER = 20_000
 """Characters of an agent's last words."""
-_MOST_USD = 10_000.0
-"""What one call of an agent can have cost; more is nonsense."""
 _LOOK_S = 0.05
 _QUESTIONS = 1_000
 """That are looked at at a time."""
@@ -79,16 +65,6 @@ You are in a folder of your own. Read TASK.md. {work}
 What counts is the judge's verdict on that file. When you are done, end with three to ten sentences for the next
 engineer: the techniques used, how the rubric is met, what is uncertain.
 """
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What an agent says that it used; None where it says nothing."""
-
-    text: str
-    tokens: tuple[int, int] | None = None
-    usd: float | None = None
-    error: str = ""
 
 
 class Agent(Engine):
@@ -117,8 +93,8 @@ class Agent(Engine):
         minutes: float = 20.0,
         box: bool = True,
     ) -> None:
-        if envelope not in _ENVELOPES:
-            raise ConfigError(f"envelope={envelope}; valid: {', '.join(_ENVELOPES)}")
+        if envelope not in ENVELOPES:
+            raise ConfigError(f"envelope={envelope}; valid: {', '.join(ENVELOPES)}")
         if not command:
             raise ConfigError("agent=command needs a program: agent.command=[PROGRAM,ARGUMENT,...]")
         if box and not landlock.version():
@@ -148,7 +124,7 @@ class Agent(Engine):
         prompt = "\n\n".join(message.text or "" for message in request.messages)
         prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
         work = call_context().workspace
-        with _thrown_away() as folder, contextlib.closing(_Run(self, folder, prompt, work)) as run:
+        with thrown_away() as folder, contextlib.closing(_Run(self, folder, prompt, work)) as run:
             usage = run.finish()
             text = run.answer(usage)
         estimated = usage.tokens is None
@@ -165,18 +141,6 @@ class Agent(Engine):
         return self._costs.get(response.id or "", (0.0, "unknown"))
 
 
-@contextlib.contextmanager
-def _thrown_away() -> Iterator[Path]:
-    """A folder that is removed afterwards, whatever was built in it: of any depth, closed to its owner."""
-    folder = tempfile.mkdtemp(prefix=f"{PREFIX}agent-")
-    try:
-        yield Path(folder)
-    finally:
-        for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-            if os.path.exists(folder):
-                subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)
-
-
 class _Run:
     """One agent at work in its folder, which is hostile from the moment when it starts."""
 
@@ -190,8 +154,8 @@ class _Run:
         (folder / ".checks").mkdir()
         (folder / ".tmp").mkdir()
         (folder / _HOME).mkdir()
-        _copied(agent.settings, folder / _HOME)
-        self._credentials = _copied(agent.credentials, folder / _HOME)
+        copied(agent.settings, folder / _HOME)
+        self._credentials = copied(agent.credentials, folder / _HOME)
         if work:
             for name, text in {**work.files, **work.kernel.files}.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -207,14 +171,14 @@ class _Run:
         limit_s, budget = self.agent.minutes * 60, call_context().until
         if budget is not None:
             limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)
-        names = (*_ENVIRONMENT, *_ADDRESSES, *self.agent.environment)
+        names = (*_ENVIRONMENT, *ADDRESSES, *self.agent.environment)
         seen = {name: os.environ[name] for name in names if name in os.environ}
-        readable = [*_SYSTEM, *_NAMES, *_MORE, *_installed(program), *map(os.path.expanduser, self.agent.readable)]
+        readable = [*installed(program), *map(os.path.expanduser, self.agent.readable)]
         order = {
             "command": [os.path.abspath(program), *self.agent.command[1:]],
             "folder": str(self.folder),
             "readable": readable,
-            "ports": None if self.agent.ports is None else [*self.agent.ports, *_ports(seen)],
+            "ports": None if self.agent.ports is None else [*self.agent.ports, *proxy_ports(seen)],
             "limit_s": limit_s,
             "held": self.agent.box,
         }
@@ -238,16 +202,16 @@ class _Run:
                 process.wait()
             usage = self._usage(_tail(out), _tail(err))
         if self.agent.box:
-            _renew(self._credentials, self.folder / _HOME)
+            renew(self._credentials, self.folder / _HOME)
         return self._outcome(process.returncode, usage)
 
     def _usage(self, output: str, errors: str) -> Usage:
         """What it printed; where it has no answer, what it told of that, which some print beside the output."""
-        read = _ENVELOPES[self.agent.envelope]
+        read = ENVELOPES[self.agent.envelope]
         usage = read(output)
         if not output.strip() and self.agent.envelope != "text":
             usage = replace(read(errors), text="")
-        return replace(usage, text=_clean(usage.text), error=_clean(usage.error or errors[-500:]))
+        return replace(usage, text=clean(usage.text), error=clean(usage.error or errors[-500:]))
 
     def _outcome(self, status: int, usage: Usage) -> Usage:
         """What is kept of it: an answer, or why there is none where it was paid for; else StageError."""
@@ -414,148 +378,3 @@ def _tail(file: Any) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _LONGEST_OUTPUT, 0))
     return str(file.read(_LONGEST_OUTPUT).decode("utf-8", "replace"))
-
-
-# -- its home and what it may reach --------------------------------------------------------------
-
-
-def _copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
-    """Copy files below the user's home into another one: the contents of each."""
-    contents: dict[str, bytes] = {}
-    for name in names:
-        file = Path(name).expanduser()
-        if not file.is_relative_to(Path.home()):
-            raise ConfigError(f"{name}: an agent's files are named from the home folder: ~/.agent/settings.json")
-        with contextlib.suppress(OSError):
-            if file.is_file() and file.stat().st_size <= _LONGEST_SETTING:
-                contents[name] = file.read_bytes()
-                target = home / file.relative_to(Path.home())
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(contents[name])
-                target.chmod(0o600)
-    return contents
-
-
-def _renew(credentials: Mapping[str, bytes], home: Path) -> None:
-    """Put what an agent made of its credentials in their place: a plain file with an object of the same parts, where
-    nobody else changed the original meanwhile. Anything else is left.
-    """
-    for name, before in credentials.items():
-        file, own = Path(name).expanduser().resolve(), home / Path(name).expanduser().relative_to(Path.home())
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            if own.parent.resolve() != home.resolve() / own.parent.relative_to(home):
-                continue
-            with os.fdopen(os.open(own, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
-                plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode) and os.fstat(opened.fileno()).st_nlink == 1
-                after = opened.read(_LONGEST_SETTING) if plain else before
-            parts = [_mapping(json.loads(text)).keys() for text in (before, after)]
-            if after == before or parts[0] != parts[1] or not parts[0] or file.read_bytes() != before:
-                continue
-            draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
-                written.write(after)
-            draft.replace(file)
-
-
-def _installed(program: str) -> list[str]:
-    """What has to be seen so that a program can be started: its file, and what was installed with it."""
-    real = Path(program).resolve()
-    folders = [parent for parent in real.parents if parent.name == "node_modules"]
-    environment = Path(program).absolute().parent.parent  # an interpreter's own packages
-    own = [str(environment)] if (environment / "pyvenv.cfg").is_file() else []
-    return [os.path.abspath(program), str(real), *map(str, folders[-1:]), *own]
-
-
-def _ports(environment: Mapping[str, str]) -> list[int]:
-    """The ports that proxies and servers in an environment have."""
-    ports = []
-    for name, text in environment.items():
-        if name in _ADDRESSES or name.endswith("_BASE_URL"):
-            with contextlib.suppress(ValueError):
-                if port := urlsplit(text).port:
-                    ports.append(port)
-    return ports
-
-
-# -- what agents print ---------------------------------------------------------------------------
-
-
-def _number(value: object, most: float = 1e12) -> float:
-    """A count that a program told; 0 where it told nonsense."""
-    return float(value) if _possible(value, most) else 0.0  # type: ignore[arg-type]
-
-
-def _possible(value: object, most: float = _MOST_USD) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < most
-
-
-def _clean(text: str) -> str:
-    """Words of a program, as Unicode that can be written down and shown: no half characters, no codes of terminals."""
-    text = text.encode("utf-8", "replace").decode()
-    return "".join(letter for letter in text if (letter >= " " and letter != "\x7f") or letter in "\n\t")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _object(output: str) -> Mapping[str, Any]:
-    """All of it, its last line, or what follows its first lone brace, as an object of JSON; empty where it is none."""
-    start = output.find("\n{\n") + 1
-    for text in (output, output.strip().rpartition("\n")[2], output[start:]):
-        with contextlib.suppress(ValueError, RecursionError):
-            return _mapping(json.loads(text))
-    return {}
-
-
-def _claude(output: str) -> Usage:
-    """`claude -p --output-format json`: an object with result, is_error, total_cost_usd and usage."""
-    answer = _object(output)
-    if "result" not in answer and "usage" not in answer:
-        return Usage(output.strip())
-    usage = _mapping(answer.get("usage"))
-    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    tokens = (int(sum(_number(usage.get(name)) for name in read)), int(_number(usage.get("output_tokens"))))
-    cost = answer.get("total_cost_usd")
-    usd = _number(cost) if _possible(cost) else None
-    text = str(answer.get("result") or "")
-    return Usage("" if answer.get("is_error") else text, tokens, usd, text if answer.get("is_error") else "")
-
-
-def _codex(output: str) -> Usage:
-    """`codex exec --json`: a line for each event; the last agent_message is the answer, turn.completed has usage."""
-    text, error, tokens = "", "", None
-    for line in output.splitlines():
-        event = _object(line)
-        item = _mapping(event.get("item"))
-        if event.get("type") == "item.completed" and item.get("type") == "agent_message":
-            text = str(item.get("text") or "")
-        elif event.get("type") in ("turn.failed", "error"):
-            error = str(_mapping(event.get("error")).get("message") or event.get("message") or "failed")
-        if event.get("type") in ("turn.completed", "turn.failed") and (usage := _mapping(event.get("usage"))):
-            before = tokens or (0, 0)
-            last = (int(_number(usage.get("input_tokens"))), int(_number(usage.get("output_tokens"))))
-            tokens = (before[0] + last[0], before[1] + last[1])
-    return Usage(text, tokens, None, error)
-
-
-def _gemini(output: str) -> Usage:
-    """`gemini -p --output-format json`: an object with response, stats.models.NAME.tokens and perhaps error."""
-    answer = _object(output)
-    if "response" not in answer and "error" not in answer:
-        return Usage(output.strip())
-    counts = [
-        _mapping(_mapping(row).get("tokens")) for row in _mapping(_mapping(answer.get("stats")).get("models")).values()
-    ]
-    read = int(sum(_number(row.get("prompt")) for row in counts))
-    written = int(sum(_number(row.get("candidates")) + _number(row.get("thoughts")) for row in counts))
-    error = str(_mapping(answer.get("error")).get("message") or "")
-    return Usage(str(answer.get("response") or ""), (read, written) if counts else None, None, error)
-
-
-_ENVELOPES: dict[str, Callable[[str], Usage]] = {
-    "claude": _claude,
-    "codex": _codex,
-    "gemini": _gemini,
-    "text": lambda output: Usage(output.strip()),
-}

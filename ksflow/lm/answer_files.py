@@ -10,10 +10,9 @@ from pathlib import Path
 from dspy.lm15 import Request, Response
 
 from ksflow import home
+from ksflow.errors import UNREADABLE
 from ksflow.lm.dspy_seams import request_to_dict, response_from_dict, response_to_dict
 from ksflow.records import digest
-
-_UNREADABLE = (OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError)
 
 
 class AnswerFiles:
@@ -31,14 +30,14 @@ class AnswerFiles:
 
     def get(self, place: Path) -> Response | None:
         """The answer that is kept there, if there is one."""
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             answer: Response = response_from_dict(json.loads(place.read_bytes()))
             return answer
         return None
 
     def put(self, place: Path, response: Response) -> None:
         """Keep an answer."""
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             text = json.dumps(response_to_dict(response))
             place.parent.mkdir(parents=True, exist_ok=True)
             home.write(place, text)

@@ -16,7 +16,7 @@ ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an a
 import contextvars
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -60,8 +60,7 @@ class ModelCall:
         """What is asked, without secrets."""
         self.cut = False
         """The provider stopped at its token limit."""
-        count = counter(model.model)
-        self._tokens_in = sum(count(text) + _A_MESSAGE for _, text in texts)
+        self._tokens_in = prompt_tokens(model, [text for _, text in texts])
         self._started, self._waited_s = time.monotonic(), 0.0
         self._asked = False
         """A provider was asked: the answer is not out of the cache."""
@@ -148,16 +147,12 @@ class ModelCall:
     def _admit(self) -> None:
         """Return once there is money for a try and room under the rate limits. This time counts to no deadline."""
         began = time.monotonic() if self._asked else self._started
-        tokens_in, tokens_out = self._tokens_in, self.model.max_tokens or LONGEST_ANSWER
+        question = first_question(self.stage, self.model, self._tokens_in)
+        tokens_in, tokens_out = question.tokens_in, question.tokens_out
         if self._lost and self._reservation is not None:
             self._reservation.lost = True  # it is held until the record has it
             self._untold += self._most
         if self._lost or self._reservation is None:
-            question = Question(self.stage, self.model.model, tokens_in, tokens_out)
-            if rate := price(self.model, tokens_in):
-                usd_in = tokens_in * rate.usd_in
-                most = usd_in + tokens_out * rate.usd_out
-                question = replace(question, usd_in=usd_in, usd_most=most, price_source=rate.source)
             self._most = Cost(question.usd_most or 0.0, tokens_in, tokens_out, untold=1)
             self._lost = False
             self._reservation = self._held.enter_context(reserve(question))
@@ -269,6 +264,23 @@ class ModelCall:
         if not self._lost:
             self._settle(self._tokens_in)
         self._held.close()
+
+
+def prompt_tokens(model: ModelSettings, texts: Sequence[str]) -> int:
+    """Of messages, about."""
+    count = counter(model.model)
+    return sum(count(text) + _A_MESSAGE for text in texts)
+
+
+def first_question(stage: str, model: ModelSettings, tokens_in: int) -> Question:
+    """What a call with a prompt of so many tokens may cost."""
+    tokens_out = model.max_tokens or LONGEST_ANSWER
+    question = Question(stage, model.model, tokens_in, tokens_out)
+    if rate := price(model, tokens_in):
+        usd_in = tokens_in * rate.usd_in
+        most = usd_in + tokens_out * rate.usd_out
+        question = replace(question, usd_in=usd_in, usd_most=most, price_source=rate.source)
+    return question
 
 
 def text_of(response: Response) -> str:

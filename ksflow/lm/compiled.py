@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ksflow import home
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.records import digest
 
 FOLDER = Path("runs", "prompts")
@@ -82,9 +82,8 @@ def find(stage: str, prompt: str) -> Path:
 
 def _json(path: Path, stage: str) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{stage}.prompt: cannot read {path}: {error.strerror or error}") from error
+        with reaching(f"{stage}.prompt: cannot read {path}", "name another file"):
+            return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ksflow.errors import ConfigError, Interrupted, StageError
+from ksflow.errors import Interrupted, StageError, reaching
 from ksflow.home import write
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
@@ -56,7 +56,7 @@ class Inbox(Engine):
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             purpose = call_context().about or "another round"
             event = f"asked again, for {purpose}: an answer of its own is wanted" if before else "waiting for an answer"
-            try:
+            with reaching(f"the inbox {self.folder} cannot be used", "set model.folder"):
                 question.parent.mkdir(parents=True, exist_ok=True)
                 again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
                 write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
@@ -67,8 +67,6 @@ class Inbox(Engine):
                 done.mkdir(exist_ok=True)
                 os.replace(question, done / question.name)
                 os.replace(answer, done / answer.name)
-            except OSError as error:
-                raise ConfigError(f"the inbox {self.folder} cannot be used: {error}; set model.folder") from error
             return text
 
     @contextmanager

@@ -2,8 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -12,9 +11,10 @@ import dspy
 import structlog
 from dspy import AdapterParseError
 
-from ksflow.errors import ConfigError, LeaveStage, StageError
+from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, header, why
+from ksflow.lm.call import first_question, prompt_tokens
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
@@ -24,7 +24,7 @@ from ksflow.lm.replay import Replay
 from ksflow.lm.tokenizer import counter
 from ksflow.prompts.brief import Brief, Kind, Section, fill
 from ksflow.protocols import call_context
-from ksflow.records import digest
+from ksflow.records import Question, digest
 from ksflow.redaction import redact
 
 T = TypeVar("T")
@@ -60,26 +60,6 @@ class Prompt(NamedTuple):
     messages: list[dict[str, Any]]
     sections: list[tuple[str, str, int]]
     """Each with its kind (`stable`, `slow`, `volatile`) and its tokens; the instructions are the first."""
-
-
-class _Previewed(LeaveStage):
-    """The way out of a stage that would ask now. `args[0]` is the Prompt."""
-
-
-_previewing: ContextVar[bool] = ContextVar("previewing", default=False)
-
-
-def preview(call: Callable[[], object]) -> Prompt | None:
-    """The first question that `call` would ask a model, which is not asked; None where it ends without asking."""
-    token = _previewing.set(True)
-    try:
-        call()
-    except _Previewed as previewed:
-        prompt: Prompt = previewed.args[0]
-        return prompt
-    finally:
-        _previewing.reset(token)
-    return None
 
 
 class Program(dspy.Module):  # type: ignore[misc]
@@ -118,6 +98,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         self.seed = seed
         self.prompt = prompt
         self.count = counter(lm.model)
+        self.layout: dspy.Adapter | None = None
         self.declared = signature
         """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
         self.predict = dspy.Predict(signature)
@@ -138,8 +119,8 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     @property
     def adapter(self) -> dspy.Adapter:
-        """Lays questions out and reads answers: the one that DSPy was told to use, else the one that alters no code."""
-        return dspy.settings.adapter or KernelAdapter()
+        """Lays questions out and reads answers: the stage's own, else the one that DSPy was told to use, else ours."""
+        return self.layout or dspy.settings.adapter or KernelAdapter()
 
     def get_lm(self) -> Any:
         """The model that `set_lm` gave it, else the stage's own."""
@@ -163,8 +144,6 @@ class Program(dspy.Module):  # type: ignore[misc]
         BudgetError and ConfigError as ever.
         """
         self._check(inquiry.inputs)
-        if _previewing.get():
-            raise _Previewed(self._prompt(inquiry.inputs))
         refused, cut, shown, attempt = "", False, list[str](), 0
         asked: dict[str, Any] = {"volatile": self._volatile(inquiry.inputs)}
         if most := answer_limit(self.model, inquiry.answer_tokens):
@@ -230,7 +209,15 @@ class Program(dspy.Module):  # type: ignore[misc]
         names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own and inputs[name]]
         return header(names[0]) if names else ""
 
-    def _prompt(self, inputs: Mapping[str, str]) -> Prompt:
+    def first_call(self, inquiry: Inquiry[Any]) -> Question:
+        """What the first call for it may cost."""
+        texts = [str(message["content"]) for message in self.messages(inquiry.inputs)]
+        most = answer_limit(self.model, inquiry.answer_tokens)
+        model = replace(self.model, max_tokens=most) if most else self.model
+        return first_question(self.label, model, prompt_tokens(model, texts))
+
+    def laid_out(self, inputs: Mapping[str, str]) -> Prompt:
+        """The prompt with these inputs, and the tokens of its sections."""
         messages = self.messages(inputs)
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         sections = [("instructions", "stable", self._size(messages[:-1]))]

@@ -1,20 +1,21 @@
-"""One call of a run that an assistant drives: it selects, designs and writes. Judge, lineage and budget stay.
+"""Ask and tell: a run that is driven from outside, by an assistant or a Python program. Judge, lineage and budget stay.
 
-What an assistant does by itself goes on record as the stages' work does: the selection and the plan before anything
-acts on them, each kernel before it is judged, each verdict when it is known. Nothing that it is shown tells what a
-kernel's author must not know: no contents of inputs, no expected outputs, no seeds, no paths of the judge.
+What the caller does goes on record as the stages' work does: the selection and the plan before anything acts on them,
+each kernel before it is judged, each verdict when it is known. Nothing that `account` returns tells what a kernel's
+author must not know: no contents of inputs, no expected outputs, no seeds, no paths of the judge.
 """
 
 import contextlib
 import itertools
-import sys
+import math
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ksflow.errors import ConfigError, KsflowError
+from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.events import Checked, Step
@@ -24,7 +25,7 @@ from ksflow.loop.run import Run
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
-from ksflow.records import Experiment, Kernel, Origin, Plan, Seed, Selection, Trial, portfolio
+from ksflow.records import Experiment, Kernel, Origin, Plan, Population, Seed, Selection, Trial, portfolio
 from ksflow.source import fingerprint
 
 _MOST_WAITING = 32
@@ -37,36 +38,34 @@ class Ticket:
 
     name: str
     about: str
-    asked: float
-    over: threading.Event
-    state: str = "waiting"
-    """`waiting`, `judging`, `done`, or `failed`, where the judge itself did."""
+    asked: float = field(default_factory=time.monotonic)
+    over: threading.Event = field(default_factory=threading.Event)
     trial: Trial | None = None
-    """The trial on the lineage; named as the ticket where the question was about a kernel that is on no record."""
     error: str = ""
     ended: float = 0.0
 
 
-class Assistant:
-    """A run that is open for an assistant. Any number of threads may use it.
+class AskTell:
+    """A run that is driven from outside: `plan` gives ids to experiments, `submit` has kernels judged.
 
-    profiler: makes an evaluator that adds a page of counters.
+    Any number of threads may use it. settings: kept with the session, which the constructor opens. profiler: builds an
+    evaluator that adds a page of counters. Raises ConfigError, LineageError.
     """
 
-    def __init__(self, run: Run, seeds: tuple[Seed, ...], profiler: Callable[[], Evaluator] | None = None) -> None:
+    def __init__(
+        self, run: Run, seeds: tuple[Seed, ...], settings: str = "", profiler: Callable[[], Evaluator] | None = None
+    ) -> None:
         self.run, self.seeds = run, seeds
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
-        """Experiments that have their ids and no kernel yet."""
+        self._rounds: dict[str, Round] = {}
+        """Trials that were planned here and are not judged -> their rounds."""
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Held while what is counted, planned or asked is looked at or changed."""
         self._started: Job | None = None
-
-    def open(self, settings: str) -> None:
-        """Open the session. Raises ConfigError, LineageError."""
-        self.run.open(settings)
+        run.open(settings)
 
     def begin(self) -> None:
         """Have the seeds judged meanwhile, and then what an earlier call of the run left."""
@@ -89,7 +88,7 @@ class Assistant:
             ticket.over.wait()
         self.run.lineage.release_all()
 
-    def wait_seeds(self, wait_s: float) -> None:
+    def wait_seeds(self, wait_s: float = math.inf) -> None:
         """Wait until the seeds are judged. ConfigError where they are not in time, or where none was accepted."""
         end = time.monotonic() + wait_s
         while self._started and not self._started.over and time.monotonic() < end:
@@ -100,33 +99,70 @@ class Assistant:
         if self._started and self._started.error:
             raise ConfigError(f"the run could not begin: {self._started.error}")
 
+    @property
+    def population(self) -> Population:
+        """The finished trials of the run, those of other processes among them."""
+        return self.run.lineage.population()
+
+    @property
+    def best(self) -> Trial:
+        """The best accepted trial. Raises ConfigError where there is none."""
+        known = self.population
+        if known.best is None:
+            raise ConfigError(startup.no_start(known))
+        return known.best
+
+    @property
+    def reason(self) -> str:
+        """Why the run takes no more kernels, such as "evaluations=20 used up"; empty while it does."""
+        tally = self.run.tally
+        return self.run.limits.enough() or (self._spent if tally.dispatched >= tally.most else "")
+
     # -- the scientist's steps ---------------------------------------------------------------------
 
     def plan(
-        self, base: str, reference: str, rationale: str, avenues: Sequence[str], experiments: Sequence[Experiment]
+        self,
+        experiments: Sequence[Experiment],
+        base: str = "",
+        reference: str = "",
+        rationale: str = "",
+        avenues: Sequence[str] = (),
     ) -> tuple[Trial, ...]:
-        """Put a selection and a plan on record, and give ids to the experiments that the portfolio rule picks.
+        """Put a selection and a plan on record, and return the trials of the picked experiments, at most three.
 
+        base: the id of the trial that kernels start from, by default the best. reference: of the one to compare with.
         Raises ConfigError for ids that cannot be started from, and where a budget is used up.
         """
-        selection = self._selection(base, reference, rationale)
+        selection = self._selection(base or self.best.id, reference, rationale)
         with self._lock:
             if reason := self.run.limits.enough():
                 raise _over(reason)
-        begun = self.run.begin_round()
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
-        self.run.lineage.select(selection, begun.name)
-        trials = dispatch(self.run, selection, plan, begun)
-        self.run.give_back(len(trials))  # an experiment counts when its kernel comes
+        if not plan.picked:
+            raise ConfigError("a plan needs an experiment")
+        begun, trials = self.run.begin_round(), tuple[Trial, ...]()
+        try:
+            self.run.lineage.select(selection, begun.name)
+            trials = dispatch(self.run, selection, plan, begun)
+            self.run.give_back(len(trials))  # an experiment counts when its kernel comes
+        finally:
+            if not trials:
+                self.run.round_over(begun)
         if not trials:
             raise _over(self._spent)
         with self._lock:
             self._planned |= {trial.id: trial for trial in trials}
+            self._rounds |= {trial.id: begun for trial in trials}
         return trials
 
-    def submit(self, trial: str, kernel: Kernel) -> Ticket:
-        """Commit the kernel of an experiment that has its id, and have it judged. Raises ConfigError."""
+    def submit(self, kernel: Kernel, trial: str = "") -> str:
+        """Commit a kernel and have it judged; the id for `result`. Raises ConfigError.
+
+        trial: the id of the planned experiment that it is for. Without one the kernel is an experiment of its own,
+        which starts from the best trial and is described by the kernel's report.
+        """
         self._check_language(kernel)
+        trial = trial or self.plan([Experiment(kernel.report or "a kernel from outside", "", (0.0, 0.0), 0.0)])[0].id
         with self._lock:
             planned = self._waiting_for_kernels()
             if trial not in planned:
@@ -146,29 +182,41 @@ class Assistant:
             self._planned[trial] = draft
             self.run.give_back(1)
 
-    def evaluate(self, kernel: Kernel) -> Ticket:
-        """Have a kernel judged beside the best so far, which leaves no record. Raises ConfigError."""
+    def evaluate(self, kernel: Kernel) -> str:
+        """Have a kernel judged beside the best so far, which leaves no record; the id for `result`. ConfigError."""
         self._check_language(kernel)
         self._reserve()
-        return self._ask("", "a kernel that is on no record", lambda ticket: self._verdict(ticket, kernel))
+        return self._ask("", "a kernel that is on no record", lambda name: self._verdict(name, kernel))
 
-    def profile(self, trial: Trial) -> Ticket:
-        """Have a kernel of the run judged with hardware counters, where the device has them. Raises ConfigError."""
+    def profile(self, name: str) -> str:
+        """Have a trial's kernel judged with hardware counters; the id for `result`. ConfigError where none are."""
+        trial = self.trial(name)
         if self._profiler is None or trial.kernel is None:
             raise ConfigError("nothing can be profiled here: hardware counters need evaluator=local and a GPU")
         kernel, profiler = trial.kernel, self._profiler
         self._reserve()
-        return self._ask("", f"a profile of {trial.id}", lambda ticket: self._verdict(ticket, kernel, profiler()))
+        return self._ask("", f"a profile of {trial.id}", lambda name: self._verdict(name, kernel, profiler()))
 
-    def finish(self) -> Ticket:
-        """Have the winner judged once more in fresh processes, beside the runner-up and the baselines."""
+    def finish(self) -> str:
+        """Have the winner judged once more beside the runner-up and the baselines; the id for `result`."""
         self.run.find_baselines(self.seeds)
 
-        def answer(ticket: Ticket) -> None:
+        def answer(_: str) -> Trial | None:
             confirm(self.run)
-            ticket.trial = self.run.known.best
+            return self.run.known.best
 
         return self._ask("", "the winner once more", answer)
+
+    def result(self, name: str) -> Trial:
+        """Wait until the judge has answered, and return the trial with its evaluation. `name` is of `submit` and such.
+
+        Raises ConfigError where there is no such question, KsflowError where nothing was judged.
+        """
+        ticket = self.ticket(name)
+        ticket.over.wait()
+        if ticket.trial is None:
+            raise KsflowError(ticket.error)
+        return ticket.trial
 
     def waiting(self) -> list[str]:
         """The ids of the experiments that wait for a kernel."""
@@ -223,14 +271,22 @@ class Assistant:
                 self.run.lineage.release(trial)
         return self._planned
 
-    def _judge(self, written: Trial) -> Ticket:
-        def answer(ticket: Ticket) -> None:
+    def _judge(self, written: Trial) -> str:
+        def answer(_: str) -> Trial:
             try:
-                ticket.trial = judge(self.run, written)
+                return judge(self.run, written)
             finally:
                 self.run.lineage.release(written)
+                self._round_over(written.id)
 
         return self._ask(written.id, f"kernel {written.id}", answer)
+
+    def _round_over(self, trial: str) -> None:
+        """A round is over when the last of its trials is judged."""
+        with self._lock:
+            begun = self._rounds.pop(trial, None)
+            if begun and begun.name not in {other.name for other in self._rounds.values()}:
+                self.run.round_over(begun)
 
     def _check_language(self, kernel: Kernel) -> None:
         valid = self.run.problem.writable
@@ -245,7 +301,7 @@ class Assistant:
         """One more question to the judge. Raises ConfigError where none may be asked."""
         with self._lock:
             if self.run.interrupted:
-                raise ConfigError("the server is closing")
+                raise ConfigError("the run is being closed")
             if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
                 raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
             if reason := self.run.limits.enough(at_once=True):
@@ -253,32 +309,29 @@ class Assistant:
             if not self.run.reserve(1):
                 raise _over(self._spent)
 
-    def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
+    def _ask(self, name: str, about: str, answer: Callable[[str], Trial | None]) -> str:
         with self._lock:
-            ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
+            ticket = Ticket(name or f"e{next(self._numbers)}", about)
             self._tickets[ticket.name] = ticket
 
-        def run() -> None:
-            try:
-                ticket.state = "judging"
-                work(ticket)
-                ticket.state = "done"
-            except KsflowError as error:
-                ticket.state, ticket.error = "failed", str(error)
-            finally:
-                if ticket.state == "judging":
-                    ticket.state, ticket.error = "failed", f"an error of ksflow's own, {type(sys.exception()).__name__}"
-                ticket.ended = time.monotonic()
-                ticket.over.set()
+        def work() -> None:
+            ticket.trial = answer(ticket.name)
 
-        Job(run)
-        return ticket
+        def over(job: Job) -> None:
+            own = f"an error of ksflow's own, {type(job.error).__name__}" if job.error else "nothing was judged"
+            ticket.error = "" if ticket.trial else str(job.error) if isinstance(job.error, KsflowError) else own
+            ticket.ended = time.monotonic()
+            ticket.over.set()
 
-    def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator | None = None) -> None:
+        Job(work, over)
+        return ticket.name
+
+    def _verdict(self, name: str, kernel: Kernel, evaluate: Evaluator | None = None) -> Trial:
         evaluation = ask_judge(self.run, kernel, evaluate)
-        ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)
-        self.run.tell(Checked(ticket.trial))
+        trial = Trial(name, Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation)
+        self.run.tell(Checked(trial))
+        return trial
 
 
 def _over(reason: str) -> ConfigError:
-    return ConfigError(f"{reason}: the run goes on when the server is started again; loop.KEY=MORE raises a budget")
+    return ConfigError(f"{reason}: the run goes on when it is opened again; loop.KEY=MORE raises a budget")

@@ -1,17 +1,16 @@
-"""What a run will ask of its models, before the first call: each stage that ships is followed up to its first question.
+"""What a run will ask of its models, before the first call: the first question of each stage that ships.
 
 What it does not do: call a user's own stage, which may do anything at all.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from ksflow.errors import BudgetError, StageError, boundary, counted
+from ksflow.errors import StageError, boundary, counted
 from ksflow.loop.run import Run
-from ksflow.protocols import Asks, Composite, Verifier, calling
+from ksflow.protocols import Asks, Composite, Verifier
 from ksflow.records import Experiment, Material, Question
 
 _A_ROUND = {"selector": 1, "designer": 1, "writer": 3, "verifier": 3}
@@ -57,8 +56,9 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
     }
     for name, (stage, values) in calls.items():
         for asks in _of_models(stage, name == "verifier"):
-            with _asking(asked, name):
-                asks(run.problem, *values)
+            with suppress(StageError), boundary(name):  # of a stage that fails the round says so
+                if inquiry := asks.question(run.problem, *values):
+                    asked.append(asks.program.first_call(inquiry))
     return Estimate(tuple(asked), experiments)
 
 
@@ -72,18 +72,6 @@ def _of_models(stage: Any, verifies: bool) -> list[Any]:
 
 _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
 """An experiment of the usual length."""
-
-
-@contextmanager
-def _asking(asked: list[Question], stage: str) -> Iterator[None]:
-    """Take down what a stage would ask, and go no further. A stage that fails is left to the round, which says so."""
-
-    def meter(question: Question) -> NoReturn:
-        asked.append(question)
-        raise BudgetError("estimated")
-
-    with calling(meter=meter, record=None), suppress(BudgetError, StageError), boundary(stage):
-        yield
 
 
 def _times(question: Question) -> float:

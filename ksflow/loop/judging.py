@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ksflow.errors import StageError, boundary
 from ksflow.protocols import Evaluator
-from ksflow.records import Comparison, Evaluation, Kernel, Key, Problem, Trial, Verdict, schema
+from ksflow.records import Comparison, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
 
 _ALONE = 1.03
 """How far scores of two moments may be off, where an evaluator times nothing side by side."""
@@ -20,6 +20,12 @@ def key(problem: Problem, evaluate: Evaluator) -> Key:
     """What a verdict given now holds for. StageError where the evaluator cannot say what it is."""
     with boundary("evaluator"):
         return schema.received(Key, Key(problem.digest, evaluate.judge, evaluate.fingerprint, evaluate.level))
+
+
+def baselines(problem: Problem, kernel: Kernel) -> tuple[Trial, ...]:
+    """The problem's baselines other than the kernel, as trials to time it beside."""
+    seeds = (seed for seed in problem.seeds if seed.baseline and seed.kernel.digest != kernel.digest)
+    return tuple(Trial(seed.name, Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in seeds)
 
 
 def close(evaluate: Evaluator) -> None:

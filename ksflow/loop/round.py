@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ksflow.errors import StageError, boundary
 from ksflow.lineage import Round
-from ksflow.lineage.lineage import NOTHING
+from ksflow.lineage.trial_log import NOTHING
 from ksflow.loop.events import Began, Checked, Judged, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run

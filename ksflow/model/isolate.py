@@ -396,7 +396,7 @@ class _FunctionFolder(Folder):
         if "sys.path[:0]" in self._forward:
             return {}
         own = Path(arrays.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
-        return {"00_numpy.py": _BASELINE.format(forward=self._forward, arrays=own, count=self._count)}
+        return {"00_your_reference.py": _BASELINE.format(forward=self._forward, arrays=own, count=self._count)}
 
     def _spec(self, saved: Json) -> Json:
         made = super()._spec(saved)

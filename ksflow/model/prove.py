@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware import cpu
 from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
@@ -27,10 +27,8 @@ def prove(folder: Path, replicates: int, mode: str, begin: Callable[[str], None]
 
     mode: of torch.compile. begin: told of each replicate before it begins.
     """
-    try:
+    with reaching(f"{folder} is no package that `model apply` wrote", "name the folder that it wrote"):
         content: Json = json.loads((folder / REGIONS).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{folder} is no package that `model apply` wrote: {error.strerror}") from error
     order = {"model": content["model"], "package": str(folder.resolve()), "mode": mode}
     runs: list[Json] = []
     for number in range(replicates):

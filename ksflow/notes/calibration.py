@@ -1,9 +1,9 @@
-"""Predicted against measured gains: how far a designer's ranges can be believed. Pure arithmetic over a population.
+"""Calibration: predicted against measured gains of each designer.
 
-An experiment counts with what its last attempt came to, repairs included. One that failed has no gain and is counted
-apart. Left out: what nothing was predicted of (a range of 0 to 0), what could not be timed, what was timed on too noisy
-a machine, and what is stale. Gains are in percent of the base's speed, as timed side by side where that was done. It
-describes the record; it does not say what the next experiment will gain.
+An experiment counts with the result of its last attempt, repairs included. A failed one has no gain and is counted
+separately. Left out: experiments without a prediction (a range of 0 to 0), untimed, unranked and stale ones. Gains are
+in percent of the base's speed, as timed side by side if they were. The figures describe the record, not the next
+experiment.
 """
 
 import math
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from ksflow.errors import one_line
 from ksflow.records import Experiment, Population, Trial, base_of, first_attempt
 
-FEW = 8
-"""With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
-_HELD = 0.8  # the share of accepted experiments that a range of the right width holds
+FEW = 8  # accepted experiments below which ranges are not evaluated
+_HELD = 0.8  # share of accepted experiments within a range of the right width
 _Z = 1.96
 _LATEST = 6  # predictions that a designer is shown one by one
 _WORDS = 90  # characters of a description there
@@ -25,53 +24,43 @@ _WORDS = 90  # characters of a description there
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was predicted of an experiment, and what was measured."""
+    """An experiment's predicted and measured gain."""
 
-    trial: str
-    """The first attempt's id."""
-    by: str
-    """What designed it: `Trial.by`."""
+    trial: str  # the first attempt's id
+    by: str  # the designer: `Trial.by`
     experiment: Experiment
-    gain_percent: float | None
-    """None where nothing right came of it."""
+    gain_percent: float | None  # None if no attempt was right
 
     @property
     def middle(self) -> float:
-        """Of the predicted range, in percent."""
+        """The middle of the predicted range, in percent."""
         return sum(self.experiment.gain_percent) / 2
 
     @property
     def held(self) -> bool:
-        """Whether what was measured lies in the range."""
+        """Whether the measured gain is in the range."""
         low, high = self.experiment.gain_percent
         return self.gain_percent is not None and low <= self.gain_percent <= high
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """One designer's predictions beside what was measured; figures of gains are over accepted experiments."""
+    """One designer's predictions and the measurements; gains are those of accepted experiments."""
 
     by: str
     experiments: int
     accepted: int
-    held: int
-    """Accepted ones whose gain lies in the predicted range."""
-    range_percent: tuple[float, float] | None
-    """Medians of the ranges' lower and upper ends."""
-    predicted_percent: float | None
-    """Median of the ranges' middles."""
+    held: int  # accepted ones whose gain is in the predicted range
+    range_percent: tuple[float, float] | None  # medians of the ranges' lower and upper ends
+    predicted_percent: float | None  # median of the ranges' middles
     measured_percent: float | None
-    """Median."""
-    shift_points: float | None
-    """By how much ranges should move, in percentage points. None with fewer than `FEW` accepted."""
+    shift_points: float | None  # percentage points by which ranges should move. None with fewer than `FEW` accepted.
     width_factor: float | None
-    """How many times as wide the moved ranges should be to hold eight of ten. None with fewer than `FEW` accepted."""
-    rank_correlation: tuple[float, float, float] | None
-    """Spearman's, of middles with gains, and its 95 % interval. None with fewer than `FEW`, or where all are equal."""
+    """Factor on the width of the moved ranges to contain eight of ten. None with fewer than `FEW` accepted."""
 
 
 def predictions(population: Population) -> tuple[Prediction, ...]:
-    """Every experiment that something was predicted of and that was measured, in the order of their ids."""
+    """Return every predicted and measured experiment, in the order of their ids."""
     last: dict[str, Trial] = {}
     for trial in population.trials:
         first = first_attempt(trial, population.by_id)
@@ -94,7 +83,7 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
 
 
 def calibrations(population: Population) -> tuple[Calibration, ...]:
-    """One for each designer, who has predicted most first."""
+    """Return a calibration for each designer, the one with most predictions first."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions(population):
         groups[prediction.by].append(prediction)
@@ -102,7 +91,6 @@ def calibrations(population: Population) -> tuple[Calibration, ...]:
 
 
 def _calibration(record: Sequence[Prediction]) -> Calibration:
-    """Of one designer's predictions, at least one."""
     pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
     middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
     ends = list(zip(*(prediction.experiment.gain_percent for prediction, _ in pairs), strict=True))
@@ -117,12 +105,11 @@ def _calibration(record: Sequence[Prediction]) -> Calibration:
         statistics.median(gains) if pairs else None,
         shift,
         None if shift is None else _width(pairs, shift),
-        _rank_correlation(middles, gains) if len(pairs) >= FEW else None,
     )
 
 
 def share(part: int, whole: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share, of at least one."""
+    """Return Wilson's 95 % interval of a share, for whole >= 1."""
     p, z2 = part / whole, _Z * _Z
     middle = (p + z2 / (2 * whole)) / (1 + z2 / whole)
     half = _Z * math.sqrt(p * (1 - p) / whole + z2 / (4 * whole * whole)) / (1 + z2 / whole)
@@ -130,7 +117,7 @@ def share(part: int, whole: int) -> tuple[float, float]:
 
 
 def advice(population: Population, by: str) -> str:
-    """A designer's own record as a few lines for its prompt, the latest predictions one by one; empty without one."""
+    """Return a designer's own record as a few lines for its prompt, with the latest predictions; "" without one."""
     record = [prediction for prediction in predictions(population) if prediction.by == by]
     if not record:
         return ""
@@ -149,16 +136,10 @@ def advice(population: Population, by: str) -> str:
 
 
 def _changes(calibration: Calibration) -> list[str]:
-    """How the ranges should change, where enough was measured to say so."""
     if calibration.shift_points is None:
         return ["That is too few to say how your ranges should change."] if calibration.accepted else []
     wide = "" if calibration.width_factor is None else f" and be {calibration.width_factor:.2g} times as wide"
-    lines = [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
-    if calibration.rank_correlation:
-        r, low, high = calibration.rank_correlation
-        doubt = " (it may be none)" if low <= 0 <= high else ""
-        lines.append(f"Rank correlation of predicted with measured: {r:.2f} [{low:.2f}, {high:.2f}]{doubt}.")
-    return lines
+    return [f"To hold eight of ten, your ranges should move by {calibration.shift_points:+.1f} points{wide}."]
 
 
 def _line(prediction: Prediction) -> str:
@@ -169,25 +150,7 @@ def _line(prediction: Prediction) -> str:
 
 
 def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:
-    """The factor with which the moved ranges hold eight of ten; None where most are points."""
+    """Return the factor with which the moved ranges contain eight of ten; None if most have no width."""
     ranges = [(*forecast.experiment.gain_percent, abs(gain - forecast.middle - shift)) for forecast, gain in pairs]
     needed = [2 * away / (high - low) for low, high, away in ranges if high > low]
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
-
-
-def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
-    """Spearman's correlation with Bonett and Wright's interval."""
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return None
-    r = statistics.correlation(_ranked(first), _ranked(second))
-    inside = max(-0.999, min(0.999, r))
-    half = _Z * math.sqrt((1 + inside * inside / 2) / (len(first) - 3))
-    return r, math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
-
-
-def _ranked(values: Sequence[float]) -> list[float]:
-    """Ranks from 1; equals share their mean."""
-    places: dict[float, list[int]] = defaultdict(list)
-    for place, value in enumerate(sorted(values), 1):
-        places[value].append(place)
-    return [statistics.fmean(places[value]) for value in values]

@@ -1,4 +1,4 @@
-"""What a note must be before it is kept: every claim under a source that was shown, in words that stand there."""
+"""Validation of notes from a model: every claim has a source that was shown, with a literal quote."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,10 +11,8 @@ from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target
 
-TITLE, TEXT = 120, 1_600
-"""Characters of a title and of a text."""
-_QUOTE_WORDS, _QUOTE = 3, 400
-"""The fewest words and the most characters of a quote."""
+TITLE, TEXT = 120, 1_600  # limits of a title and of a text, in characters
+_QUOTE_WORDS, _QUOTE = 3, 400  # least words and most characters of a quote
 _TRIAL = re.compile(r"(\d{5,})(?:@[0-9a-f]+)?")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _MARKERS = re.compile(r"\[(\d{1,2}(?:\s*,\s*\d{1,2})*)\]")
@@ -26,17 +24,14 @@ _FASTEST = 3
 
 @dataclass(frozen=True)
 class Grounds:
-    """What the claims of an answer can rest on."""
+    """What the claims of an answer may cite."""
 
     problem: Problem
     target: Target | None
-    shown: tuple[Document, ...] = ()
-    """The documents, each with the passages that the prompt showed."""
+    shown: tuple[Document, ...] = ()  # the documents, each with the passages that the prompt showed
     population: Population = field(default_factory=lambda: Population(()))
-    notes: Mapping[str, Note] = field(default_factory=dict)
-    """The current notes of this task and target, by title."""
-    others: frozenset[str] = frozenset()
-    """The titles of notes about something else; they stay as they are."""
+    notes: Mapping[str, Note] = field(default_factory=dict)  # the current notes of this task and target, by title
+    others: frozenset[str] = frozenset()  # the titles of notes about something else, which stay unchanged
 
     @property
     def carried(self) -> dict[str, str]:
@@ -47,14 +42,14 @@ class Grounds:
         return quotes
 
     def trial(self, source: str) -> str:
-        """The id of the trial that a source names; empty where it names none that holds."""
+        """Return the id of the trial that a source names, or ""."""
         match = _TRIAL.fullmatch(source)
         known = match and any(trial.id == match[1] for trial in self.population.trials)
         return match[1] if match and known else ""
 
 
 def validated(note: Note, ground: Grounds) -> Note:
-    """The note as it is kept. ValueError says what is wrong with it."""
+    """Return the note in its stored form. Raises ValueError."""
     note = replace(note, title=" ".join(note.title.split()), text=note.text.strip())
     _check_form(note)
     if note.title in ground.others:
@@ -91,7 +86,7 @@ def _check_form(note: Note) -> None:
 
 
 def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tuple[str, str]:
-    """A source and its quote as they are kept."""
+    """Return a source and its quote in their stored form. Raises ValueError."""
     where = f"source {number} ({short(source, 60)!r})"
     if ground.trial(source):
         if quote.strip():
@@ -115,7 +110,7 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
 
 
 def claims(text: str) -> list[str]:
-    """The sentences, bullets and table rows of a text; headings, code and lines that introduce them are none."""
+    """Return the sentences, bullets and table rows of a text, without headings, code and introductory lines."""
     sentences = []
     for block in _blocks(_CODE.sub("code", text)):
         joined = _ABBREVIATION.sub(lambda match: match[1].replace(".", "") + ",", " ".join(block.split()))
@@ -125,9 +120,8 @@ def claims(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Paragraphs and bullets, without headings and the heads of tables."""
     block, row = "", 0
-    for line in [*text.split("\n"), ""]:  # the empty line at the end closes the last block
+    for line in [*text.split("\n"), ""]:  # the final empty line closes the last block
         row = row + 1 if line.lstrip().startswith("|") else 0
         starts = not line.strip() or _BULLET.match(line) or line.startswith("#") or row
         if starts and block:
@@ -171,7 +165,7 @@ def _check_closes(note: Note, trials: set[str], ground: Grounds) -> None:
 
 
 def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
-    """With the targets and problems that it holds for."""
+    """Return the note with the targets and problems to which it applies. Raises ValueError."""
     old = ground.notes.get(note.title)
     program = old.program if old and set(old.sources) <= set(note.sources) else ""
     note = replace(note, program=program)
@@ -192,14 +186,14 @@ def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
 
 
 def fits(note: Note, problem: Problem, target: Target | None) -> bool:
-    """Whether a note is about this problem and target."""
+    """Return whether a note applies to this problem and target."""
     if target is None:
         return not note.problems or problem.name in note.problems
     return knowledge.fits(note, target, problem.name)
 
 
 def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:
-    """The notes that hold, by title, and what is wrong with the others."""
+    """Return the valid notes, by title, and the errors of the others."""
     valid: dict[str, Note] = {}
     wrong = []
     for index, note in enumerate(notes):

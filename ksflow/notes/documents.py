@@ -1,6 +1,6 @@
-"""Documents as they lie on disk: manuals, posts, kernels, whole repositories; and where a source's words stand in them.
+"""Documents on disk: manuals, posts, kernels, whole repositories; and the passages that contain a source's quote.
 
-What it does not do: judge what is relevant, or go to the network. Nothing that it reads is run.
+Not covered: judging relevance, and the network. Nothing that is read is executed.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.notes.passages import cut, is_binary
 from ksflow.records import Document, Note, Passage
 
@@ -35,35 +35,27 @@ Notice = Callable[[str], None]
 class File:
     """A document on disk."""
 
-    name: str
-    """As sources begin: the file's name, or the given folder's name and the path in it."""
+    name: str  # begins its sources: the file's name, or the given folder's name and the path in it
     path: Path
-    given: bool = True
-    """It was named itself, not found in a folder."""
+    given: bool = True  # whether it was named itself, not found in a folder
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a digestion is, after each piece that was read or skipped."""
+    """Progress of a digestion, after each piece that was read or skipped."""
 
-    piece: int
-    """From 1."""
+    piece: int  # from 1
     pieces: int
-    sources: tuple[str, ...]
-    """The passages that were shown."""
-    key: str = ""
-    """Names the piece and the question; the same one needs no second reading."""
-    found: tuple[Note, ...] = ()
-    """The notes it gave, new or improved."""
-    skipped: bool = False
-    """It was read before."""
-    failed: str = ""
-    """Why it gave none."""
+    sources: tuple[str, ...]  # the passages that were shown
+    key: str = ""  # digest of the piece and the question; equal ones are not read again
+    found: tuple[Note, ...] = ()  # its notes, new or improved
+    skipped: bool = False  # it was read before
+    failed: str = ""  # why it gave no notes
 
 
 @dataclass(frozen=True)
 class Unread:
-    """What a digestion left unread, and why."""
+    """Sources that a digestion left unread, and why."""
 
     sources: tuple[str, ...]
     why: str
@@ -74,14 +66,13 @@ class DocumentReader(Protocol):
     """A digester that reads documents, a piece at a time."""
 
     watch: Callable[[Progress | Unread], None]
-    """Told of each piece and of what stays unread."""
-    done: Collection[str]
-    """Keys of pieces that are not read again."""
+    """Called with each piece, and with unread sources."""
+    done: Collection[str]  # keys of pieces that are not read again
 
 
 def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:
-    """The files at `paths`, folders walked in order; `notice` is told what is left out of them. ConfigError where there
-    is nothing.
+    """Return the files at `paths`, with folders walked in order; `notice` is called with what is left out. Raises
+    ConfigError if there is nothing.
     """
     files: dict[Path, File] = {}
     for word in paths:
@@ -103,37 +94,37 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
 
 
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
-    """A file's passages; None, with a notice, for one of a folder that cannot be read. ConfigError for a given one."""
+    """Return a file's passages; None, with a notice, for an unreadable one of a folder. Raises ConfigError for a given
+    one.
+    """
     try:
-        return Document(file.name, cut(file.name, file.path.read_bytes()))
-    except OSError as error:
-        wrong = ConfigError(f"cannot read {file.path}: {error.strerror}; check its rights")
+        with reaching(f"cannot read {file.path}", "check its rights"):
+            return Document(file.name, cut(file.name, file.path.read_bytes()))
     except ConfigError as error:
-        wrong = error
-    if file.given:
-        raise wrong
-    notice(f"left out: {wrong}")
-    return None
+        if file.given:
+            raise
+        notice(f"left out: {error}")
+        return None
 
 
 def fingerprint(path: Path) -> tuple[str, int]:
-    """(SHA-256, size in bytes) of a file."""
+    """Return (SHA-256, size in bytes) of a file."""
     data = path.read_bytes()
     return hashlib.sha256(data).hexdigest(), len(data)
 
 
 def locate(documents: Iterable[Document], source: str, quote: str) -> Passage | None:
-    """The passage that `source` (`NAME, PLACE`) names and that says `quote`.
+    """Return the passage that `source` (`NAME, PLACE`) names and that contains `quote`, or None.
 
-    White space, hyphens at line ends and the looks of quotation marks and dashes do not count; case does. A source
-    without a place stands for the whole document.
+    White space, hyphens at line ends and the form of quotation marks and dashes are ignored; case is not. A source
+    without a place means the whole document.
     """
     passages = (passage for _, passage in named_passages(documents, source))
     return next((passage for passage in passages if contains(passage.text, quote)), None)
 
 
 def named_passages(documents: Iterable[Document], source: str) -> Iterator[tuple[Document, Passage]]:
-    """The passages that a source can mean, the exact one first."""
+    """Yield the passages that a source can mean, the exact one first."""
     wanted = _plain(source)
     rough = []
     for document in documents:
@@ -151,21 +142,19 @@ def named_passages(documents: Iterable[Document], source: str) -> Iterator[tuple
 
 
 def contains(text: str, quote: str) -> bool:
-    """Whether the words of `quote` stand in `text`."""
+    """Return whether `text` contains the words of `quote`."""
     wanted = _plain(quote)
     return any(wanted in form for form in _forms(text))
 
 
 @lru_cache(maxsize=4096)
 def _forms(text: str) -> tuple[str, str]:
-    """`text` with the hyphens at line ends kept, and without."""
     hyphenated = re.sub(r"(?<=\w)([-\u2010\u00ad])[ \t]*\n\s*(?=\w)", r"\1", text)
     joined = re.sub(r"(?<=\w)[-\u2010\u00ad][ \t]*\n\s*(?=\w)", "", text)
     return _plain(hyphenated), _plain(joined)
 
 
 def _plain(text: str) -> str:
-    """On one line, with one look of each sign."""
     return " ".join(unicodedata.normalize("NFKC", text.translate(_SAME)).split())
 
 
@@ -188,7 +177,6 @@ def _walk(folder: Path, notice: Notice) -> Iterator[File]:
 
 
 def _unfit(path: Path) -> str:
-    """Why a file of a folder is left out; empty where it is read."""
     ending = path.suffix.lower()
     most = _MOST_PAGED_MB if ending in _PAGED else _MOST_MB
     try:

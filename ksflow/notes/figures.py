@@ -1,4 +1,4 @@
-"""What the answers of probes say: their figures, the note that holds them, the claims that they bear on."""
+"""Results of probes: figures, the note with them, and the claims that they concern."""
 
 import re
 import statistics
@@ -10,7 +10,7 @@ from ksflow.notes.probes import VALUES, Probe
 from ksflow.records import Evaluation, Note, Status, Target
 
 _RATES = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
-"""Units of rates that a data sheet's peaks can be held against."""
+"""Units of rates that can be compared with a data sheet's peaks."""
 _SHOWN = 256  # values of an output
 _PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "G": 1e9, "M": 1e6, "T": 1e12}
 _QUANTITY = re.compile(r"((\d[\d,]*(?:\.\d+)?) ?([nuµmkMGT]?)(B/s|FLOP/s|Hz|s|cycles)\b)")
@@ -20,14 +20,13 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 @dataclass(frozen=True)
 class Reading:
-    """One figure as it was measured."""
+    """One measured figure."""
 
     unit: str
     middle: float
     low: float
     high: float
-    peak: float | None = None
-    """In the same unit."""
+    peak: float | None = None  # in the same unit
 
     def __str__(self) -> str:
         spread = "" if self.low == self.high else f" ({_digits(self.low)} to {_digits(self.high)})"
@@ -35,16 +34,17 @@ class Reading:
 
     @property
     def flag(self) -> str:
-        """What is odd about it; empty for a figure that can be."""
+        """A warning if the figure exceeds its peak, or ""."""
         if self.peak is None or self.middle <= self.peak:
             return ""
         return f"{_digits(self.middle)} {self.unit} is more than the data sheet's {_digits(self.peak)}: doubt it"
 
 
 def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, Reading]:
-    """Every figure, by the time that the judge ranks (a CPU's calm low, a GPU's median), and the middle half of calls.
+    """Return every figure, by the judge's ranked time (a CPU's low mean, a GPU's middle), with the middle half of
+    calls.
 
-    ValueError for one that has none.
+    Raises ValueError for a figure without a value.
     """
     timings, shown = {timing.case: timing for timing in evaluation.timings}, outputs(evaluation)
     readings = {}
@@ -68,7 +68,7 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
 
 
 def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
-    """What an accepted answer says. ValueError where a figure cannot be computed."""
+    """Return the note of an accepted result. Raises ValueError if a figure cannot be computed."""
     figures = readings(probe, evaluation, target)
     values = next(iter(outputs(evaluation).values()), [])
     places = " ".join(f"{value:g}" for value in values[:_SHOWN])
@@ -87,27 +87,27 @@ def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
 
 
 def source(probe: Probe, target: Target) -> str:
-    """What a note of it rests on: the same for the same program on the same machine, found or named."""
+    """Return the source of its note, which is the same for the same program on the same machine."""
     machine = replace(target, name=label(target)).fingerprint
     return f"probe {probe.name} on {target.chip} ({machine}, program {probe.kernel.digest[:8]})"
 
 
 def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
-    """Case -> the values of its first output, where they are small enough to be shown."""
+    """Return case -> the values of its first output, if small enough."""
     rows = evaluation.evidence.checked
     return {row.case: [float(value) for value in row.outputs[0]] for row in rows if row.outputs}
 
 
 def about(probe: Probe, text: str) -> bool:
-    """Whether it measures what a claim says: a sentence has all words of a keyword, and a quantity in its unit."""
+    """Return whether it measures a claim's topic: a sentence has all words of a keyword, and a quantity in its unit."""
     return any(_claimed(text, probe))
 
 
 def contradicted(claim: str, reading: str, probe: Probe, times: float) -> str:
-    """A claim's figure that no measured one comes near, by a factor; empty where there is none.
+    """Return a claim's figure that differs from all measured ones by more than a factor, or "".
 
-    Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included, and of those
-    the ones that are said of its keywords. Where none are, one of all that is near is enough.
+    Only figures in the probe's units count, with any prefix (TB/s for GB/s), and of those the ones said of its
+    keywords. If there are none, one close figure is enough for agreement.
     """
     measured = [value for _, value, _ in _quantities(reading, probe)]
     bound, quantities = list(_claimed(claim, probe)), list(_quantities(claim, probe))
@@ -120,8 +120,8 @@ def contradicted(claim: str, reading: str, probe: Probe, times: float) -> str:
 
 
 def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
-    """The quantity that a sentence says of each keyword that it has all words of: the next after the keyword's first
-    word, else the last before it.
+    """Yield the quantity that a sentence states for each keyword whose words it has: the next one after the keyword's
+    first word, else the last one before it.
     """
     for sentence in _SENTENCE.split(text):
         first = {word[0]: word.start() for word in reversed(list(_WORD.finditer(sentence.lower())))}
@@ -132,7 +132,7 @@ def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
 
 
 def _quantities(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
-    """(place, value, the words) of each quantity in a text that has a unit of the probe's figures, with any prefix."""
+    """Yield (place, value, text) of each quantity with a unit of the probe's figures, with any prefix."""
     units = [figure.unit for figure in probe.figures.values()]
     bases = {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
     for match in _QUANTITY.finditer(text):

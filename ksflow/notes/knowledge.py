@@ -1,24 +1,24 @@
-"""Notes on disk: Markdown files with front matter, in a folder per target; those that ship, and the user's own.
+"""Notes on disk: Markdown files with front matter, in a folder per target; shipped ones, and the user's own.
 
     ---
     title: Outer products need no transposition
     origin: who made it, free text
     sources: [Intel Optimization Reference Manual, section 20.5]
-    quotes: [what it says there]      one for each source (empty where nobody looked), or none at all
+    quotes: [what it says there]      one for each source (empty if unchecked), or none at all
     targets: [cpu]                    names of targets, `cpu` or `gpu`, architectures (gfx942), a CPU's features
                                       (amx_tile), fingerprints
     problems: [fp8_gemm]
     status: documented
-    closes: [00012]                   trials that it stands for
-    program: probe.cu                 what measured it, beside the note
+    closes: [00012]                   trials that it replaces
+    program: probe.cu                 the program that measured it, beside the note
     challenge: why a person doubts it
     ---
     Text.
 
-Only title and sources must be there. A note is `documented` where each document among its sources is quoted, so that
-`knowledge check` can look it up; otherwise it is `cited`, whatever it says of itself. The user's folder is `knowledge`
-beside the lineage; a note there replaces the shipped one of the same title and folder. What this does not do: make
-notes (that is a digester or a probe), rank them (that is a prompt's affair) or look into their sources (`sources`).
+Only title and sources are required. A note is `documented` if each document among its sources is quoted, so that
+`knowledge check` can look it up; otherwise it is `cited`, whatever its status says. The user's folder is `knowledge`
+beside the lineage; a note there replaces the shipped one of the same title and folder. Not covered: making notes
+(digesters and probes do), ranking them (prompts do), checking their sources (`sources`).
 """
 
 import re
@@ -31,45 +31,42 @@ from typing import Any
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError, one_line, writing
+from ksflow.errors import ConfigError, writing
 from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"
-INDEX = "index.md"
+INDEX = "index.md"  # a person's text about a folder, not a note
 _LISTS = ("sources", "quotes", "targets", "problems", "closes")
 _KEYS = ("title", "origin", "status", *_LISTS, "program", "challenge")
 _PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILINE | re.DOTALL)
 _NO_DOCUMENT = re.compile(r"probe |(?:[^/\s]+/[^/\s]+/)?\d{5,}(?:@[0-9a-f]+)?$")
-"""Sources that are probes or trials: what they show is measured, and not quoted."""
-_MARK = "<!-- The list below is written anew with each note; what stands above it stays. -->"
+"""Matches sources that are probes or trials, which need no quotes."""
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-"""Every value is text: a trial's id is no octal number."""
+"""Loads every value as text: a trial's id is not an octal number."""
 
 
 @dataclass(frozen=True)
 class StoredNote:
-    """A note, and where it is kept."""
+    """A note, and its place."""
 
     note: Note
-    where: str
-    """`shipped cpu`, the user's folder, or `run softmax/main`."""
-    file: Path | None = None
-    """None for a note of a run."""
+    where: str  # `shipped cpu`, the user's folder, or `run softmax/main`
+    file: Path | None = None  # None for a note of a run
     shipped: bool = False
 
 
 def user_folder(lineage: str | Path) -> Path:
-    """The user's folder of notes: beside the lineage."""
+    """Return the user's folder of notes, beside the lineage."""
     return Path(lineage).expanduser().parent / "knowledge"
 
 
 def initial_notes(
     target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE
 ) -> tuple[Note, ...]:
-    """The notes that fit a target and a problem (any, where it is empty). Raises ConfigError for a file that is none.
+    """Return the notes that fit a target and a problem ("" means any). Raises ConfigError for an invalid file.
 
-    `folder`: instead of what ships. `lineage`: the user's own notes are beside it.
+    folder: replaces the shipped notes. lineage: the user's own notes are beside it.
     """
     entries, broken = stored_notes(folder, lineage)
     if broken:
@@ -79,9 +76,11 @@ def initial_notes(
 
 
 def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tuple[StoredNote, ...], tuple[str, ...]]:
-    """Every note on disk, a user's in place of the shipped one that it replaces, and a line for each file that is none.
+    """Return every note on disk, a user's in place of the shipped one that it replaces, and an error for each invalid
+    file.
 
-    `folder`: instead of what ships. `lineage`: the user's own notes are beside it. ConfigError without such a folder.
+    folder: replaces the shipped notes. lineage: the user's own notes are beside it. Raises ConfigError without the
+    folder.
     """
     root = Path(folder).expanduser() if folder else home.shipped("knowledge")
     if not root.is_dir():
@@ -95,14 +94,14 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
 
 
 def fits(note: Note, target: Target, problem: str = "") -> bool:
-    """Whether a note bears on a target and a problem. Chips of one architecture share their notes."""
+    """Return whether a note applies to a target and a problem. Chips of one architecture share their notes."""
     if problem and note.problems and problem not in note.problems:
         return False
     return not note.targets or any(means(word, target) for word in note.targets)
 
 
 def read(file: Path) -> Note:
-    """One note. Raises ConfigError that names the file."""
+    """Return one note. Raises ConfigError, which names the file."""
     try:
         return _read(file)[0]
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -113,14 +112,14 @@ def read(file: Path) -> Note:
 
 
 def in_folder(folder: Path) -> list[Note]:
-    """The notes that lie in one folder, in the order of their files. Raises ConfigError for a file that is none."""
+    """Return the notes of one folder, in the order of their files. Raises ConfigError for an invalid file."""
     return [read(file) for file in sorted(folder.glob("*.md")) if file.name != INDEX]
 
 
 def write(note: Note, folder: Path, origin: str = "") -> Path:
-    """Keep a note in a folder, in place of the one of the same title there, and its index; the file.
+    """Write a note to a folder, in place of the one with its title, and return the file.
 
-    `origin`: who made it; by default as the file had it. Raises ConfigError where it cannot be written.
+    origin: who made it; by default the file's previous origin. Raises ConfigError if it cannot be written.
     """
     with writing(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,12 +130,11 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
         shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
         head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
         home.write(file, f"---\n{head}---\n{note.text.strip()}\n")
-        _write_index(folder)
     return file
 
 
 def find_note(entries: Iterable[StoredNote], word: str) -> StoredNote:
-    """The note that a person means: its title, its file's name, or a beginning that only one has. ConfigError."""
+    """Return the note of this title, file name, or unique beginning of a title. Raises ConfigError."""
     exact, alike = [], []
     for entry in entries:
         title = entry.note.title
@@ -153,13 +151,12 @@ def find_note(entries: Iterable[StoredNote], word: str) -> StoredNote:
 
 
 def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note, ...]:
-    """Rewritten notes with the challenges that those of their titles had before: only a person or a probe ends one."""
+    """Return rewritten notes with the challenges of the previous ones: only a person or a probe removes a challenge."""
     doubts = {note.title: note.challenge for note in before if note.challenge}
     return tuple(replace(n, challenge=n.challenge or doubts.get(n.title, "")) for n in notes)
 
 
 def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
-    """The notes below a folder; a line goes into `broken` for each file that is none."""
     patterns = ("*.md", "*/*.md") if deep else ("*.md",)
     entries = []
     for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
@@ -181,7 +178,6 @@ def _read(file: Path) -> tuple[Note, str]:
 
 @lru_cache(4096)
 def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
-    """As long as the file has not changed."""
     parts = _PARTS.fullmatch(file.read_text(encoding="utf-8"))
     front = yaml.load(parts[1], _LOADER) if parts else None
     if not parts or not isinstance(front, dict):
@@ -201,7 +197,7 @@ def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
 
 
 def _checked(key: str, value: object) -> Any:
-    """A value of the front matter, a tuple where it is a list. ValueError where it is of another kind."""
+    """Return a value of the front matter, lists as tuples. Raises ValueError for another type."""
     if key not in _LISTS:
         if not isinstance(value, str | None):
             raise ValueError(f"{key} is not one text")
@@ -212,7 +208,7 @@ def _checked(key: str, value: object) -> Any:
 
 
 def _file(title: str, folder: Path) -> Path:
-    """The file of this title, else one whose name is free."""
+    """Return the file of this title, else an unused one."""
     for entry in _entries(folder, [], deep=False):
         if entry.note.title == title and entry.file:
             return entry.file
@@ -220,21 +216,6 @@ def _file(title: str, folder: Path) -> Path:
     return folder / f"{_slug(title)}-{digest(title, digits=8)}.md" if file.exists() else file
 
 
-def _write_index(folder: Path) -> None:
-    """List a folder's notes in its `index.md`, below what a person wrote there."""
-    index = folder / INDEX
-    prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
-    lines = []
-    for entry in _entries(folder, [], deep=False):
-        note = entry.note
-        title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
-        trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
-        first = one_line(re.split(r"(?<=[.!?])\s", note.text.strip(), maxsplit=1)[0], 140)
-        lines.append(f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {first}")
-    home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
-
-
 def _slug(title: str) -> str:
-    """A title as a file's name, without its ending."""
     plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
     return plain if plain and plain != "index" else f"note-{digest(title, digits=8)}"

@@ -1,9 +1,9 @@
-"""What notes rest on: trials cited so that git shows them, and notes that a later measurement contradicts.
+"""Trials as sources of notes: citations that git can show, and refutation by later measurements.
 
-A trial in a note's sources is kept as `00012@3fa85f6411`, with the commit its branch stood at when the note was
-written. When a trial that a measured note rests on, or that trial's base, has been judged again and no longer says what
-it said there, the note is refuted; no model is asked. A result that is merely stale contradicts nothing, nor does one
-from another machine. What is not covered: what a note's words claim is not read, only what its trials say.
+A trial in a note's sources is stored as `00012@3fa85f6411`, with its branch's commit when the note was written. If a
+trial that a measured note cites, or that trial's base, was judged again with a contradicting result, the note is
+refuted; no model is called. Stale results and results of another machine contradict nothing. Not covered: a note's text
+is not interpreted, only its trials are compared.
 """
 
 import math
@@ -16,20 +16,19 @@ from ksflow.records import ANOTHER_DAY, Evaluation, Note, Population, Ratio, Sta
 
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
-_Pair = tuple[Evaluation, Evaluation | None]
-"""A trial's evaluation and its base's."""
+_Pair = tuple[Evaluation, Evaluation | None]  # a trial's evaluation and its base's
 
 
 def trial_of(source: str) -> str:
-    """The id of the trial that a source cites, with or without a commit; any other source as it is."""
+    """Return the id of the trial that a source cites, with or without a commit; other sources unchanged."""
     match = _CITED.fullmatch(source)
     return match[1] if match else source
 
 
 def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
-    """The note with each trial in its sources cited at its commit; `commits`: trial -> the newest of its branch.
+    """Return the note with each trial in its sources cited at its commit; commits: trial -> its branch's newest.
 
-    What is refuted keeps the commits that `earlier` notes cite: it is about what they said.
+    A refuted note keeps the commits that `earlier` notes cite, because it is about those results.
     """
     cited_before = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
     cited = {
@@ -44,18 +43,18 @@ def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note]
 def refute_contradicted(
     notes: Iterable[Note], known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
 ) -> tuple[Note, ...]:
-    """The notes, where those that later measurements contradict are refuted, with a sentence that names both commits.
+    """Return the notes, with those refuted that later measurements contradict, with a sentence that names both commits.
 
-    `at` reads a trial as a commit of its branch has it; what it cannot read (LineageError) contradicts nothing.
+    at: reads a trial at a commit of its branch; a LineageError contradicts nothing.
     """
     return tuple(_tested(note, known, commits, at) for note in notes)
 
 
 def merged(digested: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
-    """What a digest made of the notes that it began with, and what has become of the notes meanwhile, as one.
+    """Return a digest's notes merged with changes made meanwhile.
 
-    A note is known by its title. What the digest left as it was is as it is now; what it rewrote, where somebody has
-    challenged it meanwhile, is challenged; what it did not have or has dropped stays where others wrote it meanwhile.
+    A note is identified by its title. A note that the digest left unchanged is as it is now; a rewritten one keeps a
+    new challenge; other new notes stay.
     """
     digested, began, now = tuple(digested), tuple(began), tuple(now)
     old, current = {note.title: note for note in began}, {note.title: note for note in now}
@@ -101,7 +100,6 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
 
 
 def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[str, str] | None:
-    """What was said when a note was written and what is said; None where both may be true."""
     (was, base_was), (now, base_now) = then, today
     if then == today or was.target != now.target:
         return None
@@ -109,7 +107,7 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
         return f"{trial} was {was.verdict.value}", f"{trial} is now {now.verdict.value}"
     if not (was.accepted and now.accepted and now.lasting):
         return None
-    # it was faster than its base, or slower, and is not any more, by more than noise
+    # it was faster or slower than its base, and is not any more, beyond noise
     old, fresh = was.beside(base), now.beside(base)
     before = _from_row(old)
     after = _from_row(fresh) if fresh and fresh != old else _from_new_row(trial, base_was, base_now)
@@ -121,7 +119,7 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
 
 
 def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation | None) -> tuple[float, int] | None:
-    """By the base's own row about the trial, where it is a new one."""
+    """Return the speed-up by the base's own row about the trial, if it is new."""
     new = base_now.beside(trial) if base_now else None
     if new is None or (base_was and new == base_was.beside(trial)):
         return None
@@ -130,10 +128,9 @@ def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation 
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    """Whether it was rejected by its own fault."""
     return not (evaluation.accepted or evaluation.verdict.blameless or evaluation.verdict is Verdict.TIMEOUT)
 
 
 def _from_row(row: Ratio | None) -> tuple[float, int] | None:
-    """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
+    """Return a speed-up timed side by side, and its sign: 0 for a tie."""
     return None if row is None else (row.speedup, row.ahead - row.slower)

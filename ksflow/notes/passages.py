@@ -1,6 +1,6 @@
 """Cuts a file into passages that a source can name: pages and sections, headings, lines.
 
-What it does not do: find files, choose passages, or read pictures (a scanned page has no text here).
+Not covered: finding files, choosing passages, reading pictures (a scanned page has no text here).
 """
 
 import codecs
@@ -20,28 +20,25 @@ if TYPE_CHECKING:
     from bs4.element import PageElement
     from pypdf import PdfReader
 
-LONGEST = 6_000
-"""Characters of a passage; what is longer is cut at blank lines, then at lines, then anywhere."""
+LONGEST = 6_000  # characters of a passage; longer ones are cut at blank lines, then at lines, then anywhere
 _UTF8 = "utf-8-sig"
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_LE: "utf-16",
     codecs.BOM_BE: "utf-16",
-}
-"""UTF-32's mark begins with UTF-16's."""
+}  # UTF-32's mark begins with UTF-16's
 _MARKDOWN = {".md", ".markdown", ".mdx"}
 _WEB = {".html", ".htm", ".xhtml"}
 _FURNITURE = ("script", "style", "nav", "footer", "aside", "noscript", "template", "svg", "form", "button", "iframe")
 _BLOCKS = ("p", "div", "section", "article", "li", "tr", "pre", "table", "ul", "ol", "dl", "dt", "dd", "blockquote")
-_ENDS = {**dict.fromkeys((*_BLOCKS, "br"), "\n"), "td": "  ", "th": "  "}
-"""What stands between an element and the next."""
+_ENDS = {**dict.fromkeys((*_BLOCKS, "br"), "\n"), "td": "  ", "th": "  "}  # text between an element and the next
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
 def cut(name: str, data: bytes) -> tuple[Passage, ...]:
-    """The passages of a file, each with a place of its own. ConfigError names the file and the remedy."""
+    """Return the passages of a file, each with a unique place. Raises ConfigError, which names file and remedy."""
     ending = PurePath(name).suffix.lower()
     if ending == ".pdf" or data.startswith(b"%PDF-"):
         uncut = list(_pdf(name, data))
@@ -58,23 +55,21 @@ def cut(name: str, data: bytes) -> tuple[Passage, ...]:
     passages = []
     for passage in (part for whole in uncut for part in _bounded(whole)):
         seen[passage.place] += 1
-        again = f" ({seen[passage.place]})" if seen[passage.place] > 1 else ""  # no place twice
+        again = f" ({seen[passage.place]})" if seen[passage.place] > 1 else ""  # unique places
         passages.append(Passage(f"{passage.place}{again}".strip(), passage.text) if again else passage)
     return tuple(passages)
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins so is no text in any encoding that it names."""
+    """Return whether data that begins like this is not text."""
     return b"\0" in head and _encoding(head) == _UTF8
 
 
 def _encoding(data: bytes) -> str:
-    """By the byte order mark."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), _UTF8)
 
 
 def _bounded(passage: Passage) -> Iterator[Passage]:
-    """The passage in parts that are not too long; empty ones are left out."""
     text = passage.text.strip("\n")
     while len(text) > LONGEST:
         places = (text.rfind(mark, LONGEST // 2, LONGEST) for mark in ("\n\n", "\n", " "))
@@ -92,7 +87,7 @@ def _one_line(text: str) -> str:
 def _pdf(name: str, data: bytes) -> Iterator[Passage]:
     from pypdf import PdfReader
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it names no file; what matters is raised
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings name no file; errors are raised
     try:
         with boundary("pypdf"):  # a broken file can make it raise anything
             reader = PdfReader(io.BytesIO(data))
@@ -113,7 +108,6 @@ def _pdf(name: str, data: bytes) -> Iterator[Passage]:
 
 
 def _outline(reader: "PdfReader") -> dict[int, list[str]]:
-    """Page -> the headings that begin on it, in order."""
     headings: dict[int, list[str]] = {}
     pending: list[Any] = list(reader.outline)
     while pending:
@@ -128,7 +122,7 @@ def _outline(reader: "PdfReader") -> dict[int, list[str]]:
 
 
 def _markdown(text: str) -> Iterator[Passage]:
-    """A passage for each heading, under the path of those above it."""
+    """Yield a passage for each heading, under the path of those above it."""
     from markdown_it import MarkdownIt
 
     text = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), text)
@@ -146,7 +140,7 @@ def _markdown(text: str) -> Iterator[Passage]:
 
 
 def _html(text: str) -> Iterator[Passage]:
-    """A passage for each heading, under the path of those above it; menus and scripts are left out."""
+    """Yield a passage for each heading, under the path of those above it, without menus and scripts."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
@@ -159,7 +153,7 @@ def _html(text: str) -> Iterator[Passage]:
 
 
 def _marked(root: "PageElement") -> Iterator[str]:
-    """The text below an element, where a heading is `<NUL><level><title><NUL>`: one walk, however deep it goes."""
+    """Yield the text below an element, with a heading as `<NUL><level><title><NUL>`, without recursion."""
     from bs4.element import PreformattedString, Tag
 
     pending: list[Any] = [root]
@@ -187,12 +181,11 @@ class _End(str):
 
 
 def _tidy(text: str) -> str:
-    """Without trailing blanks and rows of empty lines."""
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
 
 
 def _lines(text: str) -> Iterator[Passage]:
-    """`lines 40-90`: cut where a line without indent follows a blank one, else at blank lines, else anywhere."""
+    """Yield `lines 40-90`: cut where a line without indent follows a blank one, else at blank lines, else anywhere."""
     lines = text.removesuffix("\n").split("\n") if text else []
     start = 0
     while start < len(lines):
@@ -202,7 +195,6 @@ def _lines(text: str) -> Iterator[Passage]:
 
 
 def _end(lines: list[str], start: int) -> int:
-    """Where the passage that begins at `start` ends (exclusive)."""
     size, blank, outer = 0, 0, 0
     for at in range(start, len(lines)):
         if at > start and not lines[at - 1].strip() and lines[at].strip():

@@ -1,7 +1,7 @@
-"""Probes: small programs that ask the hardware a question.
+"""Probes: small programs that measure the hardware.
 
-Covered: reading the shipped ones (knowledge/probes), a problem for the judge of each. NOT covered: running them (a
-bench does), what their answers say (`figures`), keeping the notes (`ksflow.cli.probe`).
+Covered: reading the shipped ones (knowledge/probes), and making a problem for the judge of each. NOT covered: running
+them (a bench does), interpreting their results (`figures`), storing notes (`ksflow.cli.probe`).
 """
 
 import math
@@ -14,41 +14,37 @@ from typing import Any, Protocol
 
 import yaml
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import shipped
 from ksflow.languages import ENDINGS
 from ksflow.records import Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
 from ksflow.source.expressions import calculate
 
 _LANGUAGES = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
-"""How a target begins (its kind, or its `march`) -> the language that probes ask it in."""
+"""Prefix of a target's kind or `march` -> the language of its probes."""
 _LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=8192)
-VALUES = 16
-"""Of an output, those that figures can use: y0, y1 ..."""
+VALUES = 16  # values of an output that figures can use: y0, y1 ...
 
 
 class Bench(Protocol):
-    """Where probes run."""
+    """Runs probes."""
 
     target: Target
-    present: bool
-    """Whether the chip is here, so that it can be asked."""
+    present: bool  # whether the chip is in this machine
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Times, and small outputs as evidence (`checked`, `outputs`). Never raises for a bad program."""
+        """Return times, and small outputs as evidence (`checked`, `outputs`). Never raises for a bad program."""
 
 
 @dataclass(frozen=True)
 class Figure(Record):
-    """What a number means."""
+    """A figure of a probe."""
 
     value: str
     """An expression over a case's numbers, `us` (a call's time) and y0, y1 ... (the outputs' first 16 values)."""
     unit: str
-    case: str = ""
-    """The case that it is of; empty for all of them."""
-    peak: str = ""
-    """The data sheet's rate that it cannot exceed: `bytes`, `flops.bf16` ..."""
+    case: str = ""  # its case; empty for all cases
+    peak: str = ""  # the data sheet's rate that it cannot exceed: `bytes`, `flops.bf16`
 
     @property
     def timed(self) -> bool:
@@ -56,7 +52,7 @@ class Figure(Record):
         return bool(re.search(r"\bus\b", self.value))
 
     def calculated(self, names: Mapping[str, float]) -> float:
-        """With what the names of its expression stand for. ValueError."""
+        """Return the value for these names. Raises ValueError."""
         value = float(calculate(self.value, names))
         if not math.isfinite(value):
             raise ValueError(f"{self.value!r} is {value}")
@@ -70,30 +66,24 @@ class Probe:
     name: str
     title: str
     question: str
-    form: str
-    """One of `forms()`: what it computes, and how that is checked."""
+    form: str  # one of `forms()`: the computation, and its check
     kernel: Kernel
     cases: Mapping[str, Mapping[str, Scalar]]
     figures: Mapping[str, Figure]
-    text: str
-    """The note's, with {NAME} for a figure, {places} for the outputs."""
-    march: str = ""
-    """How the `march` begins of the chips that can answer."""
-    needs: tuple[str, ...] = ()
-    """Features of a CPU."""
-    keywords: tuple[str, ...] = ()
-    """What a claim is about that it settles: all the words of one of them."""
-    small: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
-    """Cases for an emulator."""
+    text: str  # the note's, with {NAME} for a figure, {places} for the outputs
+    march: str = ""  # prefix of the `march` of its chips
+    needs: tuple[str, ...] = ()  # required features of a CPU
+    keywords: tuple[str, ...] = ()  # topics of claims that it decides; a claim must have all words of one of them
+    small: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)  # cases for an emulator
 
     @property
     def timed(self) -> bool:
-        """Whether its answer is a time."""
+        """Whether a figure needs a time."""
         return any(figure.timed for figure in self.figures.values())
 
     @cached_property
     def problem(self) -> Problem:
-        """What the judge is told."""
+        """The problem for the judge."""
         form = forms()[self.form]
         cases = _cases(self.cases)
         return Problem(
@@ -115,7 +105,7 @@ class Probe:
         )
 
     def lacks(self, target: Target) -> str:
-        """Why a target cannot answer; empty when it can."""
+        """Return why a target cannot run it, or ""."""
         if language(target) != self.kernel.language:
             return f"it asks in {self.kernel.language}"
         if not target.march.startswith(self.march):
@@ -124,13 +114,13 @@ class Probe:
         return f"{target.chip} has no {', '.join(missing)}" if missing else ""
 
     def measured(self, figure: Figure) -> Iterator[tuple[str, dict[str, float]]]:
-        """The cases that a figure is of, with their numbers."""
+        """Yield the cases of a figure, with their numbers."""
         for case, params in self.cases.items():
             if figure.case in ("", case):
                 yield case, {name: value for name, value in params.items() if isinstance(value, int | float)}
 
     def told(self, words: Mapping[str, object]) -> str:
-        """Its text, with names in braces replaced and nothing else read into it. ValueError for an unknown one."""
+        """Return its text, with names in braces replaced. Raises ValueError for an unknown name."""
 
         def word(match: "re.Match[str]") -> str:
             if match[1] not in {*words, "places"}:
@@ -142,34 +132,34 @@ class Probe:
 
 @dataclass(frozen=True)
 class Form:
-    """What probes of a kind compute."""
+    """The computation of a kind of probes."""
 
     doc: str
     args: tuple[Arg, ...]
 
 
 def language(target: Target) -> str:
-    """In which language a target is asked; empty where in none."""
+    """Return the language of a target's probes, or ""."""
     word = "cpu" if target.kind == "cpu" else target.march
     return next((name for begins, name in _LANGUAGES.items() if word.startswith(begins)), "")
 
 
 @cache
 def forms() -> Mapping[str, Form]:
-    """What a probe can compute."""
+    """Return the computations of probes, by name."""
     rows = yaml.safe_load(shipped("knowledge", "probes", "forms", "forms.yaml").read_text(encoding="utf-8"))
     return {name: Form(row["doc"].strip(), tuple(Arg(**arg) for arg in row["args"])) for name, row in rows.items()}
 
 
 @cache
 def ready() -> tuple[Probe, ...]:
-    """The shipped ones. Raises ConfigError that names the file."""
+    """Return the shipped probes. Raises ConfigError, which names the file."""
     files = sorted(shipped("knowledge", "probes").glob("*/*.yaml"))
     return tuple(read(file) for file in files if file.parent.name != "forms")
 
 
 def read(file: Path) -> Probe:
-    """One probe: its YAML file, and the program beside it. Raises ConfigError."""
+    """Return one probe from its YAML file and the program beside it. Raises ConfigError."""
     try:
         spec: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
         named = file.parent.glob(spec.pop("program", f"{file.stem}.*"))
@@ -179,13 +169,13 @@ def read(file: Path) -> Probe:
         kernel = Kernel(ENDINGS[source.suffix], {source.name: source.read_text(encoding="utf-8")})
         probe = Probe(file.stem, kernel=kernel, figures=figures, needs=needs, keywords=keywords, **spec)
         check(probe)
-    except (OSError, StopIteration, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:
+    except (*UNREADABLE, StopIteration, yaml.YAMLError) as error:
         raise ConfigError(f"{file} is not a probe (see knowledge/probes/forms/forms.yaml): {error}") from error
     return probe
 
 
 def check(probe: Probe) -> None:
-    """Whether it can be asked. ValueError says what is wrong with it."""
+    """Raise ValueError if the probe is invalid."""
     if probe.form not in forms():
         raise ValueError(f"form {probe.form!r} is not one of {', '.join(forms())}")
     if not probe.cases:

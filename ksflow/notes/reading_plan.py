@@ -1,4 +1,4 @@
-"""What is read of documents that are too long: a model names places in their outline, arithmetic fills the rest."""
+"""Reading of long documents: a model chooses places in their outline, and ranking fills the rest."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -8,12 +8,12 @@ from ksflow.errors import ConfigError
 from ksflow.notes.relevance import ShownPassage, batches, groups, outline, rank
 
 Choose = Callable[[str, str], tuple[int, ...]]
-"""Given an outline and how much can be read: numbers of its lines, the most useful first."""
+"""Takes an outline and the room left, in words; returns numbers of its lines, the most useful first."""
 
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """What is read, in pieces, and what is not."""
+    """Passages to read, in pieces, and unread ones."""
 
     pieces: tuple[tuple[ShownPassage, ...], ...]
     unread: tuple[ShownPassage, ...] = ()
@@ -21,25 +21,22 @@ class ReadingPlan:
 
 @dataclass(frozen=True)
 class ReadingBudget:
-    """What a digestion may read."""
+    """Limits of a digestion."""
 
-    tokens: int
-    """Of everything that is sent."""
-    fixed: int
-    """Of each prompt, beside the documents."""
-    piece: int
-    """Characters of documents in one prompt."""
+    tokens: int  # of everything that is sent
+    fixed: int  # of each prompt, beside the documents
+    piece: int  # characters of documents in one prompt
 
     def fits(self, shown: Sequence[ShownPassage], before: int = 0) -> bool:
-        """Whether all of it can be read, after `before` tokens."""
+        """Return whether all of it can be read, after `before` tokens."""
         parts = batches(shown, self.piece)
         return before + sum(self.fixed + sum(item.tokens for item in part) for part in parts) <= self.tokens
 
 
 def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
-    """All of it where there is room; else the places that `choose` names, then what shares words with the question.
+    """Plan to read everything if it fits; else the places that `choose` returns, then passages similar to the question.
 
-    ConfigError where there is no room for a single passage.
+    Raises ConfigError without room for a single passage.
     """
     if room.fits(shown):
         return ReadingPlan(tuple(batches(shown, room.piece)))

@@ -1,4 +1,4 @@
-"""Which passages bear on a question, by the words they share, and an outline that a model can choose from. No model."""
+"""Ranking of passages by the words that they share with a question, and an outline for a model to choose from."""
 
 import math
 import re
@@ -12,55 +12,52 @@ from ksflow.errors import short
 from ksflow.records import Document, Problem, Target
 from ksflow.source.tokens import estimate
 
-CHARACTERS = 4
-"""Of a token, by and large."""
+CHARACTERS = 4  # of a token, on average
 _WORD = re.compile(r"[^\W\d]\w+|\d{2,}")
 _COMMON = """the and for that this with from are was were not but its into than then them they have has had will would
 can could each which what when where how all any one two more most other such only also be is it in of on to as at by or
 if an must may should there their these those been between over under very same"""
 _STOP = frozenset(_COMMON.split())
+# Words that interest every author of kernels.
 _ALWAYS = (
     "latency throughput cycles alignment register shared memory cache bank conflict bandwidth instruction pipeline"
 )
-"""What any kernel's writer asks about."""
-_LINES = 240
-"""Of an outline."""
+_LINES = 240  # of an outline
 
 
 @dataclass(frozen=True)
 class ShownPassage:
-    """A passage as a prompt shows it."""
+    """A passage in a prompt."""
 
     document: str
     place: str
     text: str
-    order: int
-    """Its position in everything that could be read."""
+    order: int  # its position among all readable passages
 
     @property
     def source(self) -> str:
-        """As notes cite it: `NAME, PLACE`."""
+        """Its name in citations: `NAME, PLACE`."""
         return f"{self.document}, {self.place}" if self.place else self.document
 
     @property
     def block(self) -> str:
-        """Under its source."""
+        """Its text under its source."""
         return f"### source: {self.source}\n{self.text}\n\n"
 
     @property
     def tokens(self) -> int:
-        """About so many."""
+        """Estimated tokens."""
         return estimate(self.block)
 
 
 def passages(documents: Iterable[Document]) -> tuple[ShownPassage, ...]:
-    """Everything that could be read, in order, each under `NAME, PLACE`."""
+    """Return all readable passages, in order, each under `NAME, PLACE`."""
     pairs = [(document.source, passage) for document in documents for passage in document.passages]
     return tuple(ShownPassage(name, passage.place, passage.text, order) for order, (name, passage) in enumerate(pairs))
 
 
 def question(problem: Problem, target: Target | None) -> str:
-    """What is looked for: the task, its languages and shapes, the machine."""
+    """Return the topics to look for: the task, its languages and types, the machine."""
     chip = [target.name, target.chip, target.march, *target.features] if target else []
     types = {arg.dtype for arg in problem.args}
     parts = [problem.title, problem.description, problem.statement, *problem.languages, *sorted(types), *chip, _ALWAYS]
@@ -68,7 +65,7 @@ def question(problem: Problem, target: Target | None) -> str:
 
 
 def rank(shown: Sequence[ShownPassage], wanted: str) -> tuple[ShownPassage, ...]:
-    """The passages that share words with the question, the most relevant first; of equals the earlier."""
+    """Return the passages that share words with the question, most relevant first, then in order."""
     about = " ".join(word for word in wanted.split() if word.lower() not in _STOP)
     scores = relevance([word_set(f"{item.source} {item.text}") for item in shown], about)
     scored = sorted(zip(scores, shown, strict=True), key=lambda pair: (-pair[0], pair[1].order))
@@ -76,10 +73,10 @@ def rank(shown: Sequence[ShownPassage], wanted: str) -> tuple[ShownPassage, ...]
 
 
 def groups(shown: Sequence[ShownPassage]) -> list[tuple[ShownPassage, ...]]:
-    """Neighbours that share a heading, packed into at most `_LINES`: the lines of an outline."""
+    """Return groups of neighbours with a common heading, at most `_LINES`: the lines of an outline."""
     groups = [tuple(same) for _, same in groupby(shown, key=_heading)]
     least = 1
-    while len(groups) > _LINES:  # neighbours together until they have `least` passages
+    while len(groups) > _LINES:  # merge neighbours until groups have `least` passages
         least *= 2
         packed: list[tuple[ShownPassage, ...]] = []
         for group in groups:
@@ -92,7 +89,7 @@ def groups(shown: Sequence[ShownPassage]) -> list[tuple[ShownPassage, ...]]:
 
 
 def outline(groups: Sequence[tuple[ShownPassage, ...]]) -> str:
-    """A line for each group: its number, what it is, how long, and how it begins."""
+    """Return a line for each group: number, source, length, beginning."""
     lines = []
     for number, group in enumerate(groups, 1):
         last = f" to {short(group[-1].place or group[-1].document, 50)}" if len(group) > 1 else ""
@@ -102,7 +99,7 @@ def outline(groups: Sequence[tuple[ShownPassage, ...]]) -> str:
 
 
 def _heading(item: ShownPassage) -> tuple[str, str]:
-    """What neighbours share: the heading of pages, the upper two of a path; of lines nothing."""
+    """Return what neighbours share: the heading of pages, the upper two levels of a path, nothing for lines."""
     page, _, heading = item.place.partition(", ")
     if page.startswith(("page ", "lines ")):
         return item.document, heading or page
@@ -110,7 +107,7 @@ def _heading(item: ShownPassage) -> tuple[str, str]:
 
 
 def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassage, ...]]:
-    """In document order, in batches of at most `room` characters (one passage at least)."""
+    """Return the passages in document order, in batches of at most `room` characters (at least one passage each)."""
     ordered = sorted(chosen, key=lambda item: item.order)
     batches: list[tuple[ShownPassage, ...]] = []
     size = 0
@@ -124,13 +121,11 @@ def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassag
     return batches
 
 
-# -- words ---------------------------------------------------------------------------------------
-
-
 def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
-    """The weight of the words that each text shares with `about`, against that of all its words; rare ones weigh most.
+    """Return the weight of the words that each text shares with `about`, relative to that of all its words; rare words
+    have most weight.
 
-    `own`: the words of each text. The notes of prompts and the passages of a digestion are both ranked by it.
+    own: the words of each text. It ranks notes for prompts and passages for digestion.
     """
     if not about:
         return [0.0] * len(own)
@@ -143,19 +138,19 @@ def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
 
 @lru_cache(4)
 def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
-    """What each word weighs, and what each text is divided by. Many questions are asked of the same notes."""
+    """Return each word's weight, and each text's divisor; cached, because the same notes are ranked for many
+    questions."""
     count = Counter(word for words in own for word in words)
     weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
     return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text, as `relevance` takes them."""
+    """Return the words of a text for `relevance`."""
     return frozenset(_words(text))
 
 
 def _words(text: str) -> list[str]:
-    """Lower case; a compound name whole, in its parts and in its neighbouring pairs."""
     words = []
     for name in _WORD.findall(text.lower()):
         words.append(name)

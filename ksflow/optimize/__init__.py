@@ -5,7 +5,8 @@ that says whether it is better on rounds that were held out. The commands import
 below. It changes no stage, and uses no prompt because it was compiled.
 """
 
-from ksflow.optimize.task import Settings, course
+from ksflow.optimize.task import course
+from ksflow.optimize.teaching import Settings
 from ksflow.optimize.verb import optimize
 
 __all__ = ["Settings", "course", "optimize"]

@@ -1,22 +1,32 @@
 """The questions a stage was asked in recorded rounds, each with what grades an answer to it."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
+from ksflow.errors import StageError
 from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.lm.program import Inquiry
 from ksflow.optimize import metrics
 from ksflow.optimize.held_out import PARTS, HeldOutSplit, split_rounds
 from ksflow.optimize.metrics import Grader, Judge
 from ksflow.protocols import Writer
 from ksflow.records import Material, Note, Origin, Verdict
 
-Question = tuple[Callable[[], object], Callable[[RunHistory, str], Grader]]
-"""A call of the stage as the round made it, and what grades an answer to it: given the run as far as a grade may look,
-and all that the model is shown.
-"""
+Question = tuple[Inquiry[Any], Callable[[RunHistory], Grader]]
+"""What the stage was asked, and what grades an answer to it: given the run as far as a grade may look."""
+_Make = Callable[[Inquiry[Any], RunHistory], Grader]
+
+
+class Case(NamedTuple):
+    """A question with its grader, and the name of the round that it is from."""
+
+    inquiry: Inquiry[Any]
+    grade: Grader
+    round: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,36 +47,31 @@ class Source:
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round, but for what was left of the budget, which is not on record."""
-        ask, notes, selection = self.stage.question, self.initial_notes + snapshot.notes, snapshot.selection
-        problem = history.problem
-        if self.name == "digester":
-            if snapshot.learnt:
-                material = Material((), snapshot.known, snapshot.before)
-                yield partial(ask, problem, material), lambda history, shown: metrics.digester(shown)
+        for asked, make in self._asked(history, snapshot):
+            with suppress(StageError):
+                if inquiry := self.stage.question(history.problem, *asked):
+                    yield inquiry, partial(make, inquiry)
+
+    def _asked(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[tuple[tuple[Any, ...], _Make]]:
+        known, selection, notes = snapshot.known, snapshot.selection, self.initial_notes + snapshot.notes
+        if self.name == "digester" and snapshot.learnt:
+            yield (Material((), known, snapshot.before),), lambda inquiry, run: metrics.digester(shown(inquiry))
         elif selection and self.name == "selector":
-            yield partial(ask, problem, snapshot.known), lambda history, shown: metrics.selector(history, snapshot)
+            yield (known,), lambda inquiry, run: metrics.selector(run, snapshot)
         elif selection and self.name == "designer":
-            yield (
-                partial(ask, problem, snapshot.known, selection, notes),
-                lambda history, shown: metrics.designer(snapshot, self._attempt(history)),
-            )
+            yield (known, selection, notes), lambda inquiry, run: metrics.designer(snapshot, self._attempt(run))
         elif selection and self.name == "verifier":
             for trial in (history.final.by_id.get(trial.id, trial) for trial in snapshot.trials):
                 if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
-                    question = partial(ask, problem, selection, trial.experiment, notes, trial.kernel)
-                    by_verdict = metrics.verifier(trial.evaluation)
-                    yield question, lambda history, shown, grader=by_verdict: grader  # type: ignore[misc]
-        elif selection:
-            assert self.judge is not None
-            grader = metrics.writer(problem, selection, self.judge)
+                    grader = metrics.verifier(trial.evaluation)
+                    yield (selection, trial.experiment, notes, trial.kernel), partial(_always, grader)
+        elif selection and self.name == "writer" and self.judge:
+            grader = metrics.writer(history.problem, selection, self.judge)
             for trial in snapshot.trials:
-                # a change of tunables alone is written by rule
-                if (
-                    trial.experiment and not trial.experiment.changes and trial.origin is Origin.EXPERIMENT
-                ):  # by a model
-                    avenue = snapshot.plan.avenue_of(trial.experiment) if snapshot.plan else ""
-                    chosen = replace(selection, avenue=avenue)
-                    yield partial(ask, problem, chosen, trial.experiment, notes), lambda history, shown: grader
+                experiment = trial.experiment  # a change of tunables alone is written by rule
+                if experiment and not experiment.changes and trial.origin is Origin.EXPERIMENT:
+                    avenue = snapshot.plan.avenue_of(experiment) if snapshot.plan else ""
+                    yield (replace(selection, avenue=avenue), experiment, notes), partial(_always, grader)
 
     def _attempt(self, history: RunHistory) -> metrics.Attempt:
         if self.judge and self.write:
@@ -74,53 +79,36 @@ class Source:
         return metrics.recorded(history)
 
 
-class Parts(NamedTuple):
-    """Numbers of questions; no round is in two of them."""
-
-    train: tuple[int, ...]
-    validation: tuple[int, ...]
-    held_out: tuple[int, ...]
-    rounds: tuple[int, ...]
-    """How many rounds each part is from."""
-    how: str = ""
-    """What divides them, in words."""
-    held_out_rounds: tuple[str, ...] = ()
-    """The round of each question that is held out."""
+def _always(grader: Grader, inquiry: Inquiry[Any], history: RunHistory) -> Grader:
+    return grader
 
 
-def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: int, seed: int) -> Parts:
-    """Have the school hear every question, and split them by rounds. ConfigError where there are too few."""
-    cases: dict[str, list[int]] = {}
-    asked: dict[str, RoundSnapshot] = {}
-    seen: set[str] = set()
-    splits: list[HeldOutSplit] = []  # the one there will be: until then nothing is graded
+def shown(inquiry: Inquiry[Any]) -> str:
+    """All that the model is shown, as one text."""
+    return "\n".join(inquiry.inputs.values())
 
-    def deferred(
-        history: RunHistory, snapshot: RoundSnapshot, make: Callable[[RunHistory, str], Grader], shown: str
-    ) -> Grader:
-        grader = cache(lambda: make(splits[0].visible(history, snapshot), shown))
-        return lambda answer, refused: grader()(answer, refused)
 
+def gather(
+    source: Source, histories: Sequence[RunHistory], most: int, seed: int
+) -> tuple[list[list[Case]], HeldOutSplit]:
+    """The cases to learn from, to choose by, and to measure on: at most `most`, and no round is in two of the parts.
+
+    ConfigError where there are too few rounds.
+    """
+    asked: dict[str, tuple[RunHistory, RoundSnapshot, Question]] = {}
     for history in histories:
         for snapshot in history.rounds:
-            for call, make in source.questions(history, snapshot):
-                case = school.hear(call, partial(deferred, history, snapshot, make))
-                if case is not None and (text := school.shown(case)) not in seen:
-                    seen.add(text)
-                    cases.setdefault(snapshot.name, []).append(case)
-                    asked[snapshot.name] = snapshot
-    split = split_rounds(asked.values(), seed, source.name)
-    splits.append(split)
-    return _parts(split, cases, most, seed)
-
-
-def _parts(split: HeldOutSplit, cases: Mapping[str, Sequence[int]], most: int, seed: int) -> Parts:
+            for question in source.questions(history, snapshot):
+                asked.setdefault(shown(question[0]), (history, snapshot, question))
+    split = split_rounds({snapshot.name: snapshot for _, snapshot, _ in asked.values()}.values(), seed, source.name)
     parts = []
     for name, share in PARTS.items():
-        mine = sorted(case for snapshot in split.parts[name] for case in cases[snapshot])
+        mine = [entry for entry in asked.values() if entry[1].name in split.parts[name]]
         random.Random(f"{seed} {name}").shuffle(mine)
-        parts.append(tuple(mine[: max(2, round(most * share))]))
-    train, validation, held_out = parts
-    sizes = tuple(len(split.parts[name]) for name in PARTS)
-    round_of = {case: name for name, mine in cases.items() for case in mine}
-    return Parts(train, validation, held_out, sizes, split.how, tuple(round_of[case] for case in held_out))
+        parts.append(
+            [
+                Case(inquiry, make(split.visible(history, snapshot)), snapshot.name)
+                for history, snapshot, (inquiry, make) in mine[: max(2, round(most * share))]
+            ]
+        )
+    return parts, split

@@ -21,8 +21,8 @@ PARTS = {"train": 0.4, "validation": 0.3, "held out": 0.3}
 """Part -> its share of the rounds, in the order in which the parts may know of each other."""
 _LEAST = 2
 """Rounds that each part needs."""
-_TOO_MUCH = 2.0
-"""How many times its share a part may be at most where whole problems or runs go into it."""
+_ENOUGH, _TOO_MUCH = 2 / 3, 2.0
+"""How many times its share a part may be, at least and at most, where whole problems or runs go into it."""
 _UNITS: dict[str, Callable[[RoundSnapshot], str]] = {
     "problem": lambda snapshot: family(snapshot.problem),
     "run": lambda snapshot: f"{snapshot.problem}/{snapshot.run}",
@@ -75,21 +75,13 @@ def _set_apart(
         names = list(dict.fromkeys(map(of, snapshots)))  # in the order in which they began
         if unit == "problem":
             random.Random(f"{seed} {unit}").shuffle(names)
-        sizes = Counter(map(of, snapshots))
-        if chosen := _nearest_groups([(name, sizes[name]) for name in names], wanted, left):
-            apart = [snapshot for snapshot in snapshots if of(snapshot) in chosen]
-            rest = [snapshot for snapshot in snapshots if of(snapshot) not in chosen]
+        sizes, chosen, count = Counter(map(of, snapshots)), set[str](), 0
+        while count < max(_LEAST, _ENOUGH * wanted):
+            chosen.add(names[-1 - len(chosen)])
+            count = sum(sizes[name] for name in chosen)
+        if count <= _TOO_MUCH * wanted and len(snapshots) - count >= left:
+            rest, apart = ([each for each in snapshots if (of(each) in chosen) is wanted] for wanted in (False, True))
             return rest, apart, f"by {unit} ({', '.join(sorted(chosen))})"
     count = min(max(_LEAST, round(wanted)), len(snapshots) - left)
     rest, apart = list(snapshots[:-count]), list(snapshots[-count:])
     return rest, apart, f"by time (from round {apart[0].name} on; what came later is out of reach of what was earlier)"
-
-
-def _nearest_groups(groups: Sequence[tuple[str, int]], wanted: float, left: int) -> frozenset[str]:
-    """The last groups that together come nearest to `wanted` rounds; none where no number of them will do."""
-    total, fitting = sum(count for _, count in groups), {}
-    for first in range(1, len(groups)):
-        count = sum(size for _, size in groups[first:])
-        if _LEAST <= count <= _TOO_MUCH * wanted and total - count >= left:
-            fitting[abs(count - wanted), -first] = frozenset(name for name, _ in groups[first:])
-    return fitting[min(fitting)] if fitting else frozenset()

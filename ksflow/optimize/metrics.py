@@ -15,10 +15,10 @@ import re
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ksflow.dataset import reward
 from ksflow.errors import BudgetError, StageError
-from ksflow.lineage.cache import Cache
 from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
@@ -37,8 +37,6 @@ from ksflow.records import (
 
 VERSION = 3
 """Another one means that scores cannot be compared."""
-PERFECT = 0.999
-"""A mean score from which on there is nothing to learn."""
 Grade = tuple[float, str]
 """A score from 0 to 1, and what is to be said about it."""
 Grader = Callable[..., Grade]
@@ -53,53 +51,56 @@ UNRATED = {Verdict.TIMEOUT: reward.REJECTED[Verdict.CRASH], Verdict.UNTIMED: 0.5
 """Rewards by verdicts that training leaves out: one may be the machine's fault, the other lacks a time."""
 
 
-def graded(evaluation: Evaluation, gain_percent: float | None) -> float:
-    """What a kernel is worth, of at most 1; one that is right without a gain that is known as much as a slow one.
-
-    StageError where the judge failed.
-    """
-    if evaluation.verdict is Verdict.HARNESS:
-        raise StageError("evaluator", evaluation.reason)
-    if not evaluation.accepted:
-        return {**reward.REJECTED, **UNRATED}[evaluation.verdict] / reward.BEST
-    known = UNRATED[Verdict.UNTIMED] if gain_percent is None else reward.of_speedup(1 + gain_percent / 100)
-    return known / reward.BEST
-
-
 @dataclass
 class Judge:
-    """Asks the evaluator once for each kernel, one at a time, and at most `most` times."""
+    """Asks the evaluator once for each kernel beside a base, one at a time, and at most `most` times."""
 
     evaluate: Evaluator
-    cache: Cache | None = None
     most: int = 500
     asked: int = 0
     _known: dict[tuple[str, str, str], Evaluation] = field(default_factory=dict)
 
     def __call__(self, problem: Problem, kernel: Kernel, base: Trial) -> Evaluation:
-        """Its verdict beside its base: as it was given before, or now. BudgetError, StageError."""
+        """Its verdict. Raises BudgetError."""
         name = (problem.name, kernel.digest, base.kernel.digest if base.kernel else "")
         if name not in self._known:
-            entry = self.cache.find(kernel, judging.key(problem, self.evaluate)) if self.cache else None
-            known = entry and not entry.evaluation.accepted
-            self._known[name] = entry.evaluation if entry and known else self._ask(problem, kernel, base)
+            if self.asked >= self.most:
+                raise BudgetError(f"optimize.evaluations={self.most} used up")
+            self.asked += 1
+            self._known[name] = judging.verdict(problem, self.evaluate, kernel, (base,))
         return self._known[name]
 
-    def _ask(self, problem: Problem, kernel: Kernel, base: Trial) -> Evaluation:
-        if self.asked >= self.most:
-            raise BudgetError(f"optimize.evaluations={self.most} used up")
-        self.asked += 1
-        evaluation = judging.verdict(problem, self.evaluate, kernel, (base,))
-        if self.cache:
-            alone = evaluation.with_evidence(against=(), claim=None)
-            self.cache.keep(kernel, problem.name, "optimize", alone)
-        return evaluation
+
+class Measured(NamedTuple):
+    """What a kernel, or an experiment, did to its base."""
+
+    what: str
+    """In words: where that is known from."""
+    gain_percent: float | None
+    """None where it brought no time."""
+    worth: float
+    """From 0 to 1."""
 
 
-def gain_percent(evaluation: Evaluation, base: Trial) -> float | None:
-    """Of an accepted kernel over its base, as the two were timed; None where they were not."""
+Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
+"""Says what an experiment did, or would do, to the base; None where nobody knows."""
+
+
+def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measured:
+    """What a kernel is worth; one that is right without a gain that is known as much as a slow one.
+
+    StageError where the judge failed, BudgetError where it may not be asked again.
+    """
+    evaluation = judge(problem, kernel, base)
+    if evaluation.verdict is Verdict.HARNESS:
+        raise StageError("evaluator", evaluation.reason)
+    what = evaluation.verdict.value
+    if not evaluation.accepted:
+        return Measured(_verdict(evaluation), None, {**reward.REJECTED, **UNRATED}[evaluation.verdict] / reward.BEST)
     row = evaluation.beside(base.id)
-    return 100 * (row.speedup - 1) if row else None
+    if row is None:
+        return Measured(what, None, UNRATED[Verdict.UNTIMED] / reward.BEST)
+    return Measured(what, 100 * (row.speedup - 1), reward.of_speedup(row.speedup) / reward.BEST)
 
 
 def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
@@ -129,22 +130,6 @@ def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
         )
 
     return grade
-
-
-Attempt = Callable[[RoundSnapshot, Selection, Experiment], "Measured | None"]
-"""Says what an experiment did, or would do, to the base; None where nobody knows."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What an experiment did to its base."""
-
-    what: str
-    """In words: where that is known from."""
-    gain_percent: float | None
-    """None where it brought no time."""
-    worth: float
-    """From 0 to 1."""
 
 
 def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
@@ -187,9 +172,7 @@ def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
             kernel = write(problem, selection, experiment, snapshot.notes)
         except StageError as error:
             return Measured(f"it could not be written: {error.reason[:300]}", None, 0.0)
-        evaluation = judge(problem, kernel, selection.base)
-        gain = gain_percent(evaluation, selection.base)
-        return Measured(_verdict(evaluation), gain, graded(evaluation, gain))
+        return judged(problem, judge, kernel, selection.base)
 
     return attempt
 
@@ -227,11 +210,9 @@ def writer(problem: Problem, selection: Selection, judge: Judge) -> Grader:
     def grade(kernel: Kernel | None, refused: str) -> Grade:
         if kernel is None:
             return 0.0, f"The answer was refused: {refused}"
-        evaluation = judge(problem, kernel, selection.base)
-        gain = gain_percent(evaluation, selection.base)
-        score = graded(evaluation, gain)
-        if not evaluation.accepted:
-            return score, f"The judge says {_verdict(evaluation)}"
+        what, gain, score = judged(problem, judge, kernel, selection.base)
+        if what != Verdict.ACCEPT.value:
+            return score, f"The judge says {what}"
         if gain is None:
             return score, "The kernel is right; what it gains is unknown, as its base has no time here."
         return score, f"The kernel is right and gains {gain:+.1f} % over its base."

@@ -6,7 +6,7 @@ are recorded and budgets kept as they are for the command.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,57 +14,17 @@ from typing import Any
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.cache import evaluation_cache
 from ksflow.lineage.history import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
-from ksflow.optimize.examples import Parts, Source, gather
+from ksflow.optimize.examples import Source, gather
+from ksflow.optimize.held_out import HeldOutSplit
 from ksflow.optimize.metrics import Judge
+from ksflow.optimize.teaching import Course, Settings
 from ksflow.protocols import MODEL_STAGES, Asks, Composite, calling
-from ksflow.records import Problem
 
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
 """Words of the command line for budgets that are kept here."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a prompt is compiled, and from what."""
-
-    school: Callable[..., Any]
-    """Makes what teaches a stage, of its program and the teacher's model."""
-    lm: Any = None
-    """The teacher's model; the stage's own where there is none."""
-    runs: Sequence[str] | None = None
-    """Runs to learn from; all of the problem's where none is named."""
-    problems: Sequence[str] = ()
-    """Other problems to learn from as well."""
-    measure: str = "record"
-    """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
-    rollouts: int = 200
-    """About how many answers an optimiser may have graded."""
-    calls: int | None = None
-    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
-    evaluations: int = 500
-    """Kernels that this command may have judged."""
-    demos: int | None = None
-    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
-    examples: int = 60
-    """Questions at most, all parts together."""
-    name: str | None = None
-    """Of the prompt; None is <optimizer>_v<next free number>."""
-    folder: str = "runs/prompts"
-    """Where <stage>/<name>.json goes."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.measure not in ("record", "live"):
-            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
-        for name in ("rollouts", "evaluations", "examples"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
-        if self.name is not None and not self.name.replace("_", "").replace("-", "").isalnum():
-            raise ConfigError(f"optimize.name={self.name} must be letters, digits, - and _")
 
 
 @dataclass(frozen=True)
@@ -74,9 +34,9 @@ class Task:
     cfg: Any
     settings: Settings
     source: Source
-    school: Any
     histories: list[RunHistory]
-    parts: Parts
+    course: Course
+    split: HeldOutSplit
     caps: Mapping[str, float]
 
     def lineage(self) -> AbstractContextManager[Lineage]:
@@ -101,23 +61,22 @@ def prepare(words: Sequence[str]) -> Task:
         if cfg[key] not in valid:
             raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
     settings: Settings = compose.build(cfg.optimize)
-    source, school = _school(cfg, settings)
+    source = _source(cfg, settings)
     rest = [word for word in overrides if not word.startswith("problem=")]
     others = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _listed(settings.problems)]
-    all_problems: list[Problem] = [compose.build(each.problem) for each in (cfg, *others)]
-    problems = {problem.name: problem for problem in all_problems}.values()
+    problems = {problem.name: problem for problem in (compose.build(each.problem) for each in (cfg, *others))}.values()
     histories = [
         h for each in problems for h in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
     ]
-    parts = gather(source, school, histories, settings.examples, settings.seed)
+    parts, split = gather(source, histories, settings.examples, settings.seed)
     caps = dict(compose.build(cfg.loop).caps)
     if settings.calls is not None:
         caps["calls"] = settings.calls
-    return Task(cfg, settings, source, school, histories, parts, caps)
+    return Task(cfg, settings, source, histories, Course(source.stage.program, parts, settings.lm), split, caps)
 
 
 @contextmanager
-def course(*words: str) -> Iterator[Any]:
+def course(*words: str) -> Iterator[Course]:
     """What an optimiser of DSPy's takes, for the `key=value` words that the command `optimize` takes.
 
     It has `program` (the stage's `dspy.Module`), `train`, `validation` and `held_out` (lists of `dspy.Example`),
@@ -129,11 +88,8 @@ def course(*words: str) -> Iterator[Any]:
     with task.lineage() as lineage:
         transcript = Transcript(lineage)
         meter = Meter(transcript, task.caps)
-        with (
-            calling(record=transcript.keep, meter=meter.reserve),
-            task.school.course(*task.parts[:3], seed=task.settings.seed) as inputs,
-        ):
-            yield inputs
+        with calling(record=transcript.keep, meter=meter.reserve), task.course.open() as opened:
+            yield opened
 
 
 def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -141,8 +97,8 @@ def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
-def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
-    """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
+def _source(cfg: Any, settings: Settings) -> Source:
+    """What the stage's examples are made from. ConfigError for a stage without a model."""
     if cfg.stage not in cfg:
         raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
     stage, key = _asking(compose.build(cfg[cfg.stage]), cfg.stage)
@@ -157,11 +113,8 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
     if live or cfg.stage == "writer":
         evaluate = compose.evaluator(cfg)
         evaluate.start()
-        judge = Judge(evaluate, evaluation_cache(cfg.cache), settings.evaluations)
-    write = compose.build(cfg.writer) if live else None
-    return Source(cfg.stage, stage, initial_notes, judge, write, key), settings.school(
-        program=stage.program, teacher=settings.lm or None
-    )
+        judge = Judge(evaluate, settings.evaluations)
+    return Source(cfg.stage, stage, initial_notes, judge, compose.build(cfg.writer) if live else None, key)
 
 
 def _asking(stage: Any, key: str) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""Processes that this one starts: what they see of its environment, and that they end when it does."""
+"""Environment of child processes, and their end with this process."""
 
 import ctypes
 import os
@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 
 from ksflow.home import PACKAGE
 
-ISOLATION = "KSFLOW_ISOLATION"
-"""Names the best level at which kernels are held, for tests."""
+ISOLATION = "KSFLOW_ISOLATION"  # names the best isolation level of kernels, for tests
 _PASSED_ON = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", ISOLATION),
     *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     *("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HF_HOME", "HF_HUB_OFFLINE"),
-)
-"""All that they get of it. No key, no token, no home."""
+)  # environment variables passed on: no key, no token, no home
 _FIXED = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -28,18 +26,19 @@ _libc = ctypes.CDLL(None)
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a child process sees."""
+    """Return a child's environment."""
     return {**base_environment(), **_FIXED, **extra}
 
 
 def base_environment() -> dict[str, str]:
-    """The same where foreign files are read, not timed."""
+    """Return the environment of a child that reads foreign files and is not timed."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**passed, "PYTHONPATH": str(PACKAGE.parent), "PYTHONUTF8": "1"}
 
 
 def end_with_this_process(by: signal.Signals) -> Callable[[], None]:
-    """What a child calls before it becomes another program: it ends when this process does, or has just done so."""
+    """Return a function for a child to call before exec: it ends when this process does, even if that has just
+    ended."""
     parent = os.getpid()
 
     def prepare() -> None:

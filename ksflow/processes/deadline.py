@@ -1,7 +1,7 @@
-"""Waits that end: a process that takes too long is killed, a file's lock is asked for until then.
+"""Waits with a deadline: a process that takes too long is killed, a file's lock is given up.
 
-A read from a pipe has no deadline of its own, and needs none where the process at its other end has one: once that is
-killed, the read ends with what was there. Standard library only.
+A read from a pipe needs no deadline of its own if the process at the other end has one: once that is killed, the read
+ends. Standard library only.
 """
 
 import contextlib
@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-END_S = 5.0
-"""How long a process has that was told to end, and how long the system has to end one that was killed."""
+END_S = 5.0  # seconds that a process has to end when asked, and that the system has to end a killed one
 _LOOK_S = 0.2
 _LOCK_LOOK_S = 0.02
 _changed = threading.Condition()
@@ -25,18 +24,17 @@ _watcher: threading.Thread | None = None
 
 @dataclass(eq=False)
 class Watch:
-    """A process that is killed when its time is over, with its group where it leads one."""
+    """A process that is killed at its deadline, with its process group if it leads one."""
 
     process: "subprocess.Popen[bytes]"
     seconds: float
     until: float
-    expired: bool = False
-    """Whether it was killed for its time."""
+    expired: bool = False  # whether the deadline killed it
 
 
 @contextlib.contextmanager
 def killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator[Watch]:
-    """Meanwhile a process is killed once it has taken so long."""
+    """Kill the process if the block takes longer than `seconds`."""
     global _watcher
     watch = Watch(process, seconds, time.monotonic() + seconds)
     with _changed:
@@ -53,8 +51,7 @@ def killed_after(process: "subprocess.Popen[bytes]", seconds: float) -> Iterator
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience_s: float) -> None:
-    """Close a process' pipes, which tells ours to end, and wait; killed where that takes longer, and then left to the
-    system."""
+    """Close a process' pipes, which asks ours to end, and wait; kill it after `patience_s`."""
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
@@ -66,7 +63,7 @@ def end_process(process: "subprocess.Popen[bytes]", patience_s: float) -> None:
 
 
 def locked_within(file: int, seconds: float) -> bool:
-    """Lock a file for this process alone; false where somebody else held its lock all the time."""
+    """Lock a file for this process alone; return False if another process held the lock all the time."""
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -78,7 +75,7 @@ def locked_within(file: int, seconds: float) -> bool:
 
 
 def _look() -> None:
-    """Kill whoever's time is over; sleep while nobody is watched."""
+    """Kill processes at their deadlines; sleep while none is watched."""
     while True:
         time.sleep(_LOOK_S)
         with _changed:

@@ -1,6 +1,7 @@
-"""How processes of this machine share its GPUs: the files that a sandbox needs, and a lock for each. Imports no torch.
+"""Sharing of GPUs by the processes of this machine: the files that a sandbox needs, and a lock for each. Imports no
+torch.
 
-Judging a kernel, and looking at it with a vendor's tool, both take the whole device: who does either holds its lock.
+Judging a kernel, and inspecting it with a vendor's tool, both take the whole device: either holds its lock.
 """
 
 import contextlib
@@ -14,10 +15,8 @@ from ksflow import home
 from ksflow.errors import printable
 from ksflow.processes.deadline import locked_within
 
-PATIENCE_S = 1800.0
-"""How long a device is waited for unless told otherwise."""
-_SHOWN = 120
-"""Characters of a command line."""
+PATIENCE_S = 1800.0  # default wait for a device
+_SHOWN = 120  # characters of a command line
 _DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/kfd")
 _AMD_DEVICES = "/dev/dri/renderD*"
 _AMD_FOLDERS = ("/sys/class/kfd", "/sys/devices/virtual/kfd", "/sys/class/drm", "/sys/dev/char", "/sys/devices/pci*")
@@ -28,38 +27,36 @@ class DeviceBusy(RuntimeError):
 
 
 def nvidia_cards() -> list[str]:
-    """The files below /dev of this machine's NVIDIA GPUs, one for each."""
+    """Return the files below /dev of this machine's NVIDIA GPUs, one for each."""
     return [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
 
 
 def device_files(card: str = "") -> tuple[str, ...]:
-    """The files below /dev through which programs reach this machine's GPUs; of NVIDIA's only `card`, where given."""
+    """Return the files below /dev by which programs access this machine's GPUs; of NVIDIA's only `card`, if given."""
     cards = [card] if card else nvidia_cards()
     renderers = glob.glob(_AMD_DEVICES) if os.path.exists("/dev/kfd") else []
     return tuple(sorted(path for path in [*cards, *_DEVICES, *renderers] if os.path.exists(path)))
 
 
 def runtime_folders() -> tuple[str, ...]:
-    """The folders below /sys in which AMD's runtime reads which GPUs there are; none where there is no AMD GPU."""
+    """Return the folders below /sys in which AMD's runtime lists GPUs; empty without an AMD GPU."""
     if not os.path.exists("/dev/kfd"):
         return ()
     return tuple(path for pattern in _AMD_FOLDERS for path in sorted(glob.glob(pattern)))
 
 
 def lock_file(uuid: str) -> str:
-    """The file whose lock is the device's."""
+    """Return the path of a device's lock file."""
     return f"/tmp/ksflow-device-{uuid}.lock"
 
 
 @contextlib.contextmanager
 def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Hold the lock of the device with this UUID, alone on this machine. Raises DeviceBusy after a while, which names
-    who holds it.
+    """Hold the machine-wide lock of the device with this UUID. Raises DeviceBusy after a while, which names the holder.
 
-    It is a lock on a file, made where it is not there: its holder's end releases it, and the kernel knows who holds it.
-    Every user of this machine can lock it, because a device is for one at a time, whoever they are; so every user can
-    also keep others from it. Where somebody has put there what this user cannot open, a file of the user's own cache
-    is locked, which keeps this user's processes apart and no others.
+    The lock is on a file, created if missing: the holder's end releases it, and the kernel knows the holder. Every user
+    of this machine can lock it, because a device serves one process at a time; so every user can also block others. If
+    this user cannot open the file, a file in the user's own cache is locked, which only excludes this user's processes.
     """
     file = lock_file(uuid)
     try:
@@ -79,7 +76,6 @@ def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
 
 def _opened(file: str) -> int:
-    """Raises OSError."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         return os.open(file, flags)
@@ -91,7 +87,7 @@ def _opened(file: str) -> int:
 
 
 def _holder(lock: int) -> str:
-    """Who holds the lock of an open file: the process, its command and its user; "" where that is not to be seen."""
+    """Return the process, command and user that hold the lock of an open file; "" if not visible."""
     status = os.fstat(lock)
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError, ValueError):

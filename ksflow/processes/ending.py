@@ -1,4 +1,4 @@
-"""The signals that ask a command to end: Ctrl-C, SIGTERM of a batch system, SIGHUP of a terminal that is closed."""
+"""Signals that ask a command to end: Ctrl-C, SIGTERM of a batch system, SIGHUP of a closed terminal."""
 
 import signal
 import threading
@@ -9,15 +9,14 @@ from types import FrameType
 
 FROM_SYSTEM = (signal.SIGTERM, signal.SIGHUP)
 SIGNALS = (signal.SIGINT, *FROM_SYSTEM)
-_ONE_S = 1.0
-"""`timeout` signals its command twice, and a closed terminal signals directly and through the shell."""
+_ONE_S = 1.0  # `timeout` signals its command twice, and a closed terminal signals directly and through the shell
 
 
 @contextmanager
 def handled(asked: Callable[[int], None], signals: tuple[signal.Signals, ...] = SIGNALS) -> Iterator[None]:
-    """Meanwhile these signals call `asked` with their number. Does nothing outside the main thread.
+    """Call `asked` with the number of these signals during the block. No effect outside the main thread.
 
-    A signal of the system that follows another one within a second is dropped. `nohup` is obeyed.
+    A signal of the system within a second of another one is dropped. `nohup` is respected.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,7 +1,7 @@
-"""What control groups allow this process of the machine's CPU time and memory, and how often they stopped it for that.
+"""CPU and memory limits of this process' cgroups, and how often the CPU quota stopped it.
 
-A container's quota (Docker's `--cpus`, Kubernetes' limits) stops all its threads for the rest of a period, usually of
-0.1 s, once it is used up: times that are measured across such a stop say nothing of a kernel. Standard library only.
+A container's quota (Docker's `--cpus`, Kubernetes' limits) stops all threads for the rest of a period, usually of 0.1
+s, once it is used up: a time measured across such a stop is meaningless. Standard library only.
 """
 
 import contextlib
@@ -9,54 +9,56 @@ import os
 from functools import cache
 from pathlib import Path
 
+from ksflow.home import text_of
+
 _UNLIMITED_BYTES = 1 << 60
 
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """The control groups that this process is in and that limit it, those of version 1 and 2, its own first."""
+    """Return the cgroups of this process, of version 1 and 2, its own before its ancestors."""
     found: list[Path] = []
-    with contextlib.suppress(OSError, ValueError):
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+    with contextlib.suppress(ValueError):
+        mounts = [line.split() for line in text_of(Path("/proc/self/mounts")).splitlines()]
+        for line in text_of(Path("/proc/self/cgroup")).splitlines():
             _, controllers, path = line.split(":", 2)
             for _, top, kind, options, *_ in mounts:
                 wanted = kind == "cgroup2" if not controllers else kind == "cgroup"
                 if not wanted or not {*filter(None, controllers.split(","))} <= {*options.split(",")}:
                     continue
                 own = Path(top, path.lstrip("/"))
-                own = own if own.is_dir() else Path(top)  # a namespace of its own shows its group as the top
+                own = own if own.is_dir() else Path(top)  # a cgroup namespace shows its own group as the top
                 found += [own, *(folder for folder in own.parents if folder.is_relative_to(top))]
     return tuple(dict.fromkeys(found))
 
 
 @cache
 def cores(groups: tuple[Path, ...] | None = None) -> float | None:
-    """How many cores' time the quota allows, as it was when this process first asked; None where that is all."""
+    """Return how many cores' time the quota allows, as of the first call; None if there is no limit."""
     allowed = []
     for folder in folders() if groups is None else groups:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(ValueError):
             if (file := folder / "cpu.max").exists():
-                quota, period = file.read_text(encoding="utf-8").split()
+                quota, period = text_of(file).split()
             else:
-                quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+                quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
             if quota != "max" and int(quota) > 0:
                 allowed.append(int(quota) / int(period))
     return min((most for most in allowed if most < (os.cpu_count() or 1)), default=None)
 
 
 def stops(groups: tuple[Path, ...] | None = None) -> int:
-    """How often the quota has stopped the group so far."""
+    """Return how often the quota has stopped the group so far."""
     count = 0
     for folder in folders() if groups is None else groups:
-        with contextlib.suppress(OSError, ValueError):
-            words = _read(folder / "cpu.stat").split()
+        with contextlib.suppress(ValueError):
+            words = text_of(folder / "cpu.stat").split()
             count += int(dict(zip(words[::2], words[1::2], strict=True)).get("nr_throttled", 0))
     return count
 
 
 def limits(groups: tuple[Path, ...] | None = None) -> str:
-    """What this process may have of the machine, in words; empty where it may have all."""
+    """Describe the limits of this process; "" if there are none."""
     groups, found = folders() if groups is None else groups, []
     machine, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     if (most := cores(groups)) is not None:
@@ -64,11 +66,7 @@ def limits(groups: tuple[Path, ...] | None = None) -> str:
     if mine < machine:
         found.append(f"{mine} of {machine} cores (cpuset or affinity)")
     for folder in groups:
-        with contextlib.suppress(OSError, ValueError):
-            if (most_bytes := int(_read(folder / "memory.high"))) < _UNLIMITED_BYTES:
+        with contextlib.suppress(ValueError):
+            if (most_bytes := int(text_of(folder / "memory.high"))) < _UNLIMITED_BYTES:
                 found.append(f"{most_bytes / 2**30:.3g} GiB before it is slowed down (memory.high)")
     return "; ".join(found)
-
-
-def _read(file: Path) -> str:
-    return file.read_text(encoding="utf-8").strip()

@@ -1,7 +1,7 @@
-"""Folders below TMPDIR that a process has while it lives. Whoever looks later removes those whose process is gone.
+"""Folders below TMPDIR that live as long as a process. Other processes remove abandoned ones.
 
-A folder's owner holds a lock on it, which the system takes back however the process ends. So nothing that was killed
-leaves its folder for ever, and nobody's folder is removed while it lives. Standard library only.
+A folder's owner holds a lock on it, which the system releases however the process ends. So the folder of a killed
+process is removed, and that of a live one is not. Standard library only.
 """
 
 import atexit
@@ -17,13 +17,13 @@ _held: dict[Path, int] = {}
 
 
 def make_folder() -> Path:
-    """A new folder of this process', removed at its end, or by `remove_abandoned` after it."""
+    """Return a new folder of this process, removed at its end, or by `remove_abandoned` later."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else somebody sweeps it: the next one
-            if folder.exists():  # else it was swept before it had its lock
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another process is removing it
+            if folder.exists():  # else it was removed before it was locked
                 if not _held:
                     atexit.register(remove_folders)
                 _held[folder] = lock

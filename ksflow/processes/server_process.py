@@ -1,4 +1,4 @@
-"""Child processes as seen from this one: started once, asked over pipes, started again when they die."""
+"""Child processes that are started once, asked over pipes, and restarted when they die."""
 
 import os
 import subprocess
@@ -14,14 +14,13 @@ from ksflow.processes.core_pinning import CORES
 from ksflow.processes.deadline import end_process
 from ksflow.processes.wire import Closed, Message, receive, send
 
-_ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))
-"""Those of this process, before it keeps off any."""
+_ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))  # of this process, before it moves off any
 _TIMELY_END_S = 2.0
 _TAIL = 2000
 
 
 class ServerProcess:
-    """One process of our own. It dies with this object, and with this process however that ends."""
+    """One process of ours. It ends with this object, and with this process however that ends."""
 
     def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
@@ -47,18 +46,18 @@ class ServerProcess:
         self._end = weakref.finalize(self, _end, self._process, self._words)
 
     def post(self, message: Message) -> None:
-        """Send what needs no answer. A dead process does not mind; one that takes no messages is ended."""
+        """Send a message without an answer. A process that takes no messages is ended; a dead one is ignored."""
         try:
             send(self._input, message)
         except Closed:
             self.close()
 
     def ask(self, message: Message, timeout_s: float) -> Message:
-        """Send, and wait for the answer. Raises Closed; the process is then dead, `restart` starts another."""
+        """Send a message, and return the answer. Raises Closed; the process is then dead, `restart` starts another."""
         self._ids += 1
         until = time.monotonic() + timeout_s
         with ExitStack() as failing:
-            failing.callback(self.close)  # half a frame may be left in the pipe: this process cannot be asked again
+            failing.callback(self.close)  # half a frame may be left in the pipe, so this process cannot be asked again
             try:
                 send(self._input, {**message, "id": self._ids})
                 while (answer := receive(self._output, until - time.monotonic())).get("id") != self._ids:
@@ -72,21 +71,18 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def restart(self) -> None:
-        """Start another one."""
+        """End the process, and start another."""
         self.close()
         self._start()
 
     def close(self) -> None:
-        """End it."""
         self._end()
 
 

@@ -1,4 +1,4 @@
-"""Frames between this process and the judge: four bytes of length, then JSON. No pickle, no code."""
+"""Frames between this process and a child: four bytes of length, then JSON. No pickle, no code."""
 
 import json
 import math
@@ -13,28 +13,27 @@ Message = dict[str, Any]
 _HEAD = struct.Struct(">I")
 _LARGEST = 1 << 28
 LATE = "no answer in time"
-SEND_S = 60.0
-"""Who does not read for so long stands still."""
+SEND_S = 60.0  # limit of a write to a process that does not read
 
 
 class Closed(Exception):
-    """The other side is gone, or did not answer in time, or talks nonsense."""
+    """The other side is gone, did not answer in time, or sent an invalid message."""
 
 
 def send(fd: int, message: Message, timeout_s: float = SEND_S) -> None:
-    """Write one message; a pipe that nobody reads is full some time. Raises Closed; ValueError, with nothing written,
-    for a number that JSON does not have.
+    """Write one message. Raises Closed, also if the pipe stays full; ValueError, with nothing written, for NaN or
+    infinity.
     """
     deadline = time.monotonic() + timeout_s
     try:
         body = json.dumps(message, allow_nan=False).encode()
     except ValueError as error:
-        raise ValueError(f"{_odd_number(message) or error} cannot be told") from error
+        raise ValueError(f"{_odd_number(message) or error} cannot be sent") from error
     data = memoryview(_HEAD.pack(len(body)) + body)
     try:
         while data:
-            _await(fd, select.POLLOUT, deadline, "takes no message in time")
-            data = data[os.write(fd, data[: select.PIPE_BUF]) :]  # so much never blocks now
+            _await(fd, select.POLLOUT, deadline, "accepted no message in time")
+            data = data[os.write(fd, data[: select.PIPE_BUF]) :]  # a write of this size does not block now
     except OSError as error:
         raise Closed(str(error)) from error
 
@@ -55,7 +54,6 @@ def receive(fd: int, timeout_s: float | None = None) -> Message:
 
 
 def _odd_number(value: object, at: str = "") -> str:
-    """Where the first number is that is not finite, and which; "" where there is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{at.removeprefix('.')}: {value}"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()

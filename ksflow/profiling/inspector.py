@@ -1,4 +1,4 @@
-"""What tools say of a kernel that was accepted on a GPU: hardware counters, and faults that its results do not show."""
+"""Inspection of accepted GPU kernels by tools: hardware counters, and faults that results do not show."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,20 +12,19 @@ from ksflow.records import Claim, Kernel, Problem, ProfilePage, SanitizerFinding
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
 _REFUSALS = 3
-_LOCK_S = 600.0
-"""So long is a device waited for that others judge on by turns."""
+_LOCK_S = 600.0  # wait for a device that other judges use in turns
 
 
 @dataclass(frozen=True)
 class AcceptedKernel:
-    """A kernel that was accepted, or that crashed, as it was built."""
+    """A kernel that was accepted, or that crashed, with its build."""
 
     problem: Problem
     kernel: Kernel
     build: BuildResult
 
     def workloads(self, at: str = "") -> tuple[Workload, ...]:
-        """What tools are to watch: the case `at`, or the smallest ones."""
+        """Return the workloads for tools: the case `at`, or the smallest ones."""
         if self.build.artefact:
             mode = "launch" if self.build.mode == "strong" else "native"
             return workloads(self.problem, mode, self.build.artefact, at=at)
@@ -35,35 +34,33 @@ class AcceptedKernel:
 
 @dataclass(frozen=True)
 class Findings:
-    """What tools found."""
+    """Results of the tools."""
 
     profile: ProfilePage | None = None
     sanitizer: tuple[SanitizerFinding, ...] = ()
-    fault: str = ""
-    """Why the kernel is wrong after all."""
-    doubt: str = ""
-    """Why the kernel is not ranked."""
+    fault: str = ""  # why the kernel is wrong after all
+    doubt: str = ""  # why the kernel is not ranked
 
 
 @dataclass(frozen=True)
 class Inspector:
-    """Which tools look at which kernels."""
+    """Runs tools on kernels."""
 
     profile: bool | None
-    """Counters of every kernel; None is where they can be read: after so many refusals in a row nobody asks again."""
+    """Read counters of every kernel; None: until they were refused several times in a row."""
     sanitize: bool
-    """compute-sanitizer on those that beat the incumbent, once each, and on those that crash; AMD has no such tool."""
+    """Run compute-sanitizer, once each, on kernels that beat the incumbent, and on crashed ones; AMD has no such
+    tool."""
     platform: str = "cuda"
-    """`cuda` or `hip`: on any other, there is no device that a tool could look at."""
+    """`cuda` or `hip`; other platforms have no device to inspect."""
     _sanitized: dict[tuple[str, str], tuple[SanitizerFinding, ...]] = field(default_factory=dict)
     """By the problem's digest and the kernel's."""
-    _refused: list[str] = field(default_factory=list)
-    """Why counters could not be read, since they last could."""
+    _refused: list[str] = field(default_factory=list)  # reasons of the refusals since counters were last read
 
     def __call__(
         self, accepted: AcceptedKernel, claim: Claim | None, environment: Mapping[str, str], device_uuid: str
     ) -> Findings:
-        """What the tools found.
+        """Return the tools' results.
 
         claim: about the kernel beside the incumbent. environment: what the kernel needs. device_uuid: of the GPU, whose
         lock is held while tools run.
@@ -94,7 +91,7 @@ class Inspector:
         return Findings(page, rows, _fault(accepted, rows), next(filter(None, doubts), ""))
 
     def crash(self, crashed: AcceptedKernel, at: str, environment: Mapping[str, str], device_uuid: str) -> str:
-        """Where a kernel that crashed on the case `at` accesses what is not its own; empty where nobody can tell."""
+        """Return the invalid access of a kernel that crashed on the case `at`; "" if unknown."""
         if not self.sanitize or self.platform != "cuda":
             return ""
         with suppress(DeviceBusy), lock_device(device_uuid, _LOCK_S):
@@ -104,7 +101,7 @@ class Inspector:
         return ""
 
     def _readable(self, page: ProfilePage) -> ProfilePage | None:
-        """The page; None for a refusal where nobody insists on counters."""
+        """Return the page; None for a refusal unless counters are required."""
         if not page.refused:
             self._refused.clear()
             return page
@@ -113,11 +110,11 @@ class Inspector:
 
 
 def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
-    """Why the kernel is wrong; empty where it is not.
+    """Return why the kernel is wrong, or "".
 
-    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; an unset value may be
-    meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only. A race in the
-    kernel's own code leaves it unranked in each mode (`sanitizer.race`).
+    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; an uninitialised value
+    may be intended, and is only reported. In host mode libraries launch kernels, too: everything is only reported. A
+    race in the kernel's own code leaves it unranked in both modes (`sanitizer.race`).
     """
     for row in rows:
         if accepted.build.mode == "strong" and row.tool == "memcheck" and row.errors:

@@ -1,4 +1,4 @@
-"""Nsight Compute: its command line, its CSV, and what that says in a page. Clocks are left as they are."""
+"""Nsight Compute: its command line, its CSV, and a page of the results. Clocks are not changed."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ METRICS = (
     *_USED.values(),
     *_UNITS.values(),
 )
-"""What is asked for; the stall reasons are those of the section WarpStateStats, which knows a chip's own."""
+"""Metrics asked for; stall reasons come from the section WarpStateStats, which knows each chip's."""
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
 _MEANINGS = {
     "long_scoreboard": "waits for global or local memory: more loads in flight, better reuse",
@@ -77,12 +77,11 @@ _REFUSALS = {
     "stop it",
     "Failed to find metric": "this ncu lacks a metric that is asked for: install a newer Nsight Compute",
     "No kernels were profiled": "no kernel was launched while ncu watched",
-}
-"""What ncu says -> what that means, and what to do."""
+}  # text in ncu's output -> the cause, and the remedy
 
 
 class Launch(NamedTuple):
-    """One launch as ncu saw it; metrics in base units, durations in µs."""
+    """One launch as reported by ncu; metrics in base units, durations in µs."""
 
     kernel: str
     grid: str
@@ -91,7 +90,8 @@ class Launch(NamedTuple):
 
 
 def command(watched: Sequence[str], report: str, ncu: str) -> list[str]:
-    """ncu's command line: from the watched program's mark on, into a file that the program's own output is not in."""
+    """Return ncu's command line: from the watched program's mark on, with a report file apart from the program's
+    output."""
     return [
         *(ncu, "--clock-control", "none", "--profile-from-start", "off", "--target-processes", "all"),
         *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function"),
@@ -101,7 +101,7 @@ def command(watched: Sequence[str], report: str, ncu: str) -> list[str]:
 
 
 def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> ProfilePage:
-    """The page of one shape, or why there is none. environment: what the kernel needs."""
+    """Return the page of one shape, or why there is none. environment: what the kernel needs."""
     path = executables.find("ncu")
     if not path:
         return ProfilePage(tool="ncu", refused="ncu is not installed: install Nsight Compute, of the CUDA toolkit")
@@ -111,7 +111,7 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
 
 
 def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
-    """The page of a report, or in one sentence why there is none."""
+    """Return the fields of a page, or the reason in one sentence why there is none."""
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}
     if launched := launches(report):
@@ -120,11 +120,11 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
             kernels[launch.kernel].append(launch)
         return {"page": page([_summary(name, same) for name, same in kernels.items()])}
     why = refusal(f"{ran.output}\n{report}", _REFUSALS)
-    return {"refused": why or f"ncu brought no counters: {ran.last_words}"}
+    return {"refused": why or f"ncu returned no counters: {ran.last_words}"}
 
 
 def launches(report: str) -> list[Launch]:
-    """The launches in a report: lines of the tool, the names of the columns, their units, a row for each launch."""
+    """Parse the launches of a report: lines of the tool, column names, units, a row for each launch."""
     start = report.find('"ID"')
     if start < 0:
         return []
@@ -173,7 +173,6 @@ def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
 
 
 def _means(same: Sequence[Launch]) -> dict[str, float]:
-    """Each metric over all launches of a kernel, weighted by their time."""
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for launch in same:
         for name, value in launch.metrics.items():
@@ -182,7 +181,8 @@ def _means(same: Sequence[Launch]) -> dict[str, float]:
 
 
 def _stalls(means: Mapping[str, float]) -> str:
-    """What warps wait for most, as shares of the time that they are resident; the cycles in which they issue apart."""
+    """Describe the longest stalls of warps, as shares of their resident time; cycles in which they issue are left
+    out."""
     stalls = {match[1]: value for name, value in means.items() if (match := _STALL.fullmatch(name))}
     whole = sum(stalls.values())
     reasons = sorted((name for name in stalls if name != "selected"), key=lambda name: -stalls[name])[:_TOP]
@@ -191,7 +191,6 @@ def _stalls(means: Mapping[str, float]) -> str:
 
 
 def _memory(means: Mapping[str, float]) -> str:
-    """How well accesses fit what the memories serve at once."""
     used = {what: means[metric] for what, metric in _USED.items() if metric in means}
     parts = [f"global {what} use {share:.0f} % of the bytes they move" for what, share in used.items()]
     if means.get(_WAVEFRONTS):

@@ -1,7 +1,7 @@
-"""What runs under a tool, in its sandbox: `python -m ksflow.profiling.program WORKLOAD` calls one kernel.
+"""The program that tools watch, in their sandbox: `python -m ksflow.profiling.program WORKLOAD` calls one kernel.
 
-Inputs are drawn by the problem's reference, every tensor in memory of its own. The last call is marked for profilers
-(cudaProfilerStart, roctxProfilerResume). What the kernel computes is not looked at.
+The problem's reference draws the inputs, every tensor in memory of its own. The last call is marked for profilers
+(cudaProfilerStart, roctxProfilerResume). Outputs are not checked.
 """
 
 import ctypes
@@ -26,11 +26,11 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 
 def main(path: str) -> None:
-    """Run a workload (see `workload.Workload`), in the folder that has its files."""
+    """Run a workload (see `workload.Workload`), in the folder with its files."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     drawn = loaded("reference", job["reference"]).generate_input(**job["params"], seed=job["seed"])
     data = tuple(tensor.to(job["device"]) for tensor in drawn)
-    call = _call(job, data)  # it may know their addresses alone: they have to live until the last call
+    call = _call(job, data)  # `call` may hold only addresses, so `data` must live until the last call
     on_device = job["device"].startswith("cuda")
     for _ in range(job["calls"] - 1):
         call()
@@ -49,7 +49,7 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
     pieces = [
         {"offset": tensor.data_ptr(), "strides": tensor.stride(), "out": int(index >= len(data) - job["outputs"])}
         for index, tensor in enumerate(data)
-    ]  # as a sandbox is told of a case: one slot, whose tensors lie at their own addresses
+    ]  # as in the judge's messages: one slot, with each tensor at its own address
     case = {"name": job["case"], "dims": job["dims"], "slots": 1, "pitch": [0, 0], "pieces": pieces}
     if job["mode"] == "native":
         return Native(os.path.abspath(job["file"]), None).stage(case, 0, 0)[0]
@@ -59,7 +59,6 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
 
 @contextmanager
 def _marked() -> Iterator[None]:
-    """Tell a profiler that this is what to look at."""
     if torch.version.hip:
         roctx = _roctx()
         roctx.roctxProfilerResume(ctypes.c_uint64(0))
@@ -72,7 +71,7 @@ def _marked() -> Iterator[None]:
 
 
 def _roctx() -> ctypes.CDLL:
-    """The one that rocprofv3 loaded before everything else; where it did not, the one that lies in ROCm's folder."""
+    """Return the library that rocprofv3 preloaded, else ROCm's own."""
     loaded = ctypes.CDLL(None)
     if hasattr(loaded, "roctxProfilerResume"):
         return loaded

@@ -1,7 +1,7 @@
-"""rocprofv3: its command lines, its CSV files, and what they say in a page. Written from AMD's documentation.
+"""rocprofv3: its command lines, its CSV files, and a page of the results. Written from AMD's documentation.
 
-Counters come a few at a time, in as many runs of the program: a request for more than the hardware has at once brings
-nothing, and so does a counter that a chip lacks. What is not there is left out of the page, and named below it.
+The program is run once for each few counters: a request for more than the hardware has at once brings nothing, and so
+does a counter that a chip lacks. Missing counters are left out of the page, and named below it.
 """
 
 import csv
@@ -24,8 +24,7 @@ PASSES = (
     ("LDSBankConflict",),
     ("L2CacheHit",),
     ("FETCH_SIZE", "WRITE_SIZE"),
-)
-"""Counters of each run; none in the first, which has the undisturbed times."""
+)  # counters of each run; none in the first, which has the undisturbed times
 _BUSY = {"MfmaUtil": "matrix units", "VALUBusy": "vector units", "MemUnitBusy": "memory unit"}
 _SHARES = {
     "MemUnitStalled": "memory unit stalled",
@@ -48,22 +47,20 @@ _REFUSALS = {
     "/dev/kfd": "the program may not open /dev/kfd: add the user to the groups render and video",
     "HSA_STATUS_ERROR_OUT_OF_RESOURCES": "the runtime finds no device it may use: see rocminfo",
     "Counter collection is not supported": "counters of this device cannot be read here, as in many virtual machines",
-}
-"""What it says -> what that means, and what to do."""
+}  # text in the tool's output -> the cause, and the remedy
 
 
 @dataclass
 class Kernel:
-    """What all runs say of one kernel."""
+    """One kernel over all runs."""
 
     shape: str
-    ns: list[float] = field(default_factory=list)
-    """Of each launch in the first run."""
+    ns: list[float] = field(default_factory=list)  # of each launch in the first run
     counters: dict[str, list[float]] = field(default_factory=dict)
 
 
 def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocprofv3: str = "rocprofv3") -> list[str]:
-    """The command line of one run: within the program's marks, CSV files into a folder."""
+    """Return the command line of one run: within the program's marks, CSV files into a folder."""
     return [
         *(rocprofv3, "--selected-regions", "--marker-trace", "--kernel-trace"),
         *(["--pmc", *counters] if counters else []),
@@ -73,10 +70,8 @@ def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocpro
 
 
 def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> ProfilePage:
-    """The page of one shape, or why there is none. timeout_s: for each of the runs.
-
-    environment: what the kernel needs.
-    """
+    """Return the page of one shape, or why there is none. timeout_s: of each run. environment: what the kernel
+    needs."""
     path = executables.find("rocprofv3")
     if not path:
         return ProfilePage(tool="rocprofv3", refused="rocprofv3 is not installed: install rocprofiler-sdk, of ROCm")
@@ -92,14 +87,14 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
     try:
         text = read(files)
     except (ValueError, KeyError, csv.Error) as error:
-        return ProfilePage(**name, refused=f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST])
-    return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 brought no kernels: {ran.last_words}")
+        return ProfilePage(**name, refused=f"the output of rocprofv3 cannot be read: {error}"[:_LONGEST])
+    return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 returned no kernels: {ran.last_words}")
 
 
 def read(files: Mapping[str, str]) -> str:
-    """The page of CSV files, name -> text, in a folder for each run; empty where they know of no kernel.
+    """Return the page of CSV files, name -> text, in a folder for each run; "" if they contain no kernel.
 
-    Raises ValueError, KeyError or csv.Error for what is not such a file.
+    Raises ValueError, KeyError or csv.Error for an invalid file.
     """
     kernels: dict[str, Kernel] = {}
     for row in _rows(text for name, text in files.items() if name.startswith("0/") and name.endswith(_TRACES)):
@@ -125,7 +120,6 @@ def read(files: Mapping[str, str]) -> str:
 
 
 def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The rows of files, with the names of their columns in lower case; what is not the kernel's own is left out."""
     for text in files:
         for row in csv.DictReader(io.StringIO(text, newline="")):
             fields = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""compute-sanitizer: faults that a kernel's results do not show. Its command lines, what it found, why it refused."""
+"""compute-sanitizer: faults that a kernel's results do not show. Its command lines, findings and refusals."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from ksflow.profiling.workload import Workload
 from ksflow.records import Kernel, SanitizerFinding
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-"""Accesses out of bounds; races in shared memory; reads of what nobody wrote; wrong use of barriers."""
+"""Accesses out of bounds; races in shared memory; uninitialised reads; wrong use of barriers."""
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-"""Every tensor an allocation of its own, or an access beyond one is an access to the next."""
+"""One allocation per tensor, else an access out of bounds hits the next tensor."""
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
 _ACCESS = re.compile(r"Invalid __(\w{1,20})__ (\w{1,20}) of size (\d{1,9})")
 _LINE = re.compile(r" in (?:\S*/)?([\w.+-]+):(\d{1,9})\b")
 _NEAR = re.compile(r"is (\d{1,20}) bytes (before|after) the nearest allocation")
 _RACE = "Error: Race reported"
-"""How the finding of a race begins that is an error; where an order may be meant, it is a warning."""
+"""Begins the finding of a race that is an error; if an order may be intended, it is a warning."""
 _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
@@ -31,14 +31,13 @@ _REFUSALS = {
     "driver",
     "terminated before first instrumented API call": "the program ended before it reached the device: see whether CUDA "
     "works here (python -m ksflow doctor)",
-    "Unable to find injection library": "compute-sanitizer is not whole: install the CUDA toolkit's compute-sanitizer "
+    "Unable to find injection library": "compute-sanitizer is incomplete: install the CUDA toolkit's compute-sanitizer "
     "package again",
-}
-"""What it says -> what that means, and what to do."""
+}  # text in the tool's output -> the cause, and the remedy
 
 
 def command(tool: str, watched: Sequence[str], sanitizer: str = "compute-sanitizer") -> list[str]:
-    """The command line of one of its tools."""
+    """Return the command line of a tool."""
     options = ("--report-api-errors", "no", "--show-backtrace", "no", "--print-limit", "20")
     return [sanitizer, "--tool", tool, *options, *watched]
 
@@ -49,10 +48,10 @@ def sanitize(
     chosen: Sequence[str] = TOOLS,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[SanitizerFinding, ...]:
-    """What each tool found.
+    """Return the findings of each tool.
 
-    The tools work at once, each on the first workload, and where that takes longer than timeout_s on the next one.
-    environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
+    The tools run at the same time, each on the first workload, and after a time-out on the next one. environment: what
+    the kernel needs. If the first tool is refused, only its row is returned.
     """
     path = executables.find("compute-sanitizer")
     if not path:
@@ -73,7 +72,7 @@ def sanitize(
 
 
 def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
-    """What one tool found."""
+    """Return the finding of one tool."""
     summary = _SUMMARY.search(ran.output)
     if ran.timed_out:
         why = f"it took longer than {timeout_s:g} s"
@@ -92,8 +91,8 @@ def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
 
 
 def race(row: SanitizerFinding, kernel: Kernel, alone: bool) -> str:
-    """Why a kernel is not ranked in which racecheck saw a race: its outputs may be right in most calls. Empty where it
-    saw none, or not in the kernel's own code. alone: there is no other device code."""
+    """Return why racecheck leaves a kernel unranked (its outputs may be right in most calls); "" without a race in the
+    kernel's own code. alone: there is no other device code."""
     line = _LINE.search(row.finding)
     own = f" at {line[1]}, line {line[2]}" if line and line[1] in kernel.files else ""
     if row.tool != "racecheck" or not row.finding.startswith(_RACE) or not (own or alone):
@@ -102,8 +101,8 @@ def race(row: SanitizerFinding, kernel: Kernel, alone: bool) -> str:
 
 
 def place(finding: str, kernel: Kernel) -> str:
-    """Kind and line of a bad access, in a few words: no more of a finding, in which a kernel may have a say, than is
-    sure to be that. Empty where it names no line of the kernel's."""
+    """Describe kind and line of an invalid access. A kernel may influence a finding, so nothing else of it is quoted.
+    Returns "" if it names no line of the kernel."""
     access, line, near = _ACCESS.search(finding), _LINE.search(finding), _NEAR.search(finding)
     lines = kernel.files.get(line[1], "").splitlines() if access and line else []
     if not (access and line and 0 < (number := int(line[2])) <= len(lines)):

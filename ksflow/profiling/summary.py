@@ -1,30 +1,25 @@
-"""A page of counters that a person or a model can read: a block for each kernel, the longest first, never long."""
+"""A page of counters for people and models: a block for each kernel, the longest first, limited in size."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LINES = 40
-"""The most a page has."""
-_WIDTH = 600
-"""Characters of a line: a kernel chooses its own name."""
-_BUSY = 60.0
-"""Percent of its peak below which nobody calls a unit the limit."""
+LINES = 40  # of a page, at most
+_WIDTH = 600  # characters of a line: a kernel chooses its own name
+_BUSY = 60.0  # percent of its peak from which on a unit is called the limit
 
 
 class KernelSummary(NamedTuple):
-    """What is said of all launches of one kernel."""
+    """Figures of one kernel over all its launches."""
 
     kernel: str
     launches: int
     us: float
-    shape: str
-    """Grid, block and what a block takes."""
-    lines: Sequence[str]
-    """Empty ones are left out."""
+    shape: str  # grid, block and resources of a block
+    lines: Sequence[str]  # empty ones are left out
 
 
 def page(summaries: Sequence[KernelSummary], lines_left: int = LINES) -> str:
-    """At most so many lines. Kernels that have no room are counted."""
+    """Return at most so many lines. Kernels without room are counted."""
     whole = sum(summary.us for summary in summaries) or 1.0
     lines: list[str] = []
     order = sorted(summaries, key=lambda summary: -summary.us)
@@ -42,7 +37,7 @@ def page(summaries: Sequence[KernelSummary], lines_left: int = LINES) -> str:
 
 
 def limit(shares: dict[str, float]) -> str:
-    """What bounds a kernel, by how busy each unit is, in percent of its peak."""
+    """Describe the bound of a kernel, from each unit's use in percent of its peak."""
     if not shares:
         return "what bounds it is unknown"
     unit, most = max(shares.items(), key=lambda item: item[1])
@@ -52,7 +47,7 @@ def limit(shares: dict[str, float]) -> str:
 
 
 def busy(shares: dict[str, float], occupancy: float | None, allowed: float | None = None) -> str:
-    """How busy each unit is, and how many of its warps or waves a processor has, in percent."""
+    """Describe each unit's use, and the occupancy, in percent."""
     parts = [f"{unit} {share:.0f} %" for unit, share in shares.items()]
     if occupancy is not None:
         most = f" of {allowed:.0f} % that its resources allow" if allowed is not None else ""
@@ -61,7 +56,7 @@ def busy(shares: dict[str, float], occupancy: float | None, allowed: float | Non
 
 
 def size(numbers: Sequence[str]) -> str:
-    """A grid's or block's: `132`, `8x16`, without the ones at its end."""
+    """Return a grid's or block's size: `132`, `8x16`, without trailing ones."""
     sizes = list(numbers)
     while len(sizes) > 1 and sizes[-1] in ("1", ""):
         sizes.pop()

@@ -1,8 +1,8 @@
-"""Run a vendor's tool, and the kernel that it watches, in a sandbox of their own.
+"""Runs a vendor's tool, and the kernel that it watches, in a sandbox of their own.
 
-The sandbox has the kernel, the reference, the tool's own folder and ksflow's package to read, the GPU's files, an
-environment without keys, and limits on time, memory, disk and processes. Nothing of it is left afterwards. What comes
-out is untrusted: the tool's words, and the text of the files that it was to write, both limited in length.
+The sandbox can read the kernel, the reference, the tool's folder and ksflow's package, has the GPU's files, an
+environment without keys, and limits on time, memory, disk and processes. It leaves nothing behind. Its output is
+untrusted: the tool's messages, and the text of the files to collect, both limited in length.
 """
 
 import json
@@ -19,58 +19,52 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ksflow.compilers.client import CompileServer, box_request
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.device_lock import device_files, runtime_folders
 from ksflow.profiling.workload import WORKLOAD, Workload
 from ksflow.records import Json
 
-_LAST = 300
-"""Characters of a tool's last words in a sentence."""
+_LAST = 300  # characters quoted of a tool's last message
 _SCRIPT, _ORDER, _RESULT = ".tool_wrapper.py", ".tool.json", "made.json"
-_DRIVER_MB = 12 << 10
-"""What a GPU's driver, torch and a tool take of the host's memory beside the kernel."""
+_DRIVER_MB = 12 << 10  # host memory of a GPU's driver, torch and a tool
 _DISK_MB, _FILE_MB, _PROCESSES, _OPEN_FILES = 2048, 192, 512, 1024
-_THREADS = 8
-"""So many may compute all the time before the limit on CPU time ends a sandbox before the limit on wall time."""
+_THREADS = 8  # threads that may compute all the time before the CPU limit ends a sandbox earlier than the wall limit
 _BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targets")
-"""Where NVIDIA's tools keep their parts, in the folder that their `bin` is in."""
+"""Parts of NVIDIA's tools, beside their `bin`."""
 _INSTALLED = ("/opt/nvidia",)
 _IDLE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
-"""Processes that start sandboxes and have nothing to do: tools that look at once need one each."""
+"""Idle processes that start sandboxes: tools that run at the same time need one each."""
 _NOT_STARTED = re.compile(r"\[Errno \d+\] ")
 _CLOSED = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """How a tool ended."""
+    """Result of a tool's run."""
 
     status: int
-    output: str
-    """Of both streams, in the order it came."""
+    output: str  # both streams, interleaved
     timed_out: bool = False
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Of those that were to be collected, name -> text."""
-    fault: str = ""
-    """Why the tool could not be run at all, or was ended; empty where it ended by itself or by the time limit."""
+    files: Mapping[str, str] = field(default_factory=dict)  # collected files: name -> text
+    fault: str = ""  # why the tool could not run, or was ended; empty if it ended by itself or by the time limit
 
     @property
     def last_words(self) -> str:
-        """Why it was ended, or else the last line that says something."""
+        """The fault, or else the last line of the output with text."""
         lines = [line.strip("= \t") for line in self.output.splitlines()]
         last = next((line for line in reversed(lines) if line), f"it ended with status {self.status}")
         return (self.fault or last)[:_LAST]
 
 
 def program() -> list[str]:
-    """The command of the program that the tools watch, as it is called in the sandbox."""
+    """Return the command of the program that the tools watch, inside the sandbox."""
     return [sys.executable, "-P", "-m", "ksflow.profiling.program", WORKLOAD]
 
 
 def refusal(output: str, reasons: Mapping[str, str]) -> str:
-    """Why a tool brought nothing, with the remedy, by what it says; empty where it does not say."""
+    """Return why a tool brought nothing, with the remedy, by its output; "" if the output does not tell."""
     return next((words for text, words in reasons.items() if text in output), "")
 
 
@@ -81,10 +75,10 @@ def run(
     extra: Mapping[str, str] | None = None,
     collect: Sequence[str] = (),
 ) -> ToolResult:
-    """Run a command in a sandbox that has the workload's files; after the time-out the whole sandbox is killed.
+    """Run a command in a sandbox with the workload's files; after the time-out the whole sandbox is killed.
 
-    extra: more of the environment. collect: patterns of files below the sandbox's folder whose text is returned.
-    Raises nothing for what a tool or a kernel does; where no sandbox can be had, that is the `fault`.
+    extra: more of the environment. collect: patterns of files in the sandbox's folder whose text is returned. Never
+    raises for a tool or a kernel; if no sandbox starts, the result has the `fault`.
     """
     memory_mb = workload.memory_mb + _DRIVER_MB
     options = _options(command[0], workload, timeout_s, extra or {})
@@ -105,7 +99,6 @@ def run(
 
 
 def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
-    """What its box has besides, or otherwise than a compiler's."""
     options: Json = {
         "profiler": True,
         "kind": "json",
@@ -126,11 +119,10 @@ def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str
 
 
 def _readable(tool: str) -> list[str]:
-    """What the sandbox may read beside what every sandbox may: ksflow's package, and where the tool is installed."""
     readable = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
     for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
         folder = file.parent
-        if Path(os.path.expanduser("~")).is_relative_to(folder):  # not a whole home for one program in it
+        if Path(os.path.expanduser("~")).is_relative_to(folder):  # for a program in a home, not the whole home
             readable.append(file)
             continue
         readable.append(folder)
@@ -141,7 +133,6 @@ def _readable(tool: str) -> list[str]:
 
 @contextmanager
 def _idle_server() -> Iterator[CompileServer]:
-    """A process that starts sandboxes, one at a time."""
     try:
         server = _IDLE.get_nowait()
     except queue.Empty:
@@ -165,7 +156,5 @@ def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
         content = json.loads(result.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
         return ToolResult(int(content["status"]), output, files=files)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return ToolResult(
-            -1, output, fault="what came out of its sandbox cannot be read: the kernel may have written it"
-        )
+    except UNREADABLE:
+        return ToolResult(-1, output, fault="the output of its sandbox cannot be read: the kernel may have written it")

@@ -1,7 +1,7 @@
 """Runs in the sandbox: one tool, then the files that it wrote, as one JSON object. Stdlib only; see `tool_sandbox`.
 
-Reads `.tool.json`: the `command`, and of the files to `collect` the patterns. Writes `made.json`: the tool's `status`,
-and `files`, name -> text. What the tool prints goes to the sandbox's log.
+Reads `.tool.json`: the `command`, and patterns of the files to `collect`. Writes `made.json`: the tool's `status`, and
+`files`, name -> text. The tool's output goes to the sandbox's log.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a tool's program is to run: one kernel on one case, as files of the sandbox that both are in."""
+"""Workloads: one kernel on one case, as files of the sandbox in which a tool watches it."""
 
 import json
 import math
@@ -9,8 +9,7 @@ from pathlib import Path
 from ksflow.hardware.cost_model import work
 from ksflow.records import Case, Problem, Scalar
 
-WORKLOAD = ".workload.json"
-"""In the sandbox, the file that the program reads."""
+WORKLOAD = ".workload.json"  # the program's input file in the sandbox
 _REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 
 
@@ -18,43 +17,35 @@ _REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 class Workload:
     """One kernel on one case."""
 
-    mode: str
-    """`launch`: device code in a container; `native`: a shared object; `torch`: a Python file."""
-    file: str
-    """The path of the container or of the shared object; or the name of the Python file among `files`."""
-    reference: str
-    """The path of the problem's reference.py."""
+    mode: str  # `launch`: device code in a container; `native`: a shared object; `torch`: a Python file
+    file: str  # path of the container or shared object; or the name of the Python file among `files`
+    reference: str  # path of the problem's reference.py
     case: str
     params: Mapping[str, Scalar]
     seed: int
     dims: tuple[int, ...]
-    outputs: int
-    """How many of the tensors, the last ones, are outputs."""
-    memory_mb: int
-    """What the kernel may take of the host's memory."""
-    device: str = "cuda"
-    """As torch names it, on AMD too."""
-    calls: int = 3
-    """The last one is what counters are of."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Of a Python kernel: name -> text."""
+    outputs: int  # number of outputs, the last of the tensors
+    memory_mb: int  # host memory of the kernel
+    device: str = "cuda"  # torch's name, on AMD too
+    calls: int = 3  # counters are read in the last one
+    files: Mapping[str, str] = field(default_factory=dict)  # of a Python kernel: name -> text
 
     def texts(self) -> dict[str, str]:
-        """The files of the sandbox that are text: name -> text."""
+        """Return the sandbox's text files: name -> text."""
         order = asdict(self) | {"file": self.file if self.mode == "torch" else _ARTEFACT, "reference": _REFERENCE}
         del order["files"]
         return {**self.files, WORKLOAD: json.dumps(order), _REFERENCE: Path(self.reference).read_text(encoding="utf-8")}
 
     def copies(self) -> dict[str, str]:
-        """The files of the sandbox that are copied as they are: name -> path."""
+        """Return the sandbox's copied files: name -> path."""
         return {} if self.mode == "torch" else {_ARTEFACT: self.file}
 
 
 def workloads(
     problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None, at: str = ""
 ) -> tuple[Workload, ...]:
-    """A kernel on the case `at`; without one on the smallest benchmark, then, where tools are too slow for that, on the
-    smallest test."""
+    """Return a kernel on the case `at`, or else on the smallest benchmark and the smallest test, for tools that are too
+    slow for the benchmark."""
     named = [case for case in (*problem.tests, *problem.benchmarks) if case.name == at][:1]
     return tuple(
         Workload(
@@ -74,7 +65,7 @@ def workloads(
 
 
 def smallest(problem: Problem, cases: Sequence[Case]) -> Case:
-    """The case with the least work: tools slow a kernel down a thousandfold."""
+    """Return the case with the least work: tools slow a kernel down a thousandfold."""
 
     def size(case: Case) -> float:
         need = work(problem, case)

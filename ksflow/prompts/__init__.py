@@ -1,8 +1,7 @@
-"""What a model sees: one ordered list of sections (`brief`), and the records as their text.
+"""Prompt text: an ordered list of sections (`brief`), and records as text.
 
-In: records, and how many tokens there are. Out: text, the same for the same values, so that answers can be cached.
+In: records, and a number of tokens. Out: text, the same for the same values, so that answers can be cached.
 `brief` fills a list of sections to a budget; `render` writes tasks, kernels and analyses, `views` populations,
-`findings` notes, `failures` attempts to repair, `hardware` what tools say of a kernel.
-
-The stages that ask models, `lm` and the tools of assistants import it. It asks nobody and knows no model.
+`findings` notes, `failures` attempts to repair, `hardware` reports of tools on a kernel.
+The stages that call models, `lm` and the tools of assistants import it. It calls no model.
 """

@@ -1,4 +1,4 @@
-"""One ordered list of sections, filled to a budget of tokens: what matters most first, of equals what changes least."""
+"""An ordered list of sections, filled to a budget of tokens by priority; the most stable sections come first."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,19 +8,15 @@ from typing import TypeVar
 from ksflow.source.tokens import estimate
 
 T = TypeVar("T")
-count = estimate
-"""Tokens of a text, where no model's own tokenizer is asked."""
+count = estimate  # default count of a text's tokens
 
 
 class Kind(IntEnum):
-    """How often a section changes. Sections stand in this order, so that what two prompts share is at their start."""
+    """How often a section changes. Sections are in this order, so that prompts share their beginning."""
 
-    STABLE = 0
-    """The same for all of a run's questions: target, task, interface, notes."""
-    SLOW = 1
-    """Changes with the base kernel or the population."""
-    VOLATILE = 2
-    """Of this question alone: experiment, failure."""
+    STABLE = 0  # the same for all of a run's calls: target, task, interface, notes
+    SLOW = 1  # changes with the base kernel or the population
+    VOLATILE = 2  # of this call alone: experiment, failure
 
 
 STABLE, SLOW, VOLATILE = Kind
@@ -30,18 +26,14 @@ STABLE, SLOW, VOLATILE = Kind
 class Section:
     """A named part of a prompt."""
 
-    name: str
-    """The signature's field that it fills."""
+    name: str  # the signature's field
     kind: Kind
-    text: str | Callable[[int], str]
-    """The whole text, or what writes one of at most so many tokens."""
-    tokens: int = 0
-    """The most that is written where `text` is a function."""
-    priority: int = 0
-    """0 is always there and whole; of the others the lower come first."""
+    text: str | Callable[[int], str]  # the whole text, or a function that writes one of at most so many tokens
+    tokens: int = 0  # limit for a function in `text`
+    priority: int = 0  # 0 is always there, in full; then lower before higher
 
     def within(self, room: int | None, count: Callable[[str], int]) -> str:
-        """The text in so many tokens; None is as many as it takes. It says so where a whole text has no room."""
+        """Return the text in so many tokens (None: any), or a remark that a whole text does not fit."""
         if not isinstance(self.text, str):
             most = self.tokens if room is None or not self.priority else max(0, min(self.tokens, room))
             return within(most, self.text, count)
@@ -52,7 +44,7 @@ class Section:
 
 
 def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
-    """What `write` makes of so many tokens, or of fewer: it reckons with so many characters a token, `count` counts."""
+    """Return `write`'s result of at most so many tokens by `count`; `write` itself estimates tokens from characters."""
     written, asked = write(tokens), tokens
     while asked and (size := count(written)) > tokens:
         asked = asked * tokens // size
@@ -61,16 +53,16 @@ def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) ->
 
 
 class Brief(dict[str, str]):
-    """Sections as they are sent: name -> text, in their order."""
+    """Sections as they are sent: name -> text, in order."""
 
     def __init__(self, texts: Mapping[str, str], kinds: Mapping[str, Kind], left_out: tuple[str, ...] = ()) -> None:
-        """`left_out`: the names of those that are not there, or shorter than they would be."""
+        """left_out: names of sections that are missing or shortened."""
         super().__init__(texts)
         self.kinds, self.left_out = dict(kinds), left_out
 
 
 def fill(sections: Iterable[Section], budget: int | None = None, count: Callable[[str], int] = estimate) -> Brief:
-    """The sections in so many tokens, in their order. What has priority 0 is there even where it is more than that."""
+    """Return the sections in so many tokens, in order. Priority 0 is included even beyond the budget."""
     listed = list(sections)
     assert listed == sorted(listed, key=lambda each: each.kind), "stable sections come first"
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A kernel as what differs from another one that the reader has before them, in few tokens."""
+"""A kernel as its difference from another one in the same prompt."""
 
 from collections.abc import Mapping
 from difflib import SequenceMatcher
@@ -10,12 +10,12 @@ from ksflow.prompts.render import listing, percent
 from ksflow.records import Kernel, Population, Selection, base_of
 
 _CONTEXT = 3  # lines around a change
-_GONE = 2  # lines that go at one place, of which the reader has the rest
-_UNLIKE = 0.5  # of its own length: a longer difference says less than the whole
+_GONE = 2  # removed lines shown at one place
+_UNLIKE = 0.5  # share of the kernel's length from which on the whole is shown
 
 
 def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
-    """How a kernel differs from `other`, which the reader knows as `name`; the whole where they are unlike."""
+    """Return a kernel's difference from `other`, which the prompt calls `name`; the whole kernel if they are unlike."""
     whole = listing(kernel)
     if kernel is None or other is None:
         return whole
@@ -28,15 +28,15 @@ def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
 
 
 def reference_code(selection: Selection, tokens: int) -> str:
-    """The kernel to learn from, as what differs from the base; of what is long the beginning."""
+    """Return the reference kernel, as its difference from the base, cut to so many tokens."""
     if selection.reference.id == selection.base.id:
         return "(the base itself)"
     return beginning(difference(selection.reference.kernel, selection.base.kernel, "the base"), tokens)
 
 
 def winning_step(population: Population, tokens: int) -> str:
-    """Return what the newest experiment that became the best so far changed in the code, as a diff of so many tokens,
-    and what it gained. Changes of tunables alone count only where no other experiment did. Empty where none did.
+    """Return the code change of the newest experiment that became the best so far, as a diff of so many tokens, and its
+    gain. Changes of tunables alone count only if there is no other. "" if no experiment led.
     """
     led = dict.fromkeys(trial.id for trial in population.best_so_far[::-1] if trial)
     steps = [trial for name in led if (trial := population.by_id[name]).experiment]
@@ -50,7 +50,7 @@ def winning_step(population: Population, tokens: int) -> str:
 
 
 def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:
-    """A unified diff from `others` to `files`. Main files are compared whatever they are called."""
+    """Return a unified diff from `others` to `files`. Main files are compared whatever their names."""
     (main, text), (other, before) = next(iter(files.items())), next(iter(others.items()))
     pairs = {main: (before, text)} | {
         name: (others.get(name, ""), files.get(name, "")) for name in {**files, **others} if name not in (main, other)

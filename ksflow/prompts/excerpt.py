@@ -1,7 +1,7 @@
-"""A long source file in few tokens: what repeats itself is folded, and of the rest is shown what bears on the work.
+"""A long source file in few tokens: repetitions are folded, and of the rest the relevant parts are shown.
 
-What is shown are the file's own lines, so that edits may quote them. What is not has a comment in its place, with the
-lines that it stands for and how they begin.
+The shown lines are the file's own, so edits may quote them. A comment replaces other lines, with their numbers and
+their first lines.
 """
 
 import re
@@ -14,10 +14,10 @@ from ksflow.notes.relevance import relevance, word_set
 from ksflow.prompts.brief import count
 from ksflow.source.tunables import has_launches, tunables
 
-_HEAD = 12  # lines of comment and signature that stand for a part
+_HEAD = 12  # lines of comment and signature that represent a part
 _HEADER = 12  # tokens of `lines 120-180:`
 _SMALL = 40  # tokens that a comment in their place would not save
-_SHORT = 3  # lines that are shown, whatever they are like
+_SHORT = 3  # lines that are always shown
 _LONGEST_CYCLE = 24  # words of a list's element
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"\w+|[^\w\s\"']")
@@ -26,7 +26,7 @@ _COMMENT = re.compile(r"(?://|#(?!\s*(?:include|define|if|endif|else|pragma|erro
 
 @dataclass(frozen=True)
 class _Part:
-    """A function, or what else stands together at the top of a file: its lines, and the number of the first."""
+    """A function, or another block at the top level of a file: its lines, and the number of the first."""
 
     first: int
     lines: tuple[str, ...]
@@ -41,7 +41,7 @@ class _Part:
 
     @property
     def head(self) -> int:
-        """How many lines say what it is: comments, and the signature as far as its opening."""
+        """The number of its first lines with comments and signature."""
         for index, line in enumerate(self.lines[:_HEAD]):
             if line.rstrip().endswith(("{", ":")) and not line.lstrip().startswith(("//", "#")):
                 return index + 1
@@ -49,13 +49,13 @@ class _Part:
 
     @cached_property
     def settings(self) -> bool:
-        """Whether it declares how the kernel is launched and tuned, which nobody can do without."""
+        """Whether it declares launches or tunables, which are always shown."""
         return has_launches(self.text) or bool(tunables(self.text))
 
 
 def of(text: str, tokens: int, about: str) -> str:
-    """The file where it has room in `tokens`; else its settings, the parts that bear most on `about`, and of each other
-    part what it is.
+    """Return the file if it fits in `tokens`; else its settings, the parts most relevant to `about`, and the heads of
+    the others.
     """
     if count(text) <= tokens:
         return text
@@ -72,13 +72,13 @@ def of(text: str, tokens: int, about: str) -> str:
 
 
 def more(text: str, tokens: int, about: str) -> str:
-    """Those parts that `of` leaves out first and that bear most on `about`, each under its lines."""
+    """Return the most relevant parts that `of` leaves out, each under its line numbers."""
     parts = sorted(_bearing(text, tokens, about, as_head=False), key=lambda part: part.first)
     return "\n".join(f"lines {part.first}-{part.last}:\n{part.text}" for part in parts)
 
 
 def lines(text: str, asked: str, tokens: int) -> str:
-    """The lines that were asked for (`120-180, 300-340`) under their numbers, as many as have room."""
+    """Return the requested lines (`120-180, 300-340`) under their numbers, as many as fit."""
     all_lines, shown = text.split("\n"), ["the lines that you asked for:"]
     for first, last in re.findall(r"(\d+) ?- ?(\d+)", asked):
         block = "\n".join(all_lines[max(int(first) - 1, 0) : int(last)])
@@ -88,7 +88,7 @@ def lines(text: str, asked: str, tokens: int) -> str:
 
 
 def beginning(text: str, tokens: int) -> str:
-    """As many of the first lines as have room, and how many lines more there are."""
+    """Return as many of the first lines as fit, and the number of further ones."""
     lines = all_lines = text.split("\n")
     while lines and count("\n".join(lines)) > tokens:
         lines = lines[: min(len(lines) - 1, int(len(lines) * 0.9))]
@@ -98,7 +98,6 @@ def beginning(text: str, tokens: int) -> str:
 
 @lru_cache(16)
 def _known(text: str) -> frozenset[_Part]:
-    """The parts that are shown whatever they bear on."""
     parts, like, sizes = _read(text)
     first = {*like.values()}
     return frozenset(
@@ -109,14 +108,13 @@ def _known(text: str) -> frozenset[_Part]:
 
 
 def _least(text: str) -> int:
-    """The tokens of the file with every other part as its head."""
     parts, like, sizes = _read(text)
     known = _known(text)
     return sum(sizes[part][part not in known] for part in parts if part not in like)
 
 
 def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
-    """Other parts that bear most on `about` and have room; `as_head`: their heads have it already."""
+    """Return the other parts most relevant to `about` that fit; `as_head`: their heads are shown already."""
     parts, like, sizes = _read(text)
     known, chosen = _known(text), set()
     open_ = [part for part in parts if part not in known and part not in like]
@@ -131,7 +129,8 @@ def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
 
 @lru_cache(16)
 def _read(text: str) -> tuple[list[_Part], dict[_Part, _Part], dict[_Part, tuple[int, int]]]:
-    """The parts of a file, those that are like one before them, and the tokens of each whole and as its head."""
+    """Return the parts of a file, parts similar to an earlier one, and each part's tokens as a whole and as its
+    head."""
     parts = _parts(text.split("\n"))
     sizes = {part: (count(part.text), count("\n".join(_shortened(part)))) for part in parts}
     return parts, _alike(parts), sizes
@@ -143,7 +142,6 @@ def _words(part: _Part) -> frozenset[str]:
 
 
 def _parts(all_lines: Sequence[str]) -> list[_Part]:
-    """A part begins behind a blank line, where a line is not indented and closes nothing."""
     starts = [
         number
         for number, (before, line) in enumerate(pairwise(["", *all_lines]))
@@ -154,7 +152,7 @@ def _parts(all_lines: Sequence[str]) -> list[_Part]:
 
 
 def _alike(parts: Iterable[_Part]) -> dict[_Part, _Part]:
-    """Part -> the one before it that differs in numbers and in the lengths of lists alone."""
+    """Return part -> an earlier one that differs only in numbers and lengths of lists."""
     seen: dict[tuple[str, ...], _Part] = {}
     like: dict[_Part, _Part] = {}
     for part in parts:
@@ -166,7 +164,6 @@ def _alike(parts: Iterable[_Part]) -> dict[_Part, _Part]:
 
 
 def _form(text: str) -> tuple[str, ...]:
-    """The words of a text with one for all numbers, and with one element of each list."""
     words = [_DIGITS.sub("0", word) for word in _WORD.findall(_COMMENT.sub("", text))]
     form: list[str] = []
     for word in words:
@@ -179,14 +176,13 @@ def _form(text: str) -> tuple[str, ...]:
 
 
 def _shortened(part: _Part) -> list[str]:
-    """A part's head, and what stands in the place of the lines behind it."""
     head, left = part.head, count("\n".join(part.lines[part.head :]))
     mark = f"{_comment(part)} ... lines {part.first + head}-{part.last} are left out ({left} tokens)\n"
     return [*part.lines[:head], mark]
 
 
 def _folded(parts: list[_Part], like: dict[_Part, _Part]) -> str:
-    """What stands in the place of parts that are like others."""
+    """Return the comment that replaces parts similar to others."""
     names = list(dict.fromkeys(part.lines[max(part.head - 1, 0)].strip(" {:") for part in parts))
     others = ", ".join(f"{other.first}-{other.last}" for other in dict.fromkeys(like[part] for part in parts))
     shown = names[0] if len(names) == 1 else f"from {names[0]} to {names[-1]}"

@@ -1,4 +1,4 @@
-"""Failed attempts as prompt text: the verdict, the reason, and of the judge's evidence what bears on that verdict."""
+"""Failed attempts as prompt text: verdict, reason, and the relevant evidence."""
 
 import json
 import re
@@ -14,18 +14,17 @@ from ksflow.prompts.hardware import hardware
 from ksflow.prompts.render import us
 from ksflow.records import Draft, Evaluation, Problem, Trial, Verdict
 
-KEEP = "KEEP"
-"""A writer's answer to a verifier that is mistaken."""
+KEEP = "KEEP"  # a writer's answer to a mistaken verifier
 _LOG = 4_000  # characters of a compiler's or a kernel's output
-_REST = 1_500  # characters of evidence that has no place of its own
+_REST = 1_500  # characters of evidence without a place of its own
 _ROWS = 12  # of a table in the evidence
-_FORMER = {"contents"}  # in evidence of earlier versions: a name of secret inputs, for nobody who writes kernels
-_HIDDEN = ("expected", "seed")  # of the first wrong element, from whoever could be after them
+_FORMER = {"contents"}  # in evidence of earlier versions: it identifies secret inputs
+_HIDDEN = ("expected", "seed")  # of the first wrong element, from untrusted authors
 _EXPECTED = re.compile(r", expected \S+ within \S+")
 
 
 def failure(failed: Trial | None, problem: Problem | None = None) -> str:
-    """An attempt to repair, with the judge's evidence; empty for a first attempt."""
+    """Return an attempt to repair, with the judge's evidence; "" for a first attempt."""
     if failed is None:
         return ""
     if isinstance(failed, Draft):
@@ -47,7 +46,6 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
 
 
 def _reviewed(draft: Draft, problem: Problem | None) -> str:
-    """What another model says of a kernel that was just written."""
     lines = [
         "This attempt was written a moment ago, and nobody has compiled it. Another model read it. It takes the risk "
         f"that the judge refuses it to be {draft.review.risk_percent:.0f} %, and found:"
@@ -63,19 +61,19 @@ def _reviewed(draft: Draft, problem: Problem | None) -> str:
 
 
 def told(failed: Trial) -> str:
-    """The same for an author who may be after the judge: nothing expected, no seeds, no paths of the judge's."""
+    """Return the same for an author who may attack the judge: without expected values, seeds and the judge's paths."""
     judged = failed.evaluation
     return without_paths(failure(failed if judged is None else replace(failed, evaluation=without_answers(judged))))
 
 
 def without_answers(evaluation: Evaluation) -> Evaluation:
-    """A verdict without what the first wrong element should have been, and of which contents it was."""
+    """Return a verdict without the first wrong element's expected value and seed."""
     shown = {key: value for key, value in evaluation.evidence.failed.items() if key not in _HIDDEN}
     return replace(evaluation, reason=_EXPECTED.sub("", evaluation.reason)).with_evidence(failed=shown)
 
 
 def without_paths(text: str) -> str:
-    """Text without the folders of ksflow, of its interpreter and of the user, which tracebacks name."""
+    """Return text without the folders of ksflow, of its interpreter and of the user, which tracebacks contain."""
     for path, name in _folders():
         text = text.replace(path, name)
     return text
@@ -83,7 +81,7 @@ def without_paths(text: str) -> str:
 
 @cache
 def _folders() -> list[tuple[str, str]]:
-    """Folder -> what stands for it, the longest first."""
+    """Return folder -> its replacement, longest first."""
     named = {str(Path.home()): "~", str(Path.cwd()): "."}
     named |= dict.fromkeys((sys.prefix, sys.base_prefix, *(path for path in sys.path if path)), "(python)")
     named |= dict.fromkeys((str(PACKAGE), str(PACKAGE.resolve()), str(PACKAGE.parent)), "(ksflow)")
@@ -112,7 +110,6 @@ def _wrong(evaluation: Evaluation) -> list[str]:
 
 
 def _ran(evaluation: Evaluation) -> list[str]:
-    """What a kernel that ran left: where it was, the error, what it printed."""
     evidence = evaluation.evidence
     place = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
     lines = [f"It was in: {', '.join(place)}."] if place else []

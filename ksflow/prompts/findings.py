@@ -1,8 +1,8 @@
-"""Notes as prompt text: in full those that bear most on the work at hand, the others by a line, within a budget.
+"""Notes as prompt text: the most relevant ones in full, the others in one line each, within a budget.
 
-What bears on it is found by the words that a note shares with the task and its reference: rare words count most, and a
-name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text, whatever a round
-begins from. What bears on one experiment alone, and has no room in what all prompts share, is `more_findings`.
+Relevance is by the words that a note shares with the task and its reference: rare words count most, and a name such as
+`v_mfma_f32` counts whole and in its parts. The same notes and words give the same text, for any base. `more_findings`
+has notes for one experiment that do not fit into what all prompts share.
 """
 
 import textwrap
@@ -12,8 +12,7 @@ from functools import lru_cache
 from ksflow.notes.relevance import CHARACTERS, relevance, word_set
 from ksflow.records import Note, Status
 
-FINDINGS = 7_000
-"""Tokens of findings that a prompt has room for, unless a stage says otherwise."""
+FINDINGS = 7_000  # default limit of findings in a prompt, in tokens
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
     Status.MEASURED: "Measured here",
@@ -23,30 +22,28 @@ _MEANING = {
 }
 _REFUTED = "Refuted: do not rely on these"
 _TITLES = "Other notes, by their titles"
-_COUNT = 50  # characters of the line that counts what is left out
-_SHARE = 4  # the lists of titles get one part in so many of the room
+_COUNT = 50  # characters of the line that counts omissions
+_SHARE = 4  # the lists of titles get this fraction (1/4) of the room
 _TITLE, _WHY, _LINE = 160, 200, 240  # characters
-_LEVELS = 5  # of relevance; within a level trust decides, and the lowest is not shown in full
+_LEVELS = 5  # of relevance; within a level trust decides, and the lowest level is not shown in full
 
 
 def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "", ranked: bool = False) -> str:
-    """The notes that have room in `tokens`: those that bear most on `about`, of equals the most trusted.
+    """Return the notes that fit in `tokens`: the most relevant to `about`, of equal ones the most trusted.
 
-    They stand in the order in which they were given, whatever is asked about, so that prompts begin alike; `ranked`:
-    what bears most comes first. The rest is listed by title as far as there is room, and counted; what is refuted comes
-    last, in a line each.
+    They keep the given order, so that prompts begin alike; with `ranked` the most relevant comes first. The rest is
+    listed by title if there is room, and counted; refuted notes come last, a line each.
     """
     return _chosen(notes, tokens, about, ranked)[0]
 
 
 def more_findings(notes: Iterable[Note], before: tuple[int, str], tokens: int, about: str) -> str:
-    """What bears on `about` of the notes that `findings`, given these tokens and text, does not show in full."""
+    """Return notes relevant to `about` that `findings`, called with `before`, does not show in full."""
     _, left_out = _chosen(notes, *before, ranked=False)
     return _chosen(left_out, tokens, about, ranked=True)[0] if left_out else ""
 
 
 def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tuple[str, list[Note]]:
-    """The text, and the notes that are not in full there."""
     listed = list(notes)
     refuted = [note for note in listed if note.status is Status.REFUTED]
     held = _ranked([note for note in listed if note.status is not Status.REFUTED], about)
@@ -69,12 +66,10 @@ def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tup
 
 
 def _size(block: str) -> int:
-    """Characters of a block and of the blank line behind it; none of an empty one."""
     return len(block) + 2 if block else 0
 
 
 def _ranked(notes: Sequence[Note], about: str) -> list[tuple[Note, bool]]:
-    """What bears most on the work comes first; each with whether it does enough to be shown in full."""
     own = [_note_words(" ".join([n.title, n.text, *n.targets, *n.problems])) for n in notes]
     scores = relevance(own, about)
     most = max(scores, default=0.0)
@@ -84,7 +79,7 @@ def _ranked(notes: Sequence[Note], about: str) -> list[tuple[Note, bool]]:
 
 
 def _doubt(note: Note) -> float:
-    """A challenged note stands behind the others of its status and of the next."""
+    """Return a sort key of trust: a challenged note comes after the others of its status and of the next."""
     return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
 
 
@@ -92,7 +87,6 @@ _note_words = lru_cache(4096)(word_set)
 
 
 def _in_full(ranked: Sequence[tuple[Note, bool]], room: int) -> tuple[list[Note], list[Note]]:
-    """Those that have room, and the others."""
     shown, left_out = [], []
     for note, bears in ranked:
         size = _size(_block(note))
@@ -121,7 +115,7 @@ def _chips(note: Note) -> str:
 
 
 def _listed(heading: str, lines: Iterable[str], room: int) -> tuple[str, int]:
-    """As many lines as there is room for, under the heading; and how many they are. Empty where there is none."""
+    """Return as many lines as fit, under the heading, and their number; "" for none."""
     block, some = f"{heading}:", 0
     for line in lines:
         if len(block) + len(line) + 3 > room:

@@ -1,4 +1,4 @@
-"""What compilers, data sheets and tools say of a kernel on a device, as prompt text of bounded length."""
+"""Reports of compilers, data sheets and tools as prompt text of bounded length."""
 
 from ksflow.errors import one_line
 from ksflow.hardware import compiler_report, roofline
@@ -10,10 +10,10 @@ _PAGE = 4_000  # characters of a profiler's page
 
 
 def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, problem: Problem | None = None) -> list[str]:
-    """Lines: resources of each kernel, the share of the roofline, faults that tools found, a profiler's page.
+    """Return lines: resources of each kernel, the share of the roofline, faults found by tools, a profiler's page.
 
-    Of many compiled kernels and variants those that most of the time goes to, where kernel and problem tell which these
-    are. Empty where nothing is known, and never more than about 7,500 characters.
+    Of many compiled kernels and variants those that take most of the time, if kernel and problem tell which. Empty if
+    nothing is known, and never more than about 7,500 characters.
     """
     if evaluation is None:
         return []
@@ -43,17 +43,16 @@ def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, proble
 
 
 def whole_lines(text: str, room: int) -> str:
-    """The first whole lines that fit in so many characters."""
+    """Return the first whole lines that fit in so many characters."""
     return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."
 
 
 def near(evaluation: Evaluation | None) -> str:
-    """The share of the roofline in a cell: `32 %`; empty where it is not known."""
+    """Return the share of the roofline for a table: `32 %`, or ""."""
     return compiler_report.percent(roofline.share(evaluation.evidence.roofline)) if evaluation else ""
 
 
 def _roofline(rows: tuple[RooflineCase, ...]) -> str:
-    """The whole, and the shapes that are nearest to it and farthest from it."""
     whole = roofline.share(rows)
     if whole is None:
         return ""

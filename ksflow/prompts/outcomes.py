@@ -1,4 +1,4 @@
-"""What came of experiments, for who draws lessons from them: the newest in full, the others in a line each."""
+"""Results of experiments, for digesters: the newest in full, the others in a line each."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,14 +10,14 @@ from ksflow.prompts.render import outcome, sentences, times
 from ksflow.records import Population, Problem, Trial
 
 _DESCRIPTION = 600  # characters
-_REASON = 1_500  # of why it failed, with what compiler and judge said
+_REASON = 1_500  # of a failure's reason, with messages of compiler and judge
 _HARDWARE = 2_500  # of compiler's lines and counters
 
 
 def reports(trials: Sequence[Trial], population: Population, problem: Problem, tokens: int) -> str:
-    """A line for each trial, the oldest first; the newest of them, as many as have room, with times and gains by shape,
-    what compiler and counters say, or why they failed. Where not even the lines fit the oldest are counted. Empty
-    without trials.
+    """Return a line for each trial, oldest first; the newest of them, as many as fit, with times and gains by shape,
+    reports of compiler and counters, or why they failed. If not even the lines fit, the oldest are counted. "" without
+    trials.
     """
     shown: list[str] = []
     lines = [f"- {outcome(trial, population)}" for trial in trials]
@@ -33,7 +33,6 @@ def reports(trials: Sequence[Trial], population: Population, problem: Problem, t
 
 
 def _details(trial: Trial, population: Population, problem: Problem) -> Iterator[str]:
-    """What a line leaves out."""
     if trial.experiment:
         yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
     if trial.evaluation is None or not trial.evaluation.accepted:

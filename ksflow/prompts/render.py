@@ -1,4 +1,4 @@
-"""Records as prompt text. Pure functions: the same values give the same words, so answers can be cached.
+"""Records as prompt text. Pure functions: the same values give the same text, so answers can be cached.
 
 Failures are in `failures`, populations in `views`, notes in `findings`.
 """
@@ -35,7 +35,7 @@ _SENTENCE = re.compile(r"[.!?]\)?(?=\s|$)")
 
 
 def task(problem: Problem) -> str:
-    """What is to be made fast, on what, and how it is scored."""
+    """Return the task: what to speed up, on which shapes, and the score."""
     params = [case.params for case in (*problem.tests, *problem.benchmarks)]
     alike = {name: value for name, value in params[0].items() if all(each.get(name) == value for each in params[1:])}
     own = [{name: value for name, value in each.items() if params[1:] and name not in alike} for each in params]
@@ -63,14 +63,14 @@ _SCORES = {
 
 
 def summary(problem: Problem) -> str:
-    """The task in a few lines, for who does not write code."""
+    """Return the task in a few lines, for a model that does not write code."""
     shapes = ", ".join(case.name for case in problem.benchmarks)
     score = _SCORES[problem.score]
     return f"{problem.title}\n{problem.description}\nScore: {score} over {shapes}; lower is better."
 
 
 def interface(problem: Problem, kernel: Kernel) -> str:
-    """The language and file the answer is in, what it must define, and in short the same for other languages."""
+    """Return language, file and contract of the answer, and short contracts of other languages."""
     text = f"Language: {kernel.language}. File: the main one, whose name stays\n{contract(problem, kernel.language)}"
     others = [language for language in problem.writable if language != kernel.language]
     if not others:
@@ -91,14 +91,14 @@ def interface(problem: Problem, kernel: Kernel) -> str:
 
 
 def listing(kernel: Kernel | None) -> str:
-    """A kernel's text; of several files each under its name, the main one first."""
+    """Return a kernel's text; of several files each under its name, the main one first."""
     if kernel is None:
         return "(there is no code)"
     return kernel.main if len(kernel.files) == 1 else _files(kernel.files)
 
 
 def others(kernel: Kernel) -> str:
-    """The files of a kernel beside the main one; empty where it has no other."""
+    """Return the files of a kernel beside the main one, or ""."""
     _, *names = kernel.files
     return _files({name: kernel.files[name] for name in names})
 
@@ -108,7 +108,7 @@ def _files(files: Mapping[str, str]) -> str:
 
 
 def experiment(tried: Experiment) -> str:
-    """An experiment in full."""
+    """Return an experiment in full."""
     low, high = tried.gain_percent
     lines = [
         tried.description,
@@ -121,9 +121,9 @@ def experiment(tried: Experiment) -> str:
 
 
 def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: bool = False) -> str:
-    """The one-step analysis: what was tried to get this kernel, what that did per shape, and where it can gain most.
+    """Return the one-step analysis: the kernel's experiment, its effect per shape, and where it can gain most.
 
-    second: of a kernel beside one whose analysis says what the rates allow.
+    second: for a kernel beside one whose analysis has the rooflines.
     """
     head = [f"Kernel {trial.id}, score {us(step.score_us)}."]
     if step.experiment is None:
@@ -138,7 +138,7 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
 
 
 def reference(problem: Problem, selection: Selection) -> str:
-    """Why base and reference were chosen, and the one-step analysis of the reference."""
+    """Return why base and reference were chosen, and the one-step analysis of the reference."""
     why = f"Why these two were chosen: {selection.rationale}" if selection.rationale else ""
     if selection.reference.id == selection.base.id:
         return "\n".join(filter(None, [why, "(the base itself)"]))
@@ -146,7 +146,7 @@ def reference(problem: Problem, selection: Selection) -> str:
 
 
 def standing(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -> str:
-    """Return what is to be beaten, a line each, and in a last line what is left of the budget, where it is known."""
+    """Return the kernels to beat, a line each, and the remaining budget in a last line, if known."""
     lines = []
     for place, rival in enumerate(rivals):
         name = "Fastest by all comparisons together: " if place else "Best so far: "
@@ -163,12 +163,12 @@ def standing(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -
 
 
 _LEFT = {"evaluations": "evaluations", "rounds": "rounds after this one", "minutes": "minutes", "usd": "US dollars"}
-"""Budget -> what it is counted in."""
+"""Budget -> its unit."""
 
 
 def topics(problem: Problem, selection: Selection) -> str:
-    """What is of interest in the code of a round's base: why it was chosen, what was changed last, and the device
-    functions that most of the time goes to.
+    """Return the topics of a round's base: why it was chosen, what was changed last, and the device functions that take
+    most of the time.
     """
     base, step = selection.base, selection.base_step
     rows = by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
@@ -177,8 +177,8 @@ def topics(problem: Problem, selection: Selection) -> str:
 
 
 def room_left(trial: Trial, problem: Problem | None) -> list[str]:
-    """Where the score could gain most: the shapes that are farthest from the share of the roofline which the nearest
-    one has come to, with what the score would gain if they came to it. Empty where no roofline is known.
+    """Return where the score could gain most: the shapes with the lowest shares of the roofline, and the gain of the
+    score if they reached the highest share. Empty without rooflines.
     """
     rows = {row.case: row.share for row in trial.evaluation.evidence.roofline} if trial.evaluation else {}
     us = {timing.case: timing.us for timing in trial.evaluation.timings} if trial.evaluation else {}
@@ -199,13 +199,13 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
 
 
 def commission(selection: Selection, tried: Experiment) -> str:
-    """Return an experiment for who carries it out: in full, with the avenue that it follows and its failed siblings."""
+    """Return an experiment for its writer: in full, with its avenue and its failed siblings."""
     avenue = f"\nThe avenue that it follows: {selection.avenue}" if selection.avenue else ""
     return f"{experiment(tried)}{avenue}{siblings(selection, tried)}"
 
 
 def siblings(selection: Selection, tried: Experiment) -> str:
-    """How other experiments on the base failed, the newest first, for who carries one out; empty where none did."""
+    """Return how other experiments on the base failed, newest first; "" if none did."""
     lines = [
         f"- {trial.id}: {sentences(trial.experiment.description, _SIBLING)} -> {trial.verdict} "
         f"{short(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
@@ -217,7 +217,7 @@ def siblings(selection: Selection, tried: Experiment) -> str:
 
 
 def sentences(text: str, room: int) -> str:
-    """As many whole sentences of a text as fit in so many characters; of a first one that does not, its beginning."""
+    """Return as many whole sentences of a text as fit in so many characters, or the beginning of the first."""
     text = " ".join(text.split())
     if len(text) <= room:
         return text
@@ -226,9 +226,10 @@ def sentences(text: str, room: int) -> str:
 
 
 def times(trial: Trial, step: Step, second: bool = False) -> str:
-    """A row for each shape: the parent's time, this one's with its interval, the gain, the roofline and its share.
+    """Return a row for each shape: the parent's time, this kernel's with its interval, the gain, the roofline, its
+    share.
 
-    second: beside another table, which has the roofline, and says what the columns mean.
+    second: beside another such table, without the rooflines and the explanation of columns.
     """
     evidence = trial.evaluation.evidence if trial.evaluation else Evidence()
     timed, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline if not second}
@@ -260,7 +261,6 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
 
 
 def _standing(evaluation: Evaluation, step: Step) -> list[str]:
-    """How fast the kernel is beside those that it was timed beside, and whether its times can be trusted."""
     lines = [
         f"Timed side by side with {name}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
         for name, row in step.beside.items()
@@ -274,7 +274,6 @@ def _standing(evaluation: Evaluation, step: Step) -> list[str]:
 
 
 def _interval(row: TimedCase, now: float) -> str:
-    """Around the time as of now, as wide as it was measured."""
     if not (row.interval_us and row.us):
         return ""
     low, high = (now * end / row.us for end in row.interval_us)
@@ -288,15 +287,15 @@ def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
 
 
 def about(problem: Problem) -> str:
-    """Return the work of a run in one text, by which `findings` tells what bears on it. No base is part of it: the same
-    notes are shown whatever a round begins from, so that prompts begin alike and providers have that part cached.
+    """Return the run's task as one text, by which `findings` ranks notes. It excludes the base: the same notes are
+    shown for every base, so that prompts have a common beginning, which providers cache.
     """
     texts = [problem.name, problem.title, problem.description, problem.statement, problem.shown, *problem.languages]
     return "\n".join(texts)
 
 
 def outcome(trial: Trial, population: Population) -> str:
-    """One line: what was tried on what, and what came of it."""
+    """Return one line: what was tried on which base, and the result."""
     what = short(trial.experiment.description if trial.experiment else trial.name or "by hand")
     base = base_of(trial, population.by_id)
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
@@ -310,23 +309,23 @@ def outcome(trial: Trial, population: Population) -> str:
 
 
 def table(titles: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def us(value: float | None) -> str:
-    """A time with its unit."""
+    """Return a time with its unit."""
     return "-" if value is None else f"{figure(value)} us"
 
 
 def figure(value: float) -> str:
-    """Four digits, and no exponent for what is large."""
+    """Return four digits, without an exponent for large values."""
     return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
 
 
 def percent(ratio: float) -> str:
-    """A gain in percent of the speed before: 100 means twice as fast."""
+    """Return a gain in percent of the speed before: 100 means twice as fast."""
     return f"{(ratio - 1) * 100:+.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""The machine that kernels are built for and judged on, as prompt text: the same for every stage and round of a run."""
+"""The target as prompt text: the same for every stage and round of a run."""
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ _BINARY = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 
 def describe(target: Target | None, problem: Problem) -> str:
-    """Chip, architecture, memories and their rates, peaks by type, compilers with flags, libraries, the sandbox.
+    """Return chip, architecture, memories and their rates, peaks by type, compilers with flags, libraries, the sandbox.
 
-    Of a GPU what its data sheet says, whether it is here or not; of a CPU what one core of it was seen to do. The same
-    as long as the process lives.
+    For a GPU by its data sheet, present or not; for a CPU by measurements of one core. Cached for the process'
+    lifetime.
     """
     if target is None:
         return "(not named)"
@@ -73,7 +73,6 @@ def _peaks(rates: Mapping[str, float]) -> str:
 
 
 def _software(target: Target, languages: Sequence[str]) -> Iterator[str]:
-    """Compilers and libraries of this machine; where the GPU is elsewhere, so is the judge."""
     here = target.kind == "cpu" or any(fits(target, gpu) for gpu in visible_gpus())
     yield f"Compilers and libraries{'' if here else ' on this machine; the one that judges may have other versions'}:"
     for language, line in compilers.command_lines(target, languages).items():
@@ -94,6 +93,5 @@ def _sandbox(limits: Limits) -> str:
 
 
 def _size(size: int) -> str:
-    """Of a memory whose size is a power of two, or near one."""
     unit, name = next((pair for pair in _BINARY if size >= pair[0]), (1, "B"))
     return f"{size / unit:.4g} {name}"

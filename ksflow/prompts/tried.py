@@ -1,4 +1,4 @@
-"""What was tried, for who designs the next experiments: all of it where there is room, what was learnt first."""
+"""Earlier experiments, for designers of the next ones: all of them if there is room, the most instructive first."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,42 +10,40 @@ from ksflow.notes.relevance import CHARACTERS
 from ksflow.prompts.render import percent, sentences, us
 from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of
 
-_LENGTHS = (1_000, 400, 160, 100)  # characters of a description: the first with which all that was tried has room
-_BASE_SHARE = 0.75  # of the room, at most, for what was tried on the base
-_LEFT_SHARE = 0.2  # and for what was designed and not run
+_LENGTHS = (1_000, 400, 160, 100)  # characters of a description: the first length with which all experiments fit
+_BASE_SHARE = 0.75  # of the room, at most, for experiments on the base
+_LEFT_SHARE = 0.2  # and for experiments that were not run
 _LEAST = 40  # characters of a line
 _HEADING = 90  # characters of a line above others
-_COUNT = 160  # characters of the lines that count what is left out
+_COUNT = 160  # characters of lines that count omissions
 _REASON = 200  # characters of why a trial failed
-_SHARED = 24  # characters from which on the opening that a line shares with the one above it is folded
-_SHAPES, _DIFFERS = 3, 0.02  # shapes that are shown, whose gain differs by so much from that of the whole
+_SHARED = 24  # characters from which on a common beginning with the line above is abbreviated
+_SHAPES, _DIFFERS = 3, 0.02  # shapes that are shown, and least deviation of their gain from the whole's
 _KINDS = ("Faster", "Slower", "Failed", "No difference beyond noise", "Not told apart by the judge")
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A trial of an experiment, as it is shown."""
+    """A trial of an experiment, as shown."""
 
     id: str
-    base: str
-    """The id of the kernel that the experiment was designed for; empty where there is none."""
+    base: str  # the id of the kernel for which the experiment was designed; empty if there is none
     kind: str
     what: str
-    came: str
-    """Its time, its gain and the shapes that stand out; empty where it has none."""
+    came: str  # its time, its gain and the shapes that stand out; empty without a time
     failure: str
 
     def line(self, length: int, what: str = "", failed_above: str = "") -> str:
-        """It in one line: `what` instead of the description, and whether it failed as the one above it."""
+        """Return it in one line: `what` replaces the description; a failure like the one above is abbreviated."""
         came = self.came if not self.failure else "the same" if self.failure == failed_above else self.failure
         return f"- {self.id}: {sentences(what or self.what, length)} -> {came}"
 
 
 def tried(population: Population, selection: Selection, tokens: int) -> str:
-    """What was tried on the base, then elsewhere, by base and by what came of it; then what was designed and not run.
+    """Return experiments on the base, then on others, by base and result; then experiments that were not run.
 
-    Not longer than `tokens`: with less room descriptions are shorter, then the oldest are counted instead. Dead ends
-    that a finding stands for are left out, and counted.
+    At most `tokens` long: with less room descriptions are shorter, then the oldest are only counted. Dead ends that a
+    note replaces are left out, and counted.
     """
     closed = closed_trials(population)
     every = [trial for trial in reversed(population.trials) if trial.experiment]
@@ -91,7 +89,7 @@ def _all(
 
 
 def closed_trials(population: Population) -> frozenset[str]:
-    """Trials that findings stand for and that are no seed and were never the best."""
+    """Return trials that notes replace and that are no seed and were never the best."""
     if not population.pruned:
         return frozenset()
     notable = {trial.id for trial in (*population.best_so_far, *population.ranked[:1]) if trial}
@@ -100,22 +98,21 @@ def closed_trials(population: Population) -> frozenset[str]:
 
 
 def stand_in(count: int, what: str) -> list[str]:
-    """The line that counts them; none where there are none."""
+    """Return the line that counts omissions; empty for none."""
     return [f"({count} {what} are left out: dead ends, which the findings stand for)"] if count else []
 
 
 def has_failed(trial: Trial) -> bool:
-    """Whether it came to nothing, through a fault of its own."""
+    """Return whether it failed by its own fault."""
     return bool(trial.failure) or (trial.evaluation is not None and not (trial.evaluation.accepted or untimed(trial)))
 
 
 def untimed(trial: Trial) -> bool:
-    """Nothing is wrong with it, but there was no device to time it on."""
+    """Return whether it is right as far as known, without a device to time it."""
     return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
 
 def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_Row]:
-    """The first of them, whose lines fit with a heading for each base but `here`."""
     fit: list[_Row] = []
     headed = {here}
     for row in rows:
@@ -128,7 +125,6 @@ def _fitting(rows: Iterable[_Row], room: int, length: int, here: str) -> list[_R
 
 
 def _group(rows: Iterable[_Row], length: int) -> list[str]:
-    """Lines under what came of them. Those that begin alike stand together, and say so once."""
     ordered = sorted(rows, key=lambda row: (_KINDS.index(row.kind), row.what, row.id))
     lines: list[str] = []
     for kind, alike in groupby(ordered, key=lambda row: row.kind):
@@ -141,7 +137,6 @@ def _group(rows: Iterable[_Row], length: int) -> list[str]:
 
 
 def _folded(text: str, above: str) -> str:
-    """A text with dots for the words with which the one above it begins too."""
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(text.split(" "), above.split(" "), strict=False))
     shared = " ".join(word for word, _ in alike)
     return f"...{text[len(shared) :]}" if len(shared) >= _SHARED else text
@@ -169,7 +164,6 @@ def _row(trial: Trial, population: Population) -> _Row:
 
 
 def _shapes(trial: Trial, population: Population, gain: Speedup) -> str:
-    """The shapes whose gain differs most from that of the whole."""
     step = population.step(trial)
     gains = {case: step.before_us[case] / now for case, now in step.after_us.items() if step.before_us.get(case)}
     far = {case: each for case, each in gains.items() if abs(each / gain.ratio - 1) > _DIFFERS}
@@ -178,7 +172,7 @@ def _shapes(trial: Trial, population: Population, gain: Speedup) -> str:
 
 
 def _left(population: Population, room: int) -> str:
-    """Experiments, then avenues, that earlier rounds brought and did not take up, the newest first."""
+    """Return experiments, then avenues, of earlier rounds that were not used, newest first."""
     done = {trial.experiment.description for trial in population.trials if trial.experiment}
     plans = population.plans[::-1]
     offers: dict[str, str] = {}

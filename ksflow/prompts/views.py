@@ -1,6 +1,6 @@
-"""A population as prompt text of bounded length, whatever its size: what matters first, the rest counted.
+"""A population as prompt text of bounded length: the most important first, the rest counted.
 
-Dead ends that a finding stands for are left out and counted; seeds and whatever was the best once are never left out.
+Dead ends that a note replaces are left out and counted; seeds and former leaders are never left out.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,29 +18,26 @@ from ksflow.source.tokens import estimate
 
 _FAILURES = 0.25  # of a view's room
 _RECENT = 10  # trials that count as recent
-_ROWS = 8  # with less room than for so many of them, rows have no column for each shape
-_ALIKE = 120  # characters of a reason that make failures alike
+_ROWS = 8  # rows for which there must be room, else they have no column for each shape
+_ALIKE = 120  # characters of a reason by which failures are grouped
 _DIGITS = str.maketrans("", "", "0123456789")
-_COUNT = 160  # characters of the lines that count what is left out
+_COUNT = 160  # characters of lines that count omissions
 
 
 @dataclass(frozen=True)
 class View:
-    """What a selector sees of a population."""
+    """A selector's view of a population."""
 
-    shown: frozenset[str]
-    """The ids in the table."""
-    table: str
-    """Accepted kernels, best first."""
-    failures: str
-    """Failures of different kinds, newest first."""
+    shown: frozenset[str]  # the ids in the table
+    table: str  # accepted kernels, best first
+    failures: str  # failures of different kinds, newest first
 
 
 def view(problem: Problem, population: Population, tokens: int, count: Callable[[str], int] = estimate) -> View:
-    """The best, the newest, the best on each shape, the recent, the next best, as far as they fit; and the failures.
+    """Return the best, the newest, the best on each shape, recent and next best kernels, as far as they fit; and
+    failures.
 
-    Table and failures together are not longer than `tokens`, as `count` counts. Only where that has no room for one
-    kernel they are longer: the best is always there.
+    Table and failures together have at most `tokens`, as `count` counts, unless that has no room for the best kernel.
     """
     wins = _wins(problem, population)
     closed = closed_trials(population) - wins.keys()
@@ -54,13 +51,10 @@ def view(problem: Problem, population: Population, tokens: int, count: Callable[
     return within(tokens, write, lambda seen: count(seen.table) + count(seen.failures))
 
 
-# -- failures ------------------------------------------------------------------------------------
-
-
 def _failures(population: Population, closed: frozenset[str], room: int) -> str:
-    """The newest failure of each kind (verdict and reason, whatever the numbers in it), with how many are like it.
+    """Return the newest failure of each kind (verdict and reason, without numbers), with the count of similar ones.
 
-    What could not be timed is shown here too: the table has no place for it.
+    Untimed kernels are listed here too, because the table has no place for them.
     """
     kinds: dict[str, list[Trial]] = {}
     unfit = [trial for trial in reversed(population.trials) if has_failed(trial) or untimed(trial)]
@@ -83,11 +77,7 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
     return "\n".join([*lines, *dead])
 
 
-# -- the table -----------------------------------------------------------------------------------
-
-
 def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
-    """Trial -> the shapes on which it is the fastest; who has most comes first."""
     fastest: dict[str, tuple[float, str]] = {}
     for trial in population.ranked:
         for case_name, us in population.scale.times_us(trial.id).items():
@@ -131,7 +121,6 @@ def _table(
 
 
 def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]:
-    """Who must be shown first. Every accepted trial, once."""
     ranked = population.ranked
     newest = list(islice((trial for trial in reversed(population.trials) if trial.score_us is not None), _RECENT))
     best = [trial for trial in (population.leader, *ranked[:1], *newest[:1]) if trial]
@@ -155,7 +144,6 @@ def _row(trial: Trial, population: Population, cases: list[str]) -> list[str]:
 
 
 def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
-    """The row of the least times at the hardware's rates; empty where none is known."""
     near = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.roofline)
     bounds = {row.case: row.bound_us for row in near if row.bound_us}
     figures = [figure(bounds[case]) if case in bounds else "-" for case in cases]
@@ -163,7 +151,6 @@ def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
 
 
 def _noise(trial: Trial) -> str:
-    """Half of the widest interval, in percent of its time; whether the machine was too noisy to rank it."""
     assert trial.evaluation is not None
     halves = [
         50 * (row.interval_us[1] - row.interval_us[0]) / row.us
@@ -175,7 +162,6 @@ def _noise(trial: Trial) -> str:
 
 
 def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
-    """Characters of a table's rows; of the titles and what is below them, if `tables` are given."""
     if not tables:
         return sum(map(len, row)) + 3 * len(row) + 2
     return 2 * _length(row) + sum(map(_length, *tables))

@@ -1,7 +1,7 @@
 """The nouns: frozen records that cannot contradict themselves, and the arithmetic that belongs to them.
 
 No I/O, no configuration, no third-party import. Times are microseconds (`_us`), lower is better. A gain is
-`before / after - 1` in percent: 100 means twice as fast. The same classes are what model answers are parsed into.
+`before / after - 1` in percent: 100 means twice as fast. Model answers are parsed into the same classes.
 """
 
 from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, significant
@@ -47,6 +47,7 @@ from ksflow.records.trials import (
     PlannedRound,
     Review,
     Rival,
+    RoundStep,
     Selection,
     Step,
     Trial,

@@ -1,4 +1,4 @@
-"""What every record has."""
+"""Base of all records, and small helpers."""
 
 import hashlib
 import math
@@ -23,25 +23,25 @@ class Record:
 
 
 def digest(*texts: str, digits: int = 16) -> str:
-    """So many hexadecimal digits that name these texts."""
+    """Return a digest of the texts with so many hexadecimal digits."""
     return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:digits]
 
 
 def plausible(*values: float) -> bool:
-    """Whether all can be times or ratios: positive, and no quotient of two of them is infinite or zero."""
+    """Return whether all can be times or ratios: positive, and no quotient of two of them is infinite or zero."""
     return all(1e-100 < value < 1e100 for value in values)
 
 
 def by_number(id: str) -> tuple[float, str]:
-    """What ids of trials are sorted by: numbers by their value, so 99999 comes before 100000; then other names."""
+    """Return a sort key of trial ids: numbers by value, so 99999 comes before 100000; then other names."""
     return (int(id) if id.isdecimal() else math.inf if id else -1, id)
 
 
 def significant(value: float) -> float:
-    """The number to six significant digits, as ratios are recorded: however small it is, it does not become 0."""
+    """Return the number rounded to six significant digits, as ratios are recorded; small ones do not become 0."""
     return float(f"{value:.6g}")
 
 
 def geomean(values: Iterable[float]) -> float:
-    """The geometric mean of positive numbers."""
+    """Return the geometric mean of positive numbers."""
     return math.exp(statistics.fmean(math.log(value) for value in values))

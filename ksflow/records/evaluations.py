@@ -1,4 +1,4 @@
-"""What the judge says of a kernel, and what that holds for."""
+"""The judge's verdicts, and what they apply to."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -9,7 +9,7 @@ from ksflow.records.evidence import Claim, Comparison, Evidence
 
 
 class Verdict(StrEnum):
-    """What the judge says of a kernel."""
+    """The judge's verdict on a kernel."""
 
     ACCEPT = "accept"
     INCORRECT = "reject-incorrect"
@@ -20,12 +20,12 @@ class Verdict(StrEnum):
     TIMEOUT = "contained-timeout"
     COMPILE = "compile-error"
     UNTIMED = "untimed"
-    """Made for a target that is not here, and right where it could be emulated: nothing was timed."""
+    """For a target that is not here, and right if it could be emulated: nothing was timed."""
     HARNESS = "harness-error"
 
     @property
     def blameless(self) -> bool:
-        """Whether it says nothing against the kernel, and nothing of its time."""
+        """Whether it says nothing about the kernel."""
         return self in (Verdict.UNTIMED, Verdict.HARNESS)
 
 
@@ -35,10 +35,10 @@ class Timing(Record):
 
     case: str
     us: float
-    """The statistic that is ranked (a low percentile of wall time on CPU, a median on GPU)."""
+    """The ranked statistic (a low percentile of wall time on CPU, a median on GPU)."""
     samples_us: tuple[float, ...] = ()
     cpu_us: float | None = None
-    """The same statistic of CPU time, as seen from outside the process."""
+    """The same statistic of CPU time, measured from outside the process."""
 
     def __post_init__(self) -> None:
         if not plausible(self.us):
@@ -47,24 +47,22 @@ class Timing(Record):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation(Record):
-    """The judge's word. It has timings and a score exactly when the verdict is `accept`."""
+    """The judge's result. It has timings and a score exactly when the verdict is `accept`."""
 
     verdict: Verdict
     reason: str = ""
-    """One line for a person, of 500 characters at most whatever is given; empty when accepted."""
+    """One line for a person, cut to 500 characters; empty when accepted."""
     score_us: float | None = None
     timings: tuple[Timing, ...] = ()
     evidence: Evidence = Evidence()  # noqa: RUF009 - Evidence is frozen
-    """What the verdict rests on: seeds, errors against bounds, logs, ratios with intervals."""
+    """Seeds, errors against bounds, logs, ratios with intervals."""
     isolation: str = "none"
     target: str = ""
     """Fingerprint of the machine and its compiler."""
-    wall_s: float = 0.0
-    """How long judging took."""
+    wall_s: float = 0.0  # of judging
     judge: str = ""
-    """The judge's name and version; another version may say something else."""
-    problem: str = ""
-    """Digest of the problem it was judged on."""
+    """The judge's name and version; results of another version are not comparable."""
+    problem: str = ""  # the problem's digest
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", " ".join(self.reason.split())[:500])
@@ -76,25 +74,25 @@ class Evaluation(Record):
 
     @property
     def accepted(self) -> bool:
-        """Right, and timed."""
+        """Whether the kernel is right, and timed."""
         return self.verdict is Verdict.ACCEPT
 
     @property
     def claim(self) -> Claim | None:
-        """How it did beside the incumbent, with the control; None where there was no incumbent."""
+        """Its speed-up over the incumbent, with the control; None without an incumbent."""
         return self.evidence.claim
 
     @property
     def unranked(self) -> str:
-        """Why it could not be ranked when it was judged; empty when it could."""
+        """Why it could not be ranked when it was judged; "" if it could."""
         off = self.claim and not self.claim.ranked and (self.claim.why or "the control was off")
         return off or self.evidence.unranked
 
     @property
     def confirmed(self) -> int:
-        """The run's newest confirmation that it came out of behind nothing; 0 where there is none.
+        """Number of the run's newest confirmation in which it was behind no other kernel; 0 if there is none.
 
-        Of a record from before that was kept, as its comparisons tell it.
+        Old records do not have the number; it follows from their comparisons.
         """
         record = self.evidence
         newest = max((row.moment for row in record.against), default=0)
@@ -103,33 +101,32 @@ class Evaluation(Record):
 
     @property
     def lasting(self) -> bool:
-        """Whether it speaks of the kernel, and not of what the machine was doing just then."""
+        """Whether it depends on the kernel, and not on the machine's state."""
         return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked
 
     def beside(self, other: str) -> Comparison | None:
-        """How it did beside a trial; None where it was not timed beside that one."""
+        """Return the comparison with a trial; None if it was not timed beside that one."""
         return next((row for row in self.evidence.against if row.id == other), None)
 
     def with_evidence(self, **changes: Any) -> "Evaluation":
-        """The same verdict with some of its evidence replaced."""
+        """Return the same verdict with some of its evidence replaced."""
         return replace(self, evidence=replace(self.evidence, **changes))
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a result holds for, beside its kernel. A result with another key is stale: kept, shown, not compared."""
+    """What a result applies to, beside its kernel. A result with another key is stale: kept, shown, not compared."""
 
-    problem: str = ""
-    """The problem's digest."""
+    problem: str = ""  # the problem's digest
     judge: str = ""
     target: str = ""
-    """The machine's fingerprint; empty when the evaluator does not tell, and then not compared."""
+    """The machine's fingerprint; not compared if empty."""
     isolation: str = ""
-    """The level at which kernels are held; empty when the evaluator does not tell. Only the cache looks at it: a record
-    is not stale because the machine holds kernels in another way now."""
+    """The isolation level of kernels, "" if unknown. Only the cache compares it: another level does not make a record
+    stale."""
 
     def changed(self, evaluation: Evaluation) -> str:
-        """What differs from the evaluation's key, in words; empty when nothing does."""
+        """Return what differs from the evaluation's key, in words; "" if nothing does."""
         differs = {
             "problem": evaluation.problem != self.problem,
             "judge": evaluation.judge != self.judge,
@@ -140,15 +137,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Approval:
-    """A person's last word on a kernel: a tag in the lineage."""
+    """A person's approval of a kernel: a tag in the lineage."""
 
     by: str
     note: str
-    commit: str
-    """The commit that was approved."""
+    commit: str  # the commit that was approved
     date: str
-    current: bool = True
-    """Whether the kernel's branch still ends there."""
+    current: bool = True  # whether the kernel's branch still ends there
 
     def __str__(self) -> str:
         text = f"approved by {self.by}{f': {self.note}' if self.note else ''}"
@@ -157,14 +152,11 @@ class Approval:
 
 @dataclass(frozen=True)
 class Kept(Record):
-    """An evaluation in the cache, with what it is of."""
+    """An evaluation in the cache, with its kernel and problem."""
 
-    kernel: str
-    """The kernel's digest."""
-    name: str
-    """The problem's name."""
+    kernel: str  # the kernel's digest
+    name: str  # the problem's name
     source: str
-    """What had it judged: a branch, or the command `evaluate`."""
-    date: str
-    """When, in ISO 8601."""
+    """Where it was judged: a branch, or the command `evaluate`."""
+    date: str  # ISO 8601
     evaluation: Evaluation

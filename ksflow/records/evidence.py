@@ -1,7 +1,7 @@
-"""What a verdict rests on: how a kernel did beside others, what was checked and timed, what compilers and tools said.
+"""The evidence of a verdict: comparisons, checks, timings, and reports of compilers and tools.
 
-Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence, answer)`. On disk the records keep the
-keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
+Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence, answer)`. On disk the records keep
+these keys. Keys that an evaluator adds, and keys that this version does not know, are in `more`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,32 +10,29 @@ from typing import NamedTuple
 
 from ksflow.records.base import Json, Record, plausible
 
+BUSY = "(is the machine busy?)"  # ends the reason why a reading is not ranked
 RESOLVED = 1.01
-"""A kernel is called faster or slower where its interval clears this margin; what lies between is a tie. Less than
-that is decided by where memory lies and by neighbours, in a handful of processes."""
+"""A kernel is called faster or slower if its interval clears this margin; else it is a tie. Smaller differences depend
+on memory addresses and other processes."""
 ANOTHER_DAY = 1.03
-"""By how much a ratio or a time may be off, where nothing but the machine's moment has changed."""
+"""How far a ratio or a time may be off from one day to another on the same machine."""
 SELF_TIMED = "by the benchmark's own clock, in one comparison"
-"""The clock of a ratio that rests on what a benchmark says of itself, in one process with the kernel, and on no second
-comparison in fresh processes."""
+"""The clock of a ratio that a benchmark reports of itself, in one process with the kernel, without a confirmation."""
 
 
 class Speedup(NamedTuple):
-    """How many times as fast one kernel is as another."""
+    """The speed-up of one kernel over another."""
 
-    ratio: float
-    """2 means twice as fast."""
-    low: float
-    """Lower end of the 95 % interval."""
+    ratio: float  # 2 means twice as fast
+    low: float  # lower end of the 95 % interval
     high: float
-    ranked: bool = True
-    """Whether ranked measurements connect the two."""
+    ranked: bool = True  # whether ranked measurements connect the two
 
     def __str__(self) -> str:
         return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
     def over(self, name: str) -> str:
-        """`x1.23 [1.2, 1.25] over NumPy`, and whether that is a tie or could not be ranked."""
+        """Return `x1.23 [1.2, 1.25] over NumPy`, with a remark for a tie or a ratio that is not ranked."""
         return f"{self} over {name}{' (a tie)' if self.tie else '' if self.ranked else ' (not ranked)'}"
 
     @property
@@ -45,54 +42,50 @@ class Speedup(NamedTuple):
 
     @property
     def faster(self) -> bool:
-        """Whether it is surely ahead, by more than a judge resolves (`RESOLVED`)."""
+        """Whether it is surely ahead, by more than `RESOLVED`."""
         return self.ranked and self.low > RESOLVED
 
     @property
     def slower(self) -> bool:
-        """Whether it is surely behind, by more than a judge resolves."""
+        """Whether it is surely behind, by more than `RESOLVED`."""
         return self.ranked and self.high < 1 / RESOLVED
 
     @property
     def tie(self) -> bool:
-        """Whether it is neither, and the two could be ranked."""
+        """Whether it is ranked, and neither faster nor slower."""
         return self.ranked and not (self.faster or self.slower)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRecord(Record):
-    """Base of what is read from judges of any version."""
+    """Base of the records that judges of any version write."""
 
     more: Json = field(default_factory=dict)
-    """Keys that this version does not know, as they came."""
+    """Keys that this version does not know, unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio(EvidenceRecord):
-    """How many times as fast one kernel is as another, timed in turns: above 1 it is faster."""
+    """The speed-up of one kernel over another, timed in turns: above 1 it is faster."""
 
     speedup: float
-    low: float
-    """Lower end of the 95 % interval."""
+    low: float  # lower end of the 95 % interval
     high: float
-    clocks: tuple[str, ...] = ()
-    """By which clocks the two were timed."""
-    replicates: tuple[float, ...] = ()
-    """What each pair of fresh processes read."""
+    clocks: tuple[str, ...] = ()  # names of the clocks
+    replicates: tuple[float, ...] = ()  # the ratio by each pair of fresh processes
     tau: float | None = None
-    """How far replicates differ beyond what varies within them: the standard deviation of the random effect, as a
-    natural logarithm (0.01 is 1 %)."""
+    """Standard deviation between replicates beyond their own errors, as a natural logarithm (0.01 is 1 %)."""
     heterogeneity_p: float | None = None
-    """How likely readings so far apart would be without such an effect (Cochran's Q)."""
+    """p value of readings so far apart without such an effect (Cochran's Q)."""
     ranked: bool = True
-    """Whether the two can be told apart, or be told to be alike."""
+    """Whether the two can be told apart, or be called a tie."""
     why: str = ""
-    """Why they cannot: replicates disagree, or there are too few."""
+    """Why it is not ranked: replicates disagree, or there are too few."""
     mean: tuple[float, float, float] | None = None
-    """The same with its interval by the mean over all calls, dear ones among them, where `speedup` is that of the usual
-    call. A claim holds by both."""
+    """Ratio and interval by the mean over all calls, slow ones included; `speedup` is that of the usual call. A claim
+    must hold by both."""
     moment: int = 0
-    """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
+    """0 in the search, else the number of the run's confirmation of a winner."""
 
     def __post_init__(self) -> None:
         if not plausible(self.speedup, self.low, self.high, *self.replicates):
@@ -104,22 +97,22 @@ class Ratio(EvidenceRecord):
 
     @property
     def ahead(self) -> bool:
-        """Whether it is surely faster, by more than a judge resolves (`RESOLVED`)."""
+        """Whether it is surely faster, by more than `RESOLVED`."""
         return self.ranked and self.low > RESOLVED
 
     @property
     def slower(self) -> bool:
-        """Whether it is surely slower, by more than a judge resolves."""
+        """Whether it is surely slower, by more than `RESOLVED`."""
         return self.ranked and self.high < 1 / RESOLVED
 
     @property
     def tie(self) -> bool:
-        """Whether the two could be ranked, and neither is ahead."""
+        """Whether it is ranked, and neither ahead nor slower."""
         return self.ranked and not (self.ahead or self.slower)
 
     @property
     def inverse(self) -> "Ratio":
-        """The same from the other kernel's side."""
+        """The same with the kernels exchanged."""
         same = {name: getattr(self, name) for name in ("clocks", "tau", "heterogeneity_p", "ranked", "why", "moment")}
         replicates = tuple(1 / value for value in self.replicates)
         return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low, replicates=replicates, **same)
@@ -127,29 +120,25 @@ class Ratio(EvidenceRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison(Ratio):
-    """How a kernel did beside another trial."""
+    """A kernel's speed-up over another trial."""
 
-    id: str
-    """The other trial's."""
+    id: str  # the other trial's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim(Comparison):
-    """How it did beside the incumbent, with the incumbent beside itself as the control."""
+    """A kernel's speed-up over the incumbent, with the incumbent against itself as control."""
 
     faster: bool
-    """Whether it is, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings and
-    control were steady enough to say anything."""
-    first: Ratio | None = None
-    """Measured before the control: it decided only to look again."""
-    again: Ratio | None = None
-    """Measured with the control: the claim's own ratio, without the control's part in its interval."""
-    control: Ratio | None = None
-    """One kernel against itself."""
+    """Whether it is faster, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings
+    and control were steady enough."""
+    first: Ratio | None = None  # the first comparison, which decides only whether to repeat it
+    again: Ratio | None = None  # the repetition, without the control's part in its interval
+    control: Ratio | None = None  # one kernel against itself
 
     @property
     def ahead(self) -> bool:
-        """Whether the claim holds, by more than a judge resolves."""
+        """Whether the claim holds, by more than `RESOLVED`."""
         return self.faster and self.ranked and self.low > RESOLVED
 
 
@@ -160,121 +149,98 @@ class CheckedCase(EvidenceRecord):
     case: str
     seeds: tuple[int, ...] = ()
     worst: float | str | None = None
-    """The largest error as a share of its bound; a word where that is no number (`inf`)."""
+    """The largest error as a share of its bound; a word if that is no number (`inf`)."""
     upstream: str = ""
-    """What the rule of an imported problem says, which does not decide: `pass`, or its objection."""
+    """Result of an imported problem's rule, which does not decide: `pass`, or its objection."""
     outputs: tuple[tuple[float | str, ...], ...] = ()
-    """Of each output its values, where they were asked for and are few."""
+    """Values of each output, if asked for and few."""
     errors: tuple[tuple[float | str, ...], ...] = ()
-    """Of each output the largest absolute and the largest relative error, where they were asked for."""
+    """Largest absolute and relative error of each output, if asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedCase(EvidenceRecord):
-    """How a case was timed. Its samples are in the evaluation's `timings`."""
+    """The timing of a case. Its samples are in the evaluation's `timings`."""
 
     case: str
     us: float | None = None
-    interval_us: tuple[float, float] | None = None
-    """The 95 % interval of `us`."""
+    interval_us: tuple[float, float] | None = None  # the 95 % interval of `us`
     at_most_us: float | None = None
-    """The time with no more taken off than surely is not the kernel's."""
+    """The time with only the certain overhead subtracted."""
     impossible: bool = False
     median_us: float | None = None
     wall_us: float | None = None
     cpu_us: float | None = None
     floor_us: float | None = None
-    """The judge's limit: a time below it is impossible. What a kernel can come near is its `RooflineCase`."""
-    floor: str = ""
-    """What sets it."""
-    disturbed: int = 0
-    """Calls that were preempted."""
-    legs: int = 0
-    """Fresh processes that it was timed in."""
+    """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
+    floor: str = ""  # the cause of the floor
+    disturbed: int = 0  # calls that were preempted
+    legs: int = 0  # fresh processes in which it was timed
     rounds: int = 0
-    calls: int = 0
-    """Calls in a round."""
-    worst: float | None = None
-    """The largest error as a share of its bound."""
+    calls: int = 0  # per round
+    worst: float | None = None  # largest error as a share of its bound
     contents: tuple[int, ...] = ()
-    """Seeds of the inputs that it was timed on, which nobody is given again."""
-    compared_whole: int = 0
-    """Calls whose outputs were compared in full."""
+    """Seeds of the inputs in the timed calls, which are never used again."""
+    compared_whole: int = 0  # calls whose outputs were compared in full
     null: Mapping[str, float] = field(default_factory=dict)
-    """On a CPU: what calls of the null kernel took, and what was taken off."""
-    clock: str = ""
-    """By which clock it was timed."""
+    """On a CPU: times of the null kernel, and the times subtracted."""
+    clock: str = ""  # name of the clock
     trusted: bool | None = None
-    """On a GPU: whether no code of the kernel's ran on the host."""
-    events_us: float | None = None
-    """By the device events of the kernel's own process."""
-    bracket_us: float | None = None
-    """By the judge's clock."""
+    """On a GPU: whether no code of the kernel ran on the host."""
+    events_us: float | None = None  # by the device events of the kernel's own process
+    bracket_us: float | None = None  # by the judge's clock
     added_us: float | None = None
-    """What the judge's clock saw beyond the device events, which counts."""
+    """Time that the judge's clock saw beyond the device events, which counts."""
     gated: bool | None = None
     """On a GPU: whether calls were queued before their inputs existed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledKernel(EvidenceRecord):
-    """What a compiler says of one kernel on a device, in one variant."""
+    """A compiler's report on one kernel of a device, in one variant."""
 
     kernel: str = ""
     target: str = ""
     compiler: str = ""
     variant: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    """The tunables that it was compiled with."""
-    registers: int | None = None
-    """A thread's vector registers."""
-    agprs: int | None = None
-    """AMD: accumulation registers."""
-    sgprs: int | None = None
-    """AMD: scalar registers."""
+    """The tunables with which it was compiled."""
+    registers: int | None = None  # vector registers per thread
+    agprs: int | None = None  # AMD: accumulation registers
+    sgprs: int | None = None  # AMD: scalar registers
     spill_bytes: int | None = None
     stack_bytes: int | None = None
     scratch_bytes: int | None = None
     shared_bytes: int | None = None
-    threads: int | None = None
-    """In a block."""
-    occupancy: float | None = None
-    """A fraction of the warps that fit."""
-    limited_by: str = ""
-    """What keeps the occupancy from being higher."""
+    threads: int | None = None  # per block
+    occupancy: float | None = None  # fraction of the warps that fit
+    limited_by: str = ""  # the resource that limits the occupancy
     instructions: Mapping[str, int] = field(default_factory=dict)
-    """How often instructions of interest stand in the code."""
+    """Instruction of interest -> how often it is in the code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCase(EvidenceRecord):
-    """A timed case beside what the chip allows: by its data sheet, on a CPU by what probes measured."""
+    """A timed case compared with the chip's limits: by its data sheet, on a CPU by measured rates."""
 
     case: str
-    bound: str = ""
-    """`compute`, `memory` or `cache`, whichever takes longest."""
+    bound: str = ""  # `compute`, `memory` or `cache`, whichever takes longest
     tflops: float | None = None
-    gbs: float | None = None
-    """10^9 bytes a second."""
-    intensity: float | None = None
-    """Operations for each byte."""
-    bound_us: float | None = None
-    """The least time at these rates."""
-    share: float | None = None
-    """`bound_us` over the measured time."""
+    gbs: float | None = None  # 10^9 bytes per second
+    intensity: float | None = None  # operations per byte
+    bound_us: float | None = None  # the least time at these rates
+    share: float | None = None  # `bound_us` over the measured time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clocks(EvidenceRecord):
-    """A GPU's state right after timing; None for what it does not tell."""
+    """A GPU's state right after timing; None for values that it does not report."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     watts: int | None = None
     celsius: int | None = None
-    throttled: tuple[str, ...] | None = None
-    """What holds the clocks down."""
-    state: str = ""
-    """Why nothing could be read."""
+    throttled: tuple[str, ...] | None = None  # causes of throttling
+    state: str = ""  # why nothing could be read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -289,19 +255,18 @@ class ProfilePage(EvidenceRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SanitizerFinding(EvidenceRecord):
-    """What one of compute-sanitizer's tools found, or why it did not run."""
+    """The finding of one of compute-sanitizer's tools, or why it did not run."""
 
     tool: str
     case: str = ""
     errors: int | None = None
-    finding: str = ""
-    """The first of them."""
+    finding: str = ""  # the first of them
     refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierVerdict(EvidenceRecord):
-    """What a trial's verdict was before it was judged again."""
+    """A trial's verdict before it was judged again."""
 
     verdict: str
     score_us: float | None = None
@@ -314,32 +279,28 @@ class EarlierVerdict(EvidenceRecord):
 class Repeat(EvidenceRecord):
     """The verdict was taken over from an earlier trial with the same code."""
 
-    of: str
-    """That trial's id."""
+    of: str  # that trial's id
     compiled: bool = False
-    """Whether the sources differ, and what was compiled of them is the same."""
+    """Whether only the compiled code is the same, not the source."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cached(EvidenceRecord):
-    """The verdict was known already."""
+    """The verdict came from the cache."""
 
     source: str
-    """What had it judged: a branch, or the command `evaluate`."""
-    date: str
-    """When, in ISO 8601."""
+    """Where it was judged: a branch, or the command `evaluate`."""
+    date: str  # ISO 8601
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut(EvidenceRecord):
-    """How a leader did on the cases that no model is shown. For people: no prompt says any of it."""
+    """A leader's results on held-out cases, which no prompt mentions."""
 
-    right: Mapping[str, float] = field(default_factory=dict)
-    """Case -> its time in µs."""
-    wrong: Mapping[str, str] = field(default_factory=dict)
-    """Case -> the verdict there, and why."""
+    right: Mapping[str, float] = field(default_factory=dict)  # case -> time in µs
+    wrong: Mapping[str, str] = field(default_factory=dict)  # case -> verdict, and why
     over: Comparison | None = None
-    """Beside the fastest baseline, on the cases where it is right."""
+    """Speed-up over the fastest baseline, on the cases where it is right."""
 
     def __str__(self) -> str:
         cases = len(self.right) + len(self.wrong)
@@ -351,77 +312,67 @@ class HeldOut(EvidenceRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence(EvidenceRecord):
-    """All that a verdict rests on. What does not apply to a kernel or a machine is empty."""
+    """Everything that a verdict rests on. Fields that do not apply are empty."""
 
     against: tuple[Comparison, ...] = ()
-    """The trials that it was timed beside, the incumbent first."""
+    """The trials beside which it was timed, the incumbent first."""
     claim: Claim | None = None
-    """Whether it is faster than the incumbent; None where there was none."""
-    unranked: str = ""
-    """Why its times rank nothing."""
+    """Whether it is faster than the incumbent; None without an incumbent."""
+    unranked: str = ""  # why its times cannot be ranked
     unconfirmed: str = ""
     """Why it could not be ranked when it was judged again at the end of a run."""
     confirmed: int = 0
-    """The run's newest confirmation that it came out of behind nothing that it was timed beside; 0 where there is
-    none."""
+    """Number of the run's newest confirmation in which it was behind no other kernel; 0 if there is none."""
     heldout: HeldOut | None = None
-    """Of one that led at the end of a run, where its problem holds cases back."""
+    """Of a leader at the end of a run, if its problem has held-out cases."""
     renewed: EarlierVerdict | None = None
-    """What was said of it before something changed, and it was judged again."""
+    """The previous verdict, if it was judged again after a change."""
     repeat: Repeat | None = None
     cached: Cached | None = None
 
     checked: tuple[CheckedCase, ...] = ()
     timed: tuple[TimedCase, ...] = ()
     failed: Json = field(default_factory=dict)
-    """Where it was wrong: case, seed, index, got, expected, bound."""
+    """Details of a wrong output: case, seed, index, got, expected, bound."""
     phase: str = ""
-    """Where it failed: `import`, `check`, `time`, `confirm`."""
-    at: str = ""
-    """On which case it failed."""
+    """The phase that failed: `import`, `check`, `time`, `confirm`."""
+    at: str = ""  # the case that failed
     error: str = ""
-    log: str = ""
-    """What the compiler or the kernel printed."""
-    upstream: str = ""
-    """As in `checked`: the first objection."""
+    log: str = ""  # output of the compiler or the kernel
+    upstream: str = ""  # as in `checked`: the first objection
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Trials that it was not timed beside, and why."""
+    """Trials beside which it was not timed -> why."""
     failed_rivals: Mapping[str, str] = field(default_factory=dict)
-    """Those of them that failed beside this kernel, and beside themselves as well: they lead no more."""
+    """Those of `skipped` that failed beside this kernel, and beside themselves as well: they lead no more."""
 
     compiler: tuple[CompiledKernel, ...] = ()
-    artefact: str = ""
-    """Names what was compiled (`Evaluator.code`)."""
+    artefact: str = ""  # digest of the compiled code (`Evaluator.code`)
     precision: str = ""
-    """The lower precision that the problem allows operands of products, such as `tf32`; empty where it allows none."""
+    """The lower precision that the problem allows for operands of products, such as `tf32`; "" if none."""
     made: str = ""
-    """How a kernel for a GPU was compiled: `strong` or `host`."""
+    """How a GPU kernel was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()
     profile: ProfilePage | None = None
     sanitizer: tuple[SanitizerFinding, ...] = ()
     emulated: str = ""
-    """What came of running it in an emulator, without a GPU."""
+    """Result of running it in an emulator, without a GPU."""
 
-    device: str = ""
-    """The chip's name."""
+    device: str = ""  # the chip's name
     clocks: Clocks | None = None
     transfer: Json = field(default_factory=dict)
-    """On a GPU: how inputs and outputs get there, and what a call of the null kernel takes."""
-    overhead_us: Mapping[str, float] = field(default_factory=dict)
-    """On a CPU: what a call of the null kernel takes."""
+    """On a GPU: how inputs and outputs are transferred, and the time of a null kernel's call."""
+    overhead_us: Mapping[str, float] = field(default_factory=dict)  # on a CPU: times of the null kernel
     cores: Json = field(default_factory=dict)
-    """Where the judge and the kernel's process ran."""
+    """Cores of the judge and of the kernel's process."""
     load: float | None = None
     """The machine's load average when judging began."""
     throttled: int | None = None
-    """How often a quota on CPU time stopped the judge and its sandboxes meanwhile."""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Phase -> how long it took."""
-    layers: Mapping[str, str] = field(default_factory=dict)
-    """What held the kernel's process."""
+    """How often a CPU quota stopped the judge and its sandboxes meanwhile."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)  # phase -> seconds
+    layers: Mapping[str, str] = field(default_factory=dict)  # layers of the kernel's sandbox
     one_process: bool | None = None
-    """Whether every kernel was held to one process while it was timed."""
+    """Whether every kernel was limited to one process while it was timed."""
 
     def joined(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
-        """The comparisons of this and of a newer evaluation; of two with the same trial the newer."""
+        """Return the comparisons of this and of a newer evaluation; the newer one for the same trial."""
         return tuple({row.id: row for row in (*self.against, *newer)}.values())

@@ -1,4 +1,4 @@
-"""What a kernel does, feature by feature: facts that source and compiler show, and what a model says of them."""
+"""Explanations: a kernel's features by source and compiler, and a model's statements about them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,8 +11,7 @@ class Presence(StrEnum):
 
     PRESENT = "present"
     ABSENT = "absent"
-    UNKNOWN = "unknown"
-    """Neither the source nor the compiler tells."""
+    UNKNOWN = "unknown"  # neither the source nor the compiler tells
 
 
 @dataclass(frozen=True)
@@ -31,29 +30,26 @@ class Statement(Record):
 
     text: str
     lines: tuple[str, ...]
-    """The lines of the source that show it: `kernel.cu:12` or `kernel.cu:12-20`. They exist."""
+    """Lines of the source that show it, checked to exist: `kernel.cu:12` or `kernel.cu:12-20`."""
     feature: str = ""
-    """The feature that it is about, where it is one of the catalogue's."""
-    says: Presence = Presence.UNKNOWN
-    """What it says of that feature."""
+    """The feature of the catalogue that it is about, if any."""
+    says: Presence = Presence.UNKNOWN  # its claim about that feature
 
 
 @dataclass(frozen=True)
 class Explanation(Record):
     """What is known of a kernel's features."""
 
-    kernel: str
-    """The kernel's digest."""
+    kernel: str  # the kernel's digest
     reader: str
-    """The version of what read source and report."""
+    """Version of the feature catalogue."""
     features: tuple[Feature, ...]
-    by: str = ""
-    """The model that wrote what follows; empty where none was asked."""
+    by: str = ""  # the model that wrote the following; empty if none
     summary: str = ""
     statements: tuple[Statement, ...] = ()
 
     def contradicted(self, statement: Statement) -> Feature | None:
-        """The fact that a statement contradicts; None where it contradicts none."""
+        """Return the fact that a statement contradicts, or None."""
         known = (feature for feature in self.features if feature.state is not Presence.UNKNOWN)
         fact = next((feature for feature in known if feature.name == statement.feature), None)
         return fact if fact and statement.says not in (Presence.UNKNOWN, fact.state) else None

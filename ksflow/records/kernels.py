@@ -9,7 +9,7 @@ from ksflow.records.base import Record
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 RESERVED_NAMES = frozenset({"trial.json", "evaluation.json", "explanation.json"})
-"""Written beside a kernel's files by the lineage."""
+"""Files that the lineage writes beside a kernel's."""
 C_TYPES = {
     "float64": "double",
     "float32": "float",
@@ -25,11 +25,11 @@ C_TYPES = {
     "uint8": "uint8_t",
     "bool": "uint8_t",
 }
-"""torch dtype -> what a C kernel sees: 8- and 16-bit floats travel as their bits."""
+"""torch dtype -> C type: 8- and 16-bit floats are passed as their bits."""
 
 
 class _Named(Record):
-    """Remembers a name that was made of what it holds."""
+    """Caches the digest."""
 
     __slots__ = ("_digest",)
     _digest: str
@@ -39,12 +39,10 @@ class _Named(Record):
 class Kernel(_Named):
     """Source code in one language."""
 
-    language: str
-    """One of `problem.languages`."""
+    language: str  # one of `problem.languages`
     files: Mapping[str, str]
-    """File name -> text. The first is the one that holds `custom_kernel`."""
-    report: str = ""
-    """What the writer says it did: the techniques used."""
+    """File name -> text. The first one holds `custom_kernel`."""
+    report: str = ""  # the writer's report: the techniques used
 
     def __post_init__(self) -> None:
         if not self.files:
@@ -60,7 +58,7 @@ class Kernel(_Named):
 
     @property
     def digest(self) -> str:
-        """Names the content (language, names, texts), whatever the report says."""
+        """Digest of the content (language, names, texts), without the report."""
         if not hasattr(self, "_digest"):
             text = "\0".join([self.language, *(f"{name}\0{body}" for name, body in self.files.items())])
             object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest()[:16])

@@ -1,4 +1,4 @@
-"""What is known, and where from."""
+"""Notes, and the documents that they come from."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,10 +9,9 @@ from ksflow.records.base import Record
 class Status(StrEnum):
     """How far a note can be trusted."""
 
-    DOCUMENTED = "documented"
-    """A document says so, in the words that are quoted."""
+    DOCUMENTED = "documented"  # a quoted document says so
     CITED = "cited"
-    """A document is named that says so, but not quoted: nobody can check it here."""
+    """A named document says so, without a quote: it cannot be checked here."""
     MEASURED = "measured"
     ASSUMED = "assumed"
     REFUTED = "refuted"
@@ -24,21 +23,17 @@ class Note(Record):
 
     title: str
     text: str
-    sources: tuple[str, ...]
-    """Documents with section, or trial ids."""
-    targets: tuple[str, ...] = ()
-    """The chips it holds for; none means all."""
+    sources: tuple[str, ...]  # documents with section, or trial ids
+    targets: tuple[str, ...] = ()  # chips to which it applies; empty for all
     status: Status = Status.DOCUMENTED
-    problems: tuple[str, ...] = ()
-    """The problems it bears on; none means all."""
+    problems: tuple[str, ...] = ()  # problems to which it applies; empty for all
     quotes: tuple[str, ...] = ()
-    """For each source the words there that say so, empty for a trial or a probe; none at all where nobody checked."""
+    """For each source a quote, empty for a trial or a probe; no quotes at all if unchecked."""
     closes: tuple[str, ...] = ()
-    """Trials that it stands for: dead ends, which prompts leave out."""
+    """Trials that it replaces: dead ends, which prompts leave out."""
     program: str = ""
-    """The program that measured it, as a file beside the note."""
-    challenge: str = ""
-    """Why a person doubts it; empty where nobody does."""
+    """The program that measured it, a file beside the note."""
+    challenge: str = ""  # why a person doubts it; empty if none does
 
     def __post_init__(self) -> None:
         if self.quotes and len(self.quotes) != len(self.sources):
@@ -50,7 +45,7 @@ class Passage:
     """A piece of a document that a source can name."""
 
     place: str
-    """Where it is: `page 113, 4.2 Wait states`, `lines 40-90`; empty where the document is one piece."""
+    """Where it is: `page 113, 4.2 Wait states`, `lines 40-90`; empty for a document in one piece."""
     text: str
 
 
@@ -58,11 +53,10 @@ class Passage:
 class Document:
     """Raw text to digest."""
 
-    source: str
-    """Its name, as sources begin."""
+    source: str  # its name, with which sources begin
     passages: tuple[Passage, ...]
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text."""
         return "\n\n".join(passage.text for passage in self.passages)

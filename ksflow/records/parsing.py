@@ -1,9 +1,8 @@
-"""Records from JSON values and back, with the standard library alone: workers have nothing else.
+"""Conversion of records from and to JSON values, with the standard library alone, because workers have nothing else.
 
-Types are taken literally: no text becomes a number, no unknown key is accepted, no number is infinite. A record with a
-field `more` is an exception, because it is read from older and newer versions: keys that it does not know, and values
-that do not fit, are kept in `more` as they came. On disk what is in `more` stands beside the other keys, and fields
-that are empty by default are left out when they are.
+Types are strict: no text becomes a number, no unknown key is accepted, no number is infinite. Records with a field
+`more` are read from older and newer versions: unknown keys, and values of a wrong type, are kept in `more` unchanged.
+On disk the keys of `more` stand beside the others, and empty fields that are empty by default are left out.
 """
 
 import math
@@ -14,8 +13,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-Converter = Callable[[Any, str], Any]
-"""(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
+Converter = Callable[[Any, str], Any]  # (value, its path) -> the converted value; raises ValueError or TypeError
 T = TypeVar("T")
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _LATER: Mapping[str, tuple[str, ...]] = {
@@ -24,18 +22,17 @@ _LATER: Mapping[str, tuple[str, ...]] = {
     "Ratio": ("ranked", "moment"),
     "Comparison": ("ranked", "moment"),
     "Claim": ("moment",),
-}
-"""Fields that were added since runs were recorded: left out where they say nothing, as in records of then."""
+}  # fields added after runs were recorded: left out at their default, as in old records
 
 
 def parse(kind: type[T], value: object) -> T:
-    """The record in a JSON value. ValueError or TypeError says what is wrong with it."""
+    """Return the record in a JSON value. Raises ValueError or TypeError."""
     parsed: T = _converter(cast(Hashable, kind))(value, getattr(kind, "__name__", "value"))
     return parsed
 
 
 def misfits(value: object) -> Iterator[str]:
-    """What is wrong with each value that records kept in `more` although they know its key."""
+    """Yield the error of each value that is in `more` although its key is known."""
     if isinstance(value, tuple):
         for item in value:
             yield from misfits(item)
@@ -52,7 +49,7 @@ def misfits(value: object) -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """A record as a JSON value."""
+    """Return a record as a JSON value."""
     if type(value) in _SCALARS:
         return value
     if isinstance(value, tuple | list):
@@ -75,8 +72,7 @@ def plain(value: Any) -> Any:
 
 @cache
 def _left_out(kind: Any) -> dict[str, Any]:
-    """Field -> its default where that is None, an empty text or an empty collection, or the field came later; MISSING
-    for any other field."""
+    """Return field -> default if that is None, empty, or the field was added later; else MISSING."""
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(kind)
@@ -168,7 +164,7 @@ def _tuple(first: Any, *others: Any) -> Converter:
         if not isinstance(value, list):
             raise TypeError(f"{at} is a list, not {type(value).__name__}")
         if not converters and {*map(type, value)} == {first} and (first is not float or all(map(math.isfinite, value))):
-            return tuple(value)  # of many numbers, at once
+            return tuple(value)  # a fast path for many numbers
         if converters and len(value) != len(converters):
             raise ValueError(f"{at} has {len(value)} items, not {len(converters)}")
         if converters:

@@ -1,4 +1,4 @@
-"""All that was tried, and who is the best of it."""
+"""All trials of a run, and the best of them."""
 
 import bisect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -15,22 +15,21 @@ from ksflow.records.scale import Scale, measured
 from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
-"""So many failures are told to a writer, of so many of the newest trials."""
+"""How many failures a writer is told, and among how many of the newest trials they are looked for."""
 
 
 @dataclass(frozen=True)
 class Population:
-    """Every finished trial of a run whose verdict holds, in the order of their ids."""
+    """Every finished trial of a run with a current verdict, in the order of their ids."""
 
     trials: Sequence[Trial]
     stale: tuple[Trial, ...] = ()
-    """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
+    """Trials with an outdated verdict, which are known by their ids only."""
     pruned: frozenset[str] = frozenset()
-    """Trials that a note stands for (`Note.closes`): prompts leave them out."""
+    """Trials that a note replaces (`Note.closes`): prompts leave them out."""
     plans: tuple[PlannedRound, ...] = ()
-    """What the newest rounds decided, in their order."""
-    approved: frozenset[str] = frozenset()
-    """Trials that a person has approved."""
+    """Decisions of the newest rounds, in order."""
+    approved: frozenset[str] = frozenset()  # trials that a person has approved
 
     @cached_property
     def by_id(self) -> Mapping[str, Trial]:
@@ -38,12 +37,12 @@ class Population:
 
     @cached_property
     def scale(self) -> Scale:
-        """How fast the accepted kernels are, all on one scale."""
+        """The speeds of the accepted kernels, on one scale."""
         return Scale.of(self.trials)
 
     @cached_property
     def ranked(self) -> Sequence[Trial]:
-        """The accepted trials, the fastest by the scale first, repeats left out.
+        """The accepted trials without repeats, the fastest by the scale first.
 
         Those that no ranked measurement connects to a baseline come last.
         """
@@ -54,7 +53,7 @@ class Population:
     def leader(self) -> Trial | None:
         """The incumbent, beside which candidates are judged: the last one of `best_so_far`.
 
-        Once a kernel is known to be right on held-out shapes, those that are wrong there are none of them.
+        Once a kernel is known to be right on held-out shapes, kernels that are wrong there are excluded.
         """
         if len({*map(_wrong, self.held_out)}) > 1:
             return self._of(lambda trial: not _wrong(trial)).leader
@@ -62,10 +61,9 @@ class Population:
 
     @cached_property
     def best(self) -> Trial | None:
-        """The winner, which is handed over: the leader, or what was confirmed or approved before.
+        """The winner, which is handed over: the leader, or a kernel that was confirmed or approved before.
 
-        That is replaced only by a kernel that was ranked ahead of it side by side and that was confirmed itself, or by
-        a baseline.
+        Only a confirmed kernel that was ranked ahead of it side by side, or such a baseline, replaces it.
         """
         best: Trial | None = None
         for trial in self.winners:
@@ -77,7 +75,7 @@ class Population:
 
     @cached_property
     def winners(self) -> tuple[Trial, ...]:
-        """Those that were confirmed or approved, and are not known to be wrong on held-out shapes."""
+        """Confirmed or approved trials that are not known to be wrong on held-out shapes."""
         return tuple(filter(self._has_won, self.trials))
 
     def _has_won(self, trial: Trial) -> bool:
@@ -85,7 +83,7 @@ class Population:
         return fit and (_is_confirmed(trial) or trial.id in self.approved)
 
     def _ahead_of(self, trial: Trial) -> list[str]:
-        """Those of this population that were ranked ahead of it side by side, the fastest first."""
+        """Return the trials of this population that were ranked ahead of it side by side, the fastest first."""
         return [name for name in self.scale.ahead_of(trial.id) if name in self.by_id]
 
     def _may_replace(self, name: str) -> bool:
@@ -94,7 +92,7 @@ class Population:
 
     @cached_property
     def fallen(self) -> frozenset[str]:
-        """Trials that failed when they were timed beside an accepted kernel, and beside themselves: none leads."""
+        """Trials that failed beside an accepted kernel, and beside themselves: none of them leads."""
         return frozenset(name for trial in self.trials if _counts(trial) for name in _failed_beside(trial))
 
     @cached_property
@@ -104,12 +102,12 @@ class Population:
 
     @cached_property
     def held_out(self) -> tuple[Trial, ...]:
-        """Those that were judged on held-out shapes."""
+        """The trials judged on held-out shapes."""
         return tuple(trial for trial in self.trials if trial.held_out)
 
     @cached_property
     def tied(self) -> tuple[Trial, ...]:
-        """Those that the winner was beside in a confirmation and is not ahead of."""
+        """Trials beside which the winner was timed in a confirmation without being ahead or behind."""
         best = self.best
         beside = best.evaluation.evidence.against if best and best.evaluation else ()
         names = dict.fromkeys((*(row.id for row in beside), *(trial.id for trial in self.ranked)))
@@ -118,7 +116,7 @@ class Population:
         return tuple(trial for trial in tied if not _wrong(trial))
 
     def side_by_side(self, trial: str, other: str) -> Ratio | None:
-        """What was last read of two trials that were timed in turns, by their ids; None where they never were."""
+        """Return the latest ratio of two trials that were timed in turns, by their ids; None if they never were."""
         ours, theirs = (self.by_id.get(name) for name in (trial, other))
         if not (ours and theirs and ours.evaluation and theirs.evaluation):
             return None
@@ -126,10 +124,10 @@ class Population:
 
     @cached_property
     def best_so_far(self) -> Sequence["Trial | None"]:
-        """The leader after each trial: what was ranked ahead, by more than the margin, of the one before it.
+        """The leader after each trial: each was ranked ahead of the previous one by more than the margin.
 
-        Side by side, or where the two were judged at the same time and never met, by what connects them. By all that is
-        known now: what a later comparison refuted never led.
+        They are compared side by side, or if they never met by the measurements that connect them. All later
+        measurements count: a kernel that was refuted later never led.
         """
         return tuple(self._leaders(None, self.trials))
 
@@ -145,7 +143,7 @@ class Population:
             yield leader
 
     def plus(self, trial: Trial) -> "Population":
-        """This population and another trial: what is known of it is copied, and nothing is ranked again."""
+        """Return this population with another trial, reusing what is known of it."""
         at = bisect.bisect(self.trials, by_number(trial.id), key=lambda other: by_number(other.id))
         later = (trial, *self.trials[at:])
         grown = replace(self, trials=(*self.trials[:at], *later))
@@ -171,27 +169,26 @@ class Population:
         return grown
 
     def pruned_by(self, notes: Iterable[Note]) -> "Population":
-        """This population, where the notes stand for dead ends; nothing is ranked again."""
+        """Return this population without the trials that notes replace as dead ends; the ranking is reused."""
         pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
         return self if pruned == self.pruned else self._with(pruned=pruned)
 
     def keeping_to(self, language: str) -> "Population":
-        """This population without the accepted kernels of other languages, if there is one of this language."""
+        """Return this population without the accepted kernels of other languages, if it has one of this language."""
         own = {trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language}
         return self._of(lambda trial: trial.score_us is None or trial.id in own or bool(trial.repeats)) if own else self
 
     def without(self, ids: Container[str]) -> "Population":
-        """This population without some of its trials, on the same scale."""
+        """Return this population without some of its trials, on the same scale."""
         return self._of(lambda trial: trial.id not in ids)
 
     def _of(self, kept: Callable[[Trial], bool]) -> "Population":
-        """Some of the trials, on the scale of all of them."""
         part = replace(self, trials=tuple(filter(kept, self.trials)))
         part.__dict__["scale"] = self.scale
         return part
 
     def planned(self, plans: tuple[PlannedRound, ...]) -> "Population":
-        """This population, with what its newest rounds decided; nothing is ranked again."""
+        """Return this population with the newest rounds' decisions; the ranking is reused."""
         return self._with(plans=plans)
 
     def _with(self, **fields: Any) -> "Population":
@@ -201,9 +198,9 @@ class Population:
         return made
 
     def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Selection:
-        """A selection by ids, each with its one-step analysis. KeyError names an unknown id.
+        """Return a selection by ids, each with its one-step analysis. Raises KeyError for an unknown id.
 
-        before: its siblings are older than this trial.
+        before: siblings and rivals are older than this trial.
         """
         first, second = self.by_id[base], self.by_id[reference]
         newest = islice(reversed(self.trials), _LOOKED_AT)
@@ -214,7 +211,7 @@ class Population:
         return Selection(first, second, rationale, *steps, siblings, self.rivals(before))
 
     def chosen_for(self, trial: Trial) -> Selection:
-        """The selection that its experiment was designed for, as its round made it. KeyError names what is gone."""
+        """Return the selection for which a trial's experiment was designed. Raises KeyError for a missing trial."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
         why, before = (planned.rationale, min(planned.trials, key=by_number)) if planned else ("", first.id)
@@ -222,8 +219,9 @@ class Population:
         return replace(self.choose(first.parents[0], first.parents[-1], why, before), avenue=avenue)
 
     def rivals(self, before: str = "") -> tuple[Rival, ...]:
-        """Return the best so far, then the fastest on the scale where that is another one, then the other baselines.
-        With `before`, what is known from before this trial, so that all experiments of a round are told the same.
+        """Return the best so far, then the fastest on the scale if that is another one, then the other baselines.
+
+        before: use only what was known before this trial, so that all experiments of a round get the same.
         """
         at = bisect.bisect_left(self.trials, by_number(before), key=lambda each: by_number(each.id)) if before else 0
         best = self.best_so_far[at - 1] if at else self.leader
@@ -237,7 +235,7 @@ class Population:
         return (*([Rival(best, self.us(best))] if best else []), *rows)
 
     def step(self, trial: Trial) -> Step:
-        """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
+        """Return how `trial` came about, compared with its experiment's base (`base_of`)."""
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
         scale, against = self.scale, trial.evaluation.evidence.against if trial.evaluation else ()
@@ -247,26 +245,23 @@ class Population:
         return Step(trial.experiment, report, name, before, scale.times_us(trial.id), scale.us(trial.id), beside)
 
     def speedup(self, trial: Trial, other: Trial | None) -> Speedup | None:
-        """How many times as fast one trial is as another; None where no measurement connects the two."""
+        """Return the speed-up of one trial over another; None if no measurement connects them."""
         return self.scale.ratio(trial.id, other.id) if other else None
 
     def us(self, trial: Trial) -> float | None:
-        """A trial's score on the scale; None where it was not accepted, or no longer holds."""
+        """Return a trial's score on the scale; None if it was not accepted, or is stale."""
         return self.scale.us(trial.id)
 
 
 def _older(trials: Iterable[Trial], before: str) -> Iterable[Trial]:
-    """Those from before that one; all of them where it is empty."""
     return (trial for trial in trials if by_number(trial.id) < by_number(before)) if before else trials
 
 
 def _wrong(trial: Trial) -> bool:
-    """Whether it is known to be wrong on a held-out shape."""
     return bool(trial.held_out and trial.held_out.wrong)
 
 
 def _counts(trial: Trial) -> bool:
-    """Whether it was accepted, by a judgement of its own."""
     return bool(trial.score_us) and not trial.repeats
 
 
@@ -285,7 +280,7 @@ def _has_failed(trial: Trial) -> bool:
 
 @dataclass(frozen=True)
 class Material:
-    """What a digester works from."""
+    """A digester's input."""
 
     documents: tuple[Document, ...] = ()
     population: Population = Population(())

@@ -1,4 +1,4 @@
-"""What is to be made fast."""
+"""Problems: tasks, cases, checks, limits."""
 
 import re
 import statistics
@@ -14,14 +14,14 @@ _PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$
 
 
 def family(name: str) -> str:
-    """A problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem where parts
-    of a data set must not know of each other.
+    """Return a problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem when
+    data sets are split.
     """
     return _PRECISION.sub("", name)
 
 
 def check_inside(name: str) -> None:
-    """Raise ValueError where a file of this name may come to lie outside the folder that it is put into."""
+    """Raise ValueError if a file of this name might lie outside the folder that it is put into."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"a problem's file {name!r} would lie outside its folder")
@@ -29,7 +29,7 @@ def check_inside(name: str) -> None:
 
 @dataclass(frozen=True)
 class Case(Record):
-    """One set of inputs: what `generate_input(**params, seed=seed)` is called with."""
+    """One set of inputs: arguments of `generate_input(**params, seed=seed)`."""
 
     name: str
     params: Mapping[str, Scalar]
@@ -56,20 +56,20 @@ class Check(Record):
     c1: float = 8.0
     accumulate: str = "float32"
     units: Mapping[str, float] = field(default_factory=dict)
-    """How a target's `march` begins -> what its matrix unit may err by, as a share of the root of the squares' sum."""
+    """Prefix of a target's `march` -> error of its matrix unit, as a share of the root of the sum of squares."""
     allow: Literal["", "tf32", "fp16", "bf16"] = ""
-    """The precision that operands of products may be rounded to; every claim on such a problem names it."""
+    """The precision to which operands of products may be rounded; every claim on such a problem names it."""
     contents: Literal["structured", "own"] = "structured"
-    """`own`: kernels are checked on what `generate_input` draws, not on sorted, scaled or masked variants of it too."""
+    """`own`: kernels are checked only on what `generate_input` draws, not on sorted, scaled or masked variants."""
 
     def unit(self, march: str) -> float:
-        """Of a target; 0 where its matrix unit is as good as `accumulate`."""
+        """Return a target's value; 0 if its matrix unit is as good as `accumulate`."""
         return next((share for prefix, share in self.units.items() if march.startswith(prefix)), 0.0)
 
 
 @dataclass(frozen=True)
 class Limits(Record):
-    """What one candidate may use."""
+    """Limits of one candidate."""
 
     compile_s: float = 60.0
     check_s: float = 60.0
@@ -79,7 +79,7 @@ class Limits(Record):
 
 @dataclass(frozen=True)
 class Seed(Record):
-    """A kernel to start from. A baseline is also what a speed-up is claimed against."""
+    """A kernel to start from. Speed-ups are claimed over a baseline."""
 
     name: str
     kernel: Kernel
@@ -88,59 +88,52 @@ class Seed(Record):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be made fast: the task, its cases, how it is checked and scored."""
+    """A task with its cases, check and score."""
 
     name: str
     title: str
     description: str
-    statement: str
-    """Markdown: what an engineer or a model needs to write a kernel."""
+    statement: str  # Markdown for the writer of a kernel
     root: str
-    """The folder with `reference.py`; only the judge's side runs it."""
-    reference: str
-    """The text of `reference.py`."""
+    """The folder with `reference.py`, which only the judge's side executes."""
+    reference: str  # the text of `reference.py`
     languages: tuple[str, ...]
     args: tuple[Arg, ...]
     dims: tuple[str, ...]
-    """The case parameters a C kernel receives as int64, in order."""
-    tests: tuple[Case, ...]
-    """Must be right on these before anything is timed."""
-    benchmarks: tuple[Case, ...]
-    """Timed; the score is over these."""
+    """The case parameters that a C kernel receives as int64, in order."""
+    tests: tuple[Case, ...]  # must be right before anything is timed
+    benchmarks: tuple[Case, ...]  # timed; the score is over these
     seeds: tuple[Seed, ...]
     heldout: tuple[Case, ...] = ()
-    """On these a leader is judged once a run ends. No model is shown them, or what came of them."""
-    small: tuple[Case, ...] = ()
-    """Small enough for an emulator."""
+    """Cases on which a leader is judged once a run ends. No prompt mentions them or their results."""
+    small: tuple[Case, ...] = ()  # small enough for an emulator
     variant: str = ""
     defines: Mapping[str, Scalar] = field(default_factory=dict)
-    """Preprocessor definitions every C-like kernel is compiled with."""
+    """Preprocessor definitions for every C-like kernel."""
     check: Check = Check()
-    score: str = "geomean"
-    """`geomean`, `mean` or `last` of the benchmarks' times."""
+    score: str = "geomean"  # `geomean`, `mean` or `last` of the benchmarks' times
     limits: Limits = Limits()
     work: Mapping[str, str] = field(default_factory=dict)
     """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate."""
     digest: str = ""
-    """Names everything that could change a verdict or a time."""
+    """Digest of everything that could change a verdict or a time."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Beside every candidate in Python: what its format lets it import."""
+    """Files beside every candidate in Python, which its format lets it import."""
     called: str = ""
-    """How a candidate in Python is called, in words, where that is another format's way; empty for the own way."""
+    """How a Python candidate of another format is called, in words; empty for `custom_kernel(data)`."""
     listing: str = ""
-    """What people and models read in place of `reference`: the task without what the judge alone needs."""
+    """Shown to people and models in place of `reference`, without what the judge alone needs."""
     good: tuple[Seed, ...] = ()
-    """Kernels that came with the problem as right; `problem check` judges them."""
+    """Right kernels that came with the problem; `problem check` judges them."""
     bad: tuple[Seed, ...] = ()
-    """Kernels that came with it as wrong; `problem check` sees them rejected."""
+    """Wrong kernels that came with the problem; `problem check` expects their rejection."""
     origin: Json = field(default_factory=dict)
     """Of an imported problem: `format`, `path`, `commit`, `licence`, and what was `inferred` and `dropped`."""
     alike: tuple[str, ...] = ()
-    """Languages that count as one of `languages` unless a run keeps to one of them, as CuTe DSL counts as Python."""
-    lane_seeds: tuple[Seed, ...] = ()
-    """Those in languages that are `alike`."""
+    """Languages that count as one of `languages` unless a run is limited to one, as CuTe DSL counts as Python."""
+    lane_seeds: tuple[Seed, ...] = ()  # seeds in languages that are `alike`
     lane: str = ""
-    """The one language that new kernels are written in, where a run keeps to one."""
+    """The language of new kernels, if a run is limited to one."""
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -148,15 +141,15 @@ class Problem:
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The languages that new kernels may be in."""
+        """The languages of new kernels."""
         return (self.lane,) if self.lane else self.languages
 
     def takes(self, language: str) -> bool:
-        """Whether kernels may be in it."""
+        """Return whether kernels may be in this language."""
         return language in self.languages or language in self.alike
 
     def keeping_to(self, language: str) -> "Problem":
-        """The problem for a run in one language: baselines of any, seeds of that one. ValueError says what it takes."""
+        """Return the problem for a run in one language: baselines of any, seeds of that one. Raises ValueError."""
         if not self.takes(language):
             raise ValueError(f"{self.name} takes here: {', '.join(dict.fromkeys((*self.languages, *self.alike)))}")
         own = [seed for seed in (*self.seeds, *self.lane_seeds) if seed.baseline or seed.kernel.language == language]
@@ -164,11 +157,11 @@ class Problem:
 
     @property
     def shown(self) -> str:
-        """The reference as it is read by people and models."""
+        """The reference for people and models."""
         return self.listing or self.reference
 
     def aggregate(self, values: Iterable[float]) -> float:
-        """One figure for one value per benchmark, in their order. Values must be positive."""
+        """Return the score for one value per benchmark, in order. Values must be positive."""
         numbers = list(values)
         if self.score == "last":
             return numbers[-1]
@@ -176,7 +169,7 @@ class Problem:
 
     @property
     def signature(self) -> str:
-        """The C declaration a `cpp` kernel must define."""
+        """The C declaration that a `cpp` kernel must define."""
         pointers = [f"{'' if arg.role == 'out' else 'const '}{C_TYPES[arg.dtype]} *{arg.name}" for arg in self.args]
         sizes = [f"int64_t {dim}" for dim in self.dims]
         return f'extern "C" void custom_kernel({", ".join([*pointers, *sizes, "const int64_t *strides"])})'

@@ -1,16 +1,12 @@
-"""One scale of speed: how many times as fast any kernel of a population is as any other.
+"""The scale of a population: how many times as fast any kernel is as any other.
 
 Every paired measurement is an edge of a graph: the logarithm of a ratio with its standard error. A kernel's speed is
-its generalised least squares estimate over that graph (a network meta-analysis), so that two kernels that were never
-timed side by side are compared through those that were, and A/B times B/C is always A/C. Whatever states how fast a
-kernel is (population, prompts, tables, page, trackers, notes, rewards, commands) asks here.
-
-The graph of a search is nearly a tree. A kernel with one neighbour changes nothing but its own estimate; the equations
-are solved for the kernels that lie on a cycle alone. What comes out depends on the trials alone, not on the order in
-which they were added.
-
-Not ranked measurements (the judge could not tell) connect only what no ranked one connects, and whatever they connect
-is not ranked.
+its generalised least squares estimate over that graph (a network meta-analysis). So kernels that were never timed side
+by side are compared through others, and A/B times B/C always equals A/C. Whatever states how fast a kernel is
+(population, prompts, tables, page, trackers, notes, rewards, commands) uses this module. The graph of a search is
+nearly a tree. A kernel with one neighbour affects only its own estimate, so equations are solved only for kernels on a
+cycle. The result depends on the trials alone, not on the order in which they were added. Measurements that are not
+ranked (the judge could not tell) connect only what no ranked one connects, and the result is not ranked.
 """
 
 import heapq
@@ -26,12 +22,11 @@ from ksflow.records.evidence import Comparison, Ratio, Speedup
 from ksflow.records.ratios import key
 from ksflow.records.trials import Trial
 
-_Z = 1.959964
-"""A 95 % interval is so many standard errors to either side."""
+_Z = 1.959964  # standard errors to either side of a 95 % interval
 _LEAST_ERROR = 1e-4
-"""No measurement is taken for more exact, as a natural logarithm: a landscape that is made up has no noise at all."""
+"""Lower limit of a measurement's error, as a natural logarithm: an artificial landscape has no noise at all."""
 _CONTRADICTED = 3.3
-"""Standard errors between a measurement and all others from which on the two contradict each other (0.1 %)."""
+"""Standard errors between a measurement and all others from which on they contradict each other (0.1 %)."""
 
 
 class Contradiction(NamedTuple):
@@ -39,10 +34,8 @@ class Contradiction(NamedTuple):
 
     trial: str
     other: str
-    measured: Speedup
-    """What was seen when the two were timed side by side."""
-    estimated: Speedup
-    """What all measurements together say."""
+    measured: Speedup  # from timing the two side by side
+    estimated: Speedup  # from all measurements together
 
     def __str__(self) -> str:
         return (
@@ -52,35 +45,30 @@ class Contradiction(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """What was measured of two kernels: `log` is how much faster the first is than the second."""
+    """A measurement of two kernels: `log` is the logarithm of the first one's speed-up over the second."""
 
     log: float
     variance: float
     ranked: bool
-    ahead: bool
-    """Whether the first was surely faster, by more than the margin."""
+    ahead: bool  # whether the first was surely faster, by more than the margin
 
 
 class _Node(NamedTuple):
-    """A kernel's place: `log` is how much faster it is than the root of its component."""
+    """A kernel's place: `log` is the logarithm of its speed-up over the root of its component."""
 
     root: str
     log: float
     ranked: bool
-    parent: str
-    """The neighbour that it hangs on by a single edge; empty for the root and for what lies on a cycle."""
-    variance: float
-    """Of that edge."""
-    core: str = ""
-    """The cycles that it lies on, by the kernel that they were solved from; empty where it lies on none."""
+    parent: str  # the neighbour to which it is attached by a single edge; empty for the root and on a cycle
+    variance: float  # of that edge
+    core: str = ""  # the root of the equations of its cycles; empty if it is on none
 
 
 class _Core(NamedTuple):
-    """The equations of the kernels that lie on cycles, eliminated one after another; the kernel at 0 is in none."""
+    """The eliminated equations of the kernels on cycles; the kernel at 0 is in none."""
 
     steps: tuple[tuple[str, float, tuple[tuple[str, float], ...]], ...]
-    inflation: float
-    """By how much the measurements differ beyond their errors, as a factor of the variance; at least 1."""
+    inflation: float  # factor of the variance by which the measurements differ beyond their errors; at least 1
 
     def solve(self, right: dict[str, float]) -> dict[str, float]:
         for name, whole, others in self.steps:
@@ -95,7 +83,6 @@ class _Core(NamedTuple):
         return found
 
     def variance(self, name: str, other: str) -> float:
-        """Of the difference of two of them."""
         known = {step[0] for step in self.steps}
         solved = self.solve({key: sign for key, sign in ((name, 1.0), (other, -1.0)) if key in known and name != other})
         return max(solved.get(name, 0.0) - solved.get(other, 0.0), 0.0) * self.inflation
@@ -105,28 +92,25 @@ class _Core(NamedTuple):
 class Scale:
     """The estimates of a population's accepted kernels. `Scale.of` makes one.
 
-    anchor: the kernel that has the factor 1: the first accepted baseline, or the first accepted kernel where there is
-    none. It is empty where nothing is accepted.
+    anchor: the kernel with the factor 1: the first accepted baseline, or else the first accepted kernel; empty if none
+    is accepted.
     """
 
     anchor: str = ""
-    _alias: Mapping[str, str] = field(default_factory=dict)
-    """A repeat -> the trial whose verdict it took over."""
+    _alias: Mapping[str, str] = field(default_factory=dict)  # a repeat -> the trial whose verdict it took over
     _known: Mapping[str, Evaluation] = field(default_factory=dict)
     _edges: Mapping[str, Mapping[str, _Edge]] = field(default_factory=dict)
     _nodes: Mapping[str, _Node] = field(default_factory=dict)
     _cores: Mapping[str, _Core] = field(default_factory=dict)
-    """The kernel that a component was solved from -> the equations of its cycles; none for a tree."""
-    _absent: frozenset[str] = frozenset()
-    """Trials beside which kernels were timed and that are not among them."""
-    _confirmed: str = ""
-    """The kernel that was confirmed last, in the anchor's component; the anchor where none was."""
+    """The kernel at which a component's equations are rooted -> the equations of its cycles; none for a tree."""
+    _absent: frozenset[str] = frozenset()  # trials beside which kernels were timed and that are not in the population
+    _confirmed: str = ""  # the kernel confirmed last, in the anchor's component, or else the anchor
 
     @staticmethod
     def of(trials: Iterable[Trial]) -> "Scale":
-        """The scale of those among them that were timed and are not stale.
+        """Return the scale of the trials that were timed and are not stale.
 
-        That includes one that was refuted when it was judged again: what was timed beside it stays connected.
+        A trial refuted by a later judgement is included, so that kernels timed beside it stay connected.
         """
         timed = sorted(filter(_is_timed, trials), key=lambda trial: by_number(trial.id))
         known = {trial.id: trial.evaluation for trial in timed if trial.evaluation and not trial.repeats}
@@ -146,7 +130,7 @@ class Scale:
         return _placed(Scale(anchor, alias, known, edges, _absent=frozenset(absent)))
 
     def plus(self, trial: Trial) -> "Scale | None":
-        """The scale with one more kernel, where it changes nobody else's estimate; None where it may."""
+        """Return the scale with one more kernel if that changes no other estimate, else None."""
         if not trial.evaluation or not _is_timed(trial):
             return self
         if trial.id in self._absent or trial.id in self._known:
@@ -182,10 +166,8 @@ class Scale:
             _absent=self._absent | (named - rows),
         )
 
-    # -- what is asked ---------------------------------------------------------------------------
-
     def ratio(self, trial: str, other: str) -> Speedup | None:
-        """How many times as fast one trial is as another, by their ids. None where no measurement connects them."""
+        """Return the speed-up of one trial over another, by their ids; None if no measurement connects them."""
         ours, theirs = self._node(trial), self._node(other)
         if ours is None or theirs is None or ours.root != theirs.root:
             return None
@@ -193,13 +175,14 @@ class Scale:
         return _speedup(ours.log - theirs.log, half, (ours.ranked and theirs.ranked) or trial == other)
 
     def factor(self, trial: str) -> Speedup | None:
-        """How many times as fast as the anchor it is; None where no measurement connects the two."""
+        """Return the speed-up over the anchor; None if no measurement connects the two."""
         return self.ratio(trial, self.anchor) if self.anchor else None
 
     def us(self, trial: str) -> float | None:
-        """Its score, in µs as of the newest confirmation; of what nothing connects to the anchor, of its own moment.
+        """Return a trial's score in µs, as of the newest confirmation, or as measured if nothing connects it to the
+        anchor.
 
-        None where it was not accepted.
+        Returns None if it was not accepted.
         """
         name = self._alias.get(trial, trial)
         evaluation, node = self._known.get(name), self._nodes.get(name)
@@ -208,31 +191,31 @@ class Scale:
         return self._anchor_us / math.exp(node.log - self._nodes[self.anchor].log)
 
     def times_us(self, trial: str) -> dict[str, float]:
-        """Its time on each case, in µs as of the same moment as `us`."""
+        """Return a trial's time on each case in µs, as of the same moment as `us`."""
         evaluation, score = self._known.get(self._alias.get(trial, trial)), self.us(trial)
         if evaluation is None or not score or not evaluation.score_us:
             return {}
         return {timing.case: timing.us * score / evaluation.score_us for timing in evaluation.timings}
 
     def ahead(self, trial: str, other: str) -> bool:
-        """Whether it was ranked ahead of the other side by side, by more than the margin, and still is."""
+        """Return whether a trial was ranked ahead of the other side by side, by more than the margin, and still is."""
         edge = self._edges.get(trial, {}).get(other)
         return bool(edge and edge.ahead) and self._nodes[trial].log > self._nodes[other].log
 
     def overtakes(self, trial: str, other: str) -> bool:
-        """Whether it is ahead of the other: side by side, or where the two never met by what connects them."""
+        """Return whether a trial is ahead: side by side, or if they never met by the measurements that connect them."""
         if other in self._edges.get(trial, {}):
             return self.ahead(trial, other)
         ratio = self.ratio(trial, other)
         return bool(ratio and ratio.faster)
 
     def ahead_of(self, other: str) -> tuple[str, ...]:
-        """The kernels that were ranked ahead of it side by side, the fastest first."""
+        """Return the kernels that were ranked ahead of it side by side, the fastest first."""
         names = [name for name in self._edges.get(other, ()) if self.ahead(name, other)]
         return tuple(sorted(names, key=self.order))
 
     def order(self, trial: str) -> tuple[bool, bool, float, tuple[float, str]]:
-        """What to sort by, so that the fastest comes first; what is not connected to the anchor comes last."""
+        """Return a sort key: the fastest first, kernels without a connection to the anchor last."""
         node = self._nodes.get(trial)
         connected = node is not None and node.root == self._root
         return (not connected, not (node and node.ranked), self.us(trial) or math.inf, by_number(trial))
@@ -254,8 +237,6 @@ class Scale:
                         found.append(Contradiction(name, other, measured, estimated))
         return tuple(found)
 
-    # -- how it is worked out --------------------------------------------------------------------
-
     def _node(self, trial: str) -> _Node | None:
         return self._nodes.get(self._alias.get(trial, trial))
 
@@ -265,12 +246,11 @@ class Scale:
 
     @property
     def _anchor_us(self) -> float:
-        """The anchor's score by the newest confirmation of a kernel, or its own where there was none."""
         score = self._known[self._confirmed].score_us or 0.0
         return score * math.exp(self._nodes[self._confirmed].log - self._nodes[self.anchor].log)
 
     def _variance(self, trial: str, other: str) -> float:
-        """Of the logarithm of the ratio of two kernels of one component."""
+        """Return the variance of the logarithm of the ratio of two kernels of one component."""
         climbed = dict(self._climb(trial))
         entries = {self._nodes[name].core: name for name in reversed(climbed)}
         for name, so_far in self._climb(other):
@@ -282,7 +262,7 @@ class Scale:
         raise AssertionError(f"{trial} and {other} are of two components")
 
     def _climb(self, trial: str) -> Iterator[tuple[str, float]]:
-        """It and what it hangs on, each with the variance up to there. Cycles are left where they were solved from."""
+        """Yield the trial and the kernels between it and its root, each with the variance so far."""
         variance = 0.0
         while True:
             yield trial, variance
@@ -301,13 +281,15 @@ def _is_timed(trial: Trial) -> bool:
 
 
 def _placed(scale: Scale) -> Scale:
-    """The scale with every kernel in its place: the anchor's component first, then what hangs on it, then the rest."""
+    """Return the scale with every kernel placed: the anchor's component first, then what is attached to it, then the
+    rest.
+    """
     nodes: dict[str, _Node] = {}
     cores: dict[str, _Core] = {}
     edges = scale._edges
     ranked = {name: {other: edge for other, edge in others.items() if edge.ranked} for name, others in edges.items()}
     loose: list[tuple[str, str]] = []
-    """Pairs of a placed and another kernel that only a measurement that is not ranked connects, the earliest first."""
+    """Pairs of a placed and another kernel connected only by a measurement that is not ranked, earliest first."""
 
     def place(start: _Node, name: str) -> None:
         for other in _solve(ranked, name, start, nodes, cores):
@@ -338,9 +320,9 @@ def _solve(
     nodes: dict[str, _Node],
     cores: dict[str, _Core],
 ) -> list[str]:
-    """Place what ranked measurements connect to `start`, whose place is `first`; all of them by their ids.
+    """Place the kernels that ranked measurements connect to `start`, whose place is `first`; return their ids, sorted.
 
-    Kernels with one neighbour are taken off until none is left; the others are solved for together.
+    Kernels with one neighbour are removed until none is left; the others are solved for together.
     """
     component, queue = {start}, [start]
     for name in queue:
@@ -369,9 +351,9 @@ def _solve(
 
 
 def _eliminated(left: Mapping[str, Mapping[str, _Edge]], start: str) -> tuple[_Core, dict[str, float]]:
-    """The normal equations of what lies on cycles, and their solution, `start` being 0 and left out.
+    """Return the normal equations of the kernels on cycles, and their solution with `start` at 0.
 
-    Those with the fewest neighbours are eliminated first.
+    Kernels with the fewest neighbours are eliminated first.
     """
     weights = {name: {other: 1 / edge.variance for other, edge in others.items()} for name, others in left.items()}
     heap = [(len(others), name) for name, others in weights.items() if name != start]
@@ -402,10 +384,10 @@ def _eliminated(left: Mapping[str, Mapping[str, _Edge]], start: str) -> tuple[_C
 
 
 def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
-    """How the one did beside the other when the two were last timed in turns; None where they never were.
+    """Return the latest ratio of two kernels that were timed in turns; None if they never were.
 
-    Either verdict may have the row. A ranked one counts before one that is not, and then a later confirmation before an
-    earlier one, and that before the search. Two of one moment count together.
+    Either verdict may have the row. A ranked row counts before one that is not, then a later confirmation before an
+    earlier one, and that before the search. Two rows of one moment are combined.
     """
     mine, its = _row(ours, their_id), _row(theirs, our_id)
     if mine is None or its is None:
@@ -427,7 +409,7 @@ def _edge(name: str, ours: Evaluation, other: str, theirs: Evaluation) -> _Edge:
 
 
 def _together(*rows: Ratio) -> tuple[float, float]:
-    """The mean of two measurements by their weights, and its variance, which is larger where they disagree."""
+    """Return the weighted mean of measurements, and its variance, which is larger if they disagree."""
     logs = [(log, (half / _Z) ** 2) for log, half in map(_log, rows)]
     weight = sum(1 / variance for _, variance in logs)
     mean = sum(log / variance for log, variance in logs) / weight
@@ -436,7 +418,6 @@ def _together(*rows: Ratio) -> tuple[float, float]:
 
 
 def _log(row: Ratio) -> tuple[float, float]:
-    """A measured ratio as a logarithm, and the larger half of its interval."""
     log = math.log(row.speedup)
     return log, max(log - math.log(row.low), math.log(row.high) - log, _Z * _LEAST_ERROR)
 
@@ -446,7 +427,6 @@ def _speedup(log: float, half: float, ranked: bool) -> Speedup:
 
 
 def _rows(evaluation: Evaluation) -> Iterator[Comparison]:
-    """What it was timed beside: a row for each trial."""
     names = dict.fromkeys(row.id for row in evaluation.evidence.against)
     if evaluation.claim:
         names[evaluation.claim.id] = None
@@ -456,7 +436,7 @@ def _rows(evaluation: Evaluation) -> Iterator[Comparison]:
 
 
 def _row(evaluation: Evaluation, other: str) -> Comparison | None:
-    """What one verdict has beside `other`: its claim, or one of `against`, with the doubts of the whole verdict."""
+    """Return the comparison with `other` in one verdict: its claim or a row of `against`, with the verdict's doubts."""
     row, claim = evaluation.beside(other), evaluation.claim
     if claim and other and claim.id == other and (row is None or row.moment <= claim.moment):
         row = claim

@@ -1,8 +1,8 @@
 """JSON on disk: versioned, never NaN, checked by the records once when written and once when read.
 
-Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` makes of the records (a test
-compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`);
-the schema then says where.
+Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` generates from the records (a
+test compares them). Parsing is strict: unknown keys and wrong types are refused, except in `Evidence` and its parts,
+where the schema permits them.
 """
 
 import json
@@ -12,12 +12,11 @@ from pydantic_core import to_json
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, Trial, parse, plain
+from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, RoundStep, Trial, parse, plain
 
 VERSION = 1
 _WIDTH = 120
-_MOST_BYTES = 4_000_000
-"""Of what a swappable part returns."""
+_MOST_BYTES = 4_000_000  # of a swappable part's result
 KINDS: dict[str, Any] = {
     "trial": Trial,
     "evaluation": Evaluation,
@@ -28,18 +27,19 @@ KINDS: dict[str, Any] = {
     "kept": Kept,
     "explanation": Explanation,
     "proof": Proof,
+    "round": RoundStep,
 }
 
 T = TypeVar("T")
 
 
 def dump(kind: str, value: object) -> bytes:
-    """One record as readable JSON. ValueError where a field is not of its type."""
+    """Return one record as readable JSON. Raises ValueError for a field of the wrong type."""
     try:
         body = plain(value)
         parse(KINDS[kind], body)
         data = to_json({"version": VERSION, kind: body}, indent=1, inf_nan_mode="constants") + b"\n"
-        if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
+        if b"NaN" in data or b"Infinity" in data:  # a text may contain the words
             _loaded(data)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{kind}.json cannot be written: {error}") from error
@@ -47,9 +47,9 @@ def dump(kind: str, value: object) -> bytes:
 
 
 def received(kind: type[T], value: object) -> T:
-    """What a swappable part returned, as a copy that can be written and reads the same: as a later start has it.
+    """Return a swappable part's result as a copy that has been through JSON, as a later start will read it.
 
-    TypeError where it is of another kind, ValueError where it cannot be kept.
+    Raises TypeError for another kind, ValueError if it cannot be stored.
     """
     if not isinstance(value, kind):
         raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")
@@ -64,7 +64,7 @@ def received(kind: type[T], value: object) -> T:
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
-    """The record in `data`. Raises LineageError that says what is wrong with it."""
+    """Return the record in `data`. Raises LineageError."""
     try:
         body = _loaded(data)
         if not isinstance(body, dict) or body.keys() != {"version", kind} or body["version"] != VERSION:
@@ -76,7 +76,6 @@ def load(kind: str, data: bytes, expected: type[T]) -> T:
 
 
 def _where(kind: str, data: bytes) -> str:
-    """What the schema first objects to, and at which place; empty where it has no objection."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
@@ -89,13 +88,13 @@ def _where(kind: str, data: bytes) -> str:
 
 
 def export(kind: str) -> dict[str, Any]:
-    """The JSON schema of one kind of file."""
+    """Return the JSON schema of one kind of file."""
     from pydantic import TypeAdapter
 
     inner = _without_titles(TypeAdapter(KINDS[kind]).json_schema())
     definitions = inner.pop("$defs", {})
     for found in (inner, *definitions.values()):
-        if found.get("properties", {}).pop("more", None):  # its items stand beside the other keys
+        if found.get("properties", {}).pop("more", None):  # its items are stored beside the other keys
             found["additionalProperties"] = True
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -109,7 +108,6 @@ def export(kind: str) -> dict[str, Any]:
 
 
 def _without_titles(schema: Any) -> Any:
-    """The schema without the titles that pydantic makes of names."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):
@@ -118,7 +116,6 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _lines(schema: Any, indent: str = "") -> str:
-    """As JSON, with what fits on a line on one."""
     line = json.dumps(schema)
     if len(line) + len(indent) <= _WIDTH or not isinstance(schema, dict):
         return line

@@ -1,4 +1,4 @@
-"""What is tried: experiments, plans, and what became of them."""
+"""Trials: experiments, plans, and their results."""
 
 import math
 import operator
@@ -19,13 +19,12 @@ class Origin(StrEnum):
     SEED = "seed"
     EXPERIMENT = "experiment"
     REPAIR = "repair"
-    PUSH = "push"
-    """A person put a branch into the lineage."""
+    PUSH = "push"  # a person put a branch into the lineage
 
 
 @dataclass(frozen=True, slots=True)
 class Cost(Record):
-    """What something cost."""
+    """Tokens, dollars and seconds spent."""
 
     usd: float = 0.0
     tokens_in: int = 0
@@ -33,11 +32,9 @@ class Cost(Record):
     calls: int = 0
     wall_s: float = 0.0
     untold: int = 0
-    """Answers of which nobody told what they took: the most that it may have been is in this cost."""
-    tokens_cached: int = 0
-    """Of `tokens_in` those that came out of the provider's cache."""
-    usd_cached: float = 0.0
-    """Of `usd` what these cost."""
+    """Answers of unknown cost; the most that they may have cost is included."""
+    tokens_cached: int = 0  # of `tokens_in`, from the provider's cache
+    usd_cached: float = 0.0  # of `usd`, for cached tokens
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(operator.add, _amounts(self), _amounts(other)))
@@ -47,25 +44,22 @@ class Cost(Record):
 
     @property
     def tokens(self) -> int:
-        """Of prompts and answers."""
+        """Tokens of prompts and answers."""
         return self.tokens_in + self.tokens_out
 
     @property
     def cached_share(self) -> float:
-        """Of the prompts' tokens the share that came out of the provider's cache."""
+        """The share of the prompts' tokens from the provider's cache."""
         return self.tokens_cached / self.tokens_in if self.tokens_in else 0.0
 
     def dollars(self, digits: int = 2, shares: int = 1) -> str:
-        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many. Empty where no
-        call had a price.
-        """
+        """Return a share of the cost: `$0.01`, or `at most $0.01` if some answers' cost is unknown; "" without
+        prices."""
         return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}" if self.usd else ""
 
     def split(self, shares: int) -> tuple["Cost", ...]:
-        """So many shares, as even as can be, whose tokens and calls add up to this cost exactly.
-
-        What of these does not divide goes to the first shares.
-        """
+        """Return equal shares whose tokens and calls add up to this cost exactly; the first shares get the
+        remainders."""
 
         def counts(index: int) -> dict[str, int]:
             whole = {name: getattr(self, name) for name in ("tokens_in", "tokens_out", "calls", "tokens_cached")}
@@ -83,18 +77,14 @@ _amounts = operator.attrgetter(*(field.name for field in fields(Cost)))
 class Experiment(Record):
     """One thing to try on the base kernel."""
 
-    description: str
-    """What to change and why it should help."""
-    rubric: str
-    """How to tell that it was done as meant."""
-    gain_percent: tuple[float, float]
-    """Predicted [lowest, highest] gain of the whole score."""
-    innovation: float
-    """0 (routine) to 100 (never seen)."""
+    description: str  # what to change, and why it should help
+    rubric: str  # how to tell that it was done as intended
+    gain_percent: tuple[float, float]  # predicted [lowest, highest] gain of the whole score
+    innovation: float  # 0 (routine) to 100 (never seen)
     changes: Mapping[str, str] = field(default_factory=dict)
-    """Tunable -> value, where the experiment is an assignment of tunables."""
+    """Tunable -> value, if the experiment assigns tunables."""
     avenue: int = 0
-    """The number of the avenue of its plan that it follows, from 1; 0 where none is named."""
+    """Number of the plan's avenue that it follows, from 1; 0 for none."""
 
     def __post_init__(self) -> None:
         lowest, highest = self.gain_percent
@@ -113,23 +103,23 @@ class Plan(Record):
     avenues: tuple[str, ...]
     experiments: tuple[Experiment, ...]
     picked: tuple[int, ...]
-    """Indices into `experiments`, distinct, in the order they are run."""
+    """Indices into `experiments`, distinct, in the order of execution."""
     by: str = ""
-    """What designed it: the variant, with its model and prompt where it has them."""
+    """The designer: the variant, with its model and prompt if it has them."""
 
     def __post_init__(self) -> None:
         if len(set(self.picked)) != len(self.picked) or not set(self.picked) <= {*range(len(self.experiments))}:
             raise ValueError(f"picked {list(self.picked)} of {len(self.experiments)} experiments")
 
     def avenue_of(self, experiment: Experiment) -> str:
-        """Return the avenue that one of its experiments follows; empty where none is named."""
+        """Return the avenue that one of its experiments follows; "" if none is named."""
         return self.avenues[experiment.avenue - 1] if 0 < experiment.avenue <= len(self.avenues) else ""
 
 
 def portfolio(experiments: tuple[Experiment, ...], risks: Sequence[float] = ()) -> tuple[int, ...]:
-    """The paper's pick, without replacement: most innovative, highest maximum, highest minimum.
+    """Return the paper's pick, without replacement: most innovative, highest maximum, highest minimum.
 
-    Where the chances to fail are known, each merit is what is to be expected of it; a failure gains -100 %.
+    risks: probabilities of failure, which turn each merit into its expectation; a failure gains -100 %.
     """
     merits = [(each.innovation, each.gain_percent[1] + 100, each.gain_percent[0] + 100) for each in experiments]
     hopes = [1 - risk for risk in risks] or [1.0] * len(experiments)
@@ -146,7 +136,7 @@ class Finding(Record):
 
     text: str
     quote: str = ""
-    """The line of the kernel that it is about; empty where it is about none."""
+    """The line of the kernel that it refers to; empty if none."""
 
     def __post_init__(self) -> None:
         if not self.text.strip() or len(self.text) > 1000 or len(self.quote) > 300:
@@ -162,10 +152,9 @@ class Review(Record):
     """What a verifier says of a kernel that nobody has compiled."""
 
     findings: tuple[Finding, ...]
-    risk_percent: float
-    """How likely it takes the judge to refuse the kernel as it is."""
+    risk_percent: float  # probability that the judge rejects the kernel, as estimated
     mended: bool = False
-    """Whether its writer wrote another kernel then: the verdict is on that one."""
+    """Whether the writer then wrote another kernel, on which the verdict is."""
 
     def __post_init__(self) -> None:
         if len(self.findings) > 8:
@@ -176,31 +165,27 @@ class Review(Record):
 
 @dataclass(frozen=True, slots=True)
 class Trial(Record):
-    """One attempt: a kernel (or the reason there is none), where it came from, and what became of it."""
+    """One attempt: a kernel (or the reason why there is none), its origin, and its result."""
 
-    id: str
-    """Five digits, unique within a run: 00052."""
+    id: str  # five digits, unique within a run: 00052
     origin: Origin
     parents: tuple[str, ...] = ()
-    """(base, reference), (base,) when they are the same, () for a seed."""
+    """(base, reference), (base,) if they are the same, () for a seed."""
     experiment: Experiment | None = None
     kernel: Kernel | None = None
-    failure: str = ""
-    """Why there is no kernel."""
+    failure: str = ""  # why there is no kernel
     evaluation: Evaluation | None = None
     cost: Cost = Cost()
-    name: str = ""
-    """The seed's file name, where it is a seed."""
+    name: str = ""  # a seed's file name
     baseline: bool = False
-    """Whether it is a seed that speed-ups are claimed against."""
-    by: str = ""
-    """What designed its experiment: `Plan.by`."""
+    """Whether it is a seed over which speed-ups are claimed."""
+    by: str = ""  # the designer of its experiment: `Plan.by`
     form: str = ""
-    """Names the code without its layout and comments (see `fingerprint`): two trials of one form are repeats."""
+    """Fingerprint of the code without layout and comments: trials with the same one are repeats."""
     review: Review | None = None
-    """What a verifier said of its kernel before it was compiled."""
+    """A verifier's review of its kernel before compilation."""
     stale: str = ""
-    """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
+    """What has changed since it was judged (problem, judge, target). Set when read, empty on disk."""
 
     def __post_init__(self) -> None:
         if self.kernel is not None and self.failure:
@@ -208,44 +193,44 @@ class Trial(Record):
 
     @property
     def wall_s(self) -> float:
-        """Seconds spent on it: design, writing and judging."""
+        """Seconds spent on design, writing and judging."""
         return self.cost.wall_s + (self.evaluation.wall_s if self.evaluation else 0.0)
 
     @property
     def idea(self) -> str:
-        """What was tried, or the file that it came from; empty where a person pushed it without a word."""
+        """The experiment's description, or the seed's file name; "" for a branch pushed without a description."""
         return self.experiment.description if self.experiment else self.name
 
     @property
     def reason(self) -> str:
-        """Why there is no kernel, or what the judge found wrong with it; empty where nothing is."""
+        """Why there is no kernel, or the judge's reason for a rejection; "" otherwise."""
         return self.failure or (self.evaluation.reason if self.evaluation else "")
 
     @property
     def score_us(self) -> float | None:
-        """The score, where it was accepted and still holds."""
+        """The score, if accepted and not stale."""
         return self.evaluation.score_us if self.evaluation and not self.stale else None
 
     @property
     def repeats(self) -> str:
-        """The earlier trial with the same code whose verdict was taken over; empty where it was judged itself."""
+        """The earlier trial whose verdict was taken over; "" if it was judged itself."""
         repeat = self.evaluation.evidence.repeat if self.evaluation else None
         return repeat.of if repeat else ""
 
     @property
     def compiles_alike(self) -> bool:
-        """Whether it is a repeat by what was compiled of it alone."""
+        """Whether it is a repeat by its compiled code only."""
         repeat = self.evaluation.evidence.repeat if self.evaluation else None
         return bool(repeat and repeat.compiled)
 
     @property
     def held_out(self) -> HeldOut | None:
-        """How it did on held-out shapes; None where it was not judged there."""
+        """Its results on held-out shapes; None if not judged there."""
         return self.evaluation.evidence.heldout if self.evaluation else None
 
     @property
     def verdict(self) -> str:
-        """The verdict, or where the trial stands before there is one."""
+        """The verdict, or the trial's state before there is one."""
         if self.evaluation:
             return "stale" if self.stale else self.evaluation.verdict.value
         return "written" if self.kernel else "failed" if self.failure else "planned"
@@ -253,63 +238,75 @@ class Trial(Record):
 
 @dataclass(frozen=True, slots=True)
 class Draft(Trial):
-    """A kernel that goes back to its writer before anybody has compiled it."""
+    """A kernel that returns to its writer before compilation."""
 
     review: Review = Review((), 0.0)
-    repaired: Trial | None = None
-    """The failed attempt that it repairs."""
+    repaired: Trial | None = None  # the failed attempt that it repairs
 
 
 @dataclass(frozen=True)
 class Step:
-    """The one-step analysis of a kernel: what was tried to get it, and what that did."""
+    """One-step analysis of a kernel: the experiment that led to it, and the effect."""
 
     experiment: Experiment | None
     report: str
     parent: str
     before_us: Mapping[str, float]
     """The parent's time per benchmark, on the population's scale."""
-    after_us: Mapping[str, float]
-    """The kernel's own."""
-    score_us: float | None = None
-    """Its score on the scale."""
+    after_us: Mapping[str, float]  # the kernel's own
+    score_us: float | None = None  # its score on the scale
     beside: Mapping[str, Speedup] = field(default_factory=dict)
-    """A kernel that it was timed beside -> how many times as fast as that it is."""
+    """A kernel beside which it was timed -> its speed-up over that kernel."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A kernel to be beaten: the best so far, or a baseline."""
+    """A kernel to beat: the best so far, or a baseline."""
 
     trial: Trial
-    us: float | None
-    """Its score on the population's scale."""
+    us: float | None  # its score on the population's scale
     lead: Speedup | None = None
-    """How many times as fast the best so far is; None for the best itself, and where no measurement connects them."""
+    """Speed-up of the best so far over it; None for the best itself, or without a connecting measurement."""
 
 
 @dataclass(frozen=True)
 class Selection:
     """The selector's answer."""
 
-    base: Trial
-    """The kernel to change."""
-    reference: Trial
-    """A second kernel to learn from; may be the base."""
+    base: Trial  # the kernel to change
+    reference: Trial  # a second kernel to learn from; may be the base
     rationale: str
     base_step: Step
     reference_step: Step
     siblings: tuple[Trial, ...] = ()
-    """The newest of those that were made from the same base and failed, the newest first."""
-    rivals: tuple[Rival, ...] = ()
-    """The best so far, then the baselines: what is to be beaten."""
+    """The newest failed trials made from the same base, newest first."""
+    rivals: tuple[Rival, ...] = ()  # the best so far, then the baselines
     avenue: str = ""
-    """The avenue that the experiment at hand follows; empty where none is known."""
+    """The avenue that the current experiment follows; "" if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStep(Record):
+    """A step of a round: its start, its selection, or the ids of its plan's experiments or of a repair."""
+
+    cause: str
+    """The round's name, `<session>.<number>`; for a repair the failed trial's id."""
+    base: str = ""
+    reference: str = ""
+    rationale: str = ""
+    ids: tuple[str, ...] = ()
+    planned: bool = False
+    """Whether the ids are those of a plan, which may have none."""
+
+    @property
+    def began(self) -> bool:
+        """Whether the step only says that a round began."""
+        return not (self.base or self.ids or self.planned)
 
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """What a round decided: whom it chose and why, what it designed, and which trials that became."""
+    """A round's decisions: selected trials and rationale, the plan, and the trials that resulted."""
 
     base: str
     reference: str
@@ -319,6 +316,6 @@ class PlannedRound:
 
     @property
     def left(self) -> tuple[Experiment, ...]:
-        """What was designed and not run."""
+        """Experiments that were designed and not run."""
         run = self.plan.picked[: len(self.trials)]
         return tuple(each for index, each in enumerate(self.plan.experiments) if index not in run)

@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError, StageError, reaching
 from ksflow.protocols import call_context
 from ksflow.records import Evaluation, Problem, Target
 from ksflow.remote import worker_payload
@@ -34,11 +34,9 @@ class JobClient:
         """Have the folder, with the code that workers run. ConfigError."""
         if self._ready:
             return
-        try:
+        with reaching(f"cannot write {self.store.root}", "set evaluator.folder"):
             self.store.make()
             worker_payload.refresh(self.store.root)
-        except OSError as error:
-            raise ConfigError(f"cannot write {self.store.root}: {error}; set evaluator.folder") from error
         self._ready = True
 
     def ask(self, job: Job, problem: Problem) -> Evaluation:
@@ -46,11 +44,10 @@ class JobClient:
         the run is being ended while there is no sign of a worker."""
         self.make_folder()
         try:
-            name = self.store.post(job)
-            evaluation = self._wait(name, job, problem)
-            self.store.take(name)
-        except OSError as error:
-            raise ConfigError(f"the folder {self.store.root} cannot be used: {error}; set evaluator.folder") from error
+            with reaching(f"the folder {self.store.root} cannot be used", "set evaluator.folder"):
+                name = self.store.post(job)
+                evaluation = self._wait(name, job, problem)
+                self.store.take(name)
         except ValueError as error:
             raise StageError("evaluator", f"the job cannot be written: {error}") from error
         return evaluation

@@ -1,7 +1,7 @@
 """Submissions to GPU MODE's service: one at a time, not too often, and none made twice after a crash.
 
-Each is noted before it is made. Tests and benchmarks are streamed, ranked submissions polled; whoever is busy is asked
-again until the deadline.
+Each is noted before it is made, in a file of a folder that all who submit share. Tests and benchmarks are streamed,
+ranked submissions polled; whoever is busy is asked again until the deadline.
 """
 
 import contextlib
@@ -9,13 +9,14 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import write
 from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
@@ -27,78 +28,9 @@ _LONGEST_PAUSE_S = 300.0
 _TURN_S = 7200.0
 """For another process' submission."""
 _TRIES = 6
-"""Of one question, while the service says neither yes nor when."""
-_STEPS = 12
-"""Of one submission: made, lost, looked for, polled."""
+"""Of one question, while the service says neither yes nor when; of one submission, while it is lost."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A submission, noted before it is made."""
-
-    key: str
-    name: str
-    """The file's name: no other submission has it, so that this one can be found by it."""
-    id: int | None = None
-    """The service's number; None until it is known."""
-    known: bool = False
-    """Whether it was noted earlier, by a program that did not see its end."""
-
-
-class SubmissionLog:
-    """A folder that all who submit share."""
-
-    def __init__(self, folder: Path, interval_s: float) -> None:
-        self.folder = folder
-        self.interval_s = interval_s
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """The one submission in flight. Waits while another process has it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("ab") as lock:
-            if not locked_within(lock.fileno(), 0):
-                structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
-                if not locked_within(lock.fileno(), _TURN_S):
-                    words = f"another process has submitted for {_TURN_S:g} s without an end"
-                    raise ConfigError(f"{words}: end it (fuser -v {self.folder / 'lock'})")
-            yield
-
-    def pace(self) -> None:
-        """Wait until the next submission may be made, and note that it is made now."""
-        mark = self.folder / "last"
-        since = time.time() - mark.stat().st_mtime if mark.exists() else self.interval_s
-        if 0 <= since < self.interval_s:
-            time.sleep(self.interval_s - since)
-        mark.touch()
-
-    def submission(self, *about: str) -> Submission:
-        """The open submission of a submission, or a new one, safe on disk."""
-        key = digest(*about, digits=24)
-        try:
-            entry = json.loads(self._file(key).read_text(encoding="utf-8"))
-            return Submission(key, str(entry["name"]), entry["id"] if type(entry["id"]) is int else None, True)
-        except (OSError, ValueError, KeyError, TypeError):
-            return self.renew(Submission(key, ""))
-
-    def renew(self, submission: Submission) -> Submission:
-        """Another submission in its place, with a name of its own."""
-        return self.keep(Submission(submission.key, f"kernel_{secrets.randbelow(10**12):012}.py"))
-
-    def done(self, submission: Submission) -> None:
-        """Its end was seen."""
-        self._file(submission.key).unlink(missing_ok=True)
-
-    def keep(self, submission: Submission) -> Submission:
-        """Note what is known of it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write(self._file(submission.key), json.dumps(asdict(submission)))
-        return submission
-
-    def _file(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
 
 
 @dataclass(frozen=True)
@@ -116,64 +48,89 @@ class Work:
         return f"{self.board}/{self.gpu}/{self.mode}"
 
 
-class Submitter:
-    """Submits as one user of the service. poll_s: between two looks; pause_s: before the first retry."""
+@contextlib.contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """The one submission in flight. Waits while another process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as lock:
+        if not locked_within(lock.fileno(), 0):
+            structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
+            if not locked_within(lock.fileno(), _TURN_S):
+                words = f"another process has submitted for {_TURN_S:g} s without an end"
+                raise ConfigError(f"{words}: end it (fuser -v {folder / 'lock'})")
+        yield
 
-    def __init__(self, service: Service, log: SubmissionLog, poll_s: float, pause_s: float) -> None:
-        self.service, self.log, self.poll_s, self.pause_s = service, log, poll_s, pause_s
+
+@dataclass(frozen=True)
+class Submitter:
+    """Submits as one user of the service."""
+
+    service: Service
+    folder: Path
+    interval_s: float
+    """Between two submissions."""
+    poll_s: float
+    """Between two looks at a ranked one."""
+    pause_s: float
+    """Before the first retry."""
 
     def __call__(self, work: Work, kernel: str) -> Answer:
         """The end of a submission: of one that was under way when the program ended, else of a new one.
 
         kernel: names the text. Raises Refused, ConfigError; Busy or Lost where the deadline comes before an answer.
         """
-        submission = self.log.submission(self.service.url, work.path, kernel)
-        answer = None
+        note = self.folder / f"{digest(self.service.url, work.path, kernel, digits=24)}.json"
+        name, number = _noted(note)
         try:
-            for _ in range(_STEPS):
+            for _ in range(_TRIES):
+                if name and number is None:
+                    number = self._patiently(partial(self.service.find, work.board, name), work)
+                if number is None:
+                    name = name or f"kernel_{secrets.randbelow(10**12):012}.py"  # no other submission has it
+                    _keep(note, name, None)
+                    answer, number = self._posted(name, work)
+                    if answer is None and number is None:
+                        continue  # nobody knows whether it is there
+                    _keep(note, name, number)
+                if number is not None:
+                    answer = self._polled(number, work)
                 if answer is not None:
-                    break
-                if submission.id is not None:
-                    answer = self._polled(submission.id, work)
-                    submission = submission if answer else self.log.renew(submission)
-                elif submission.known:
-                    submission = self._find(submission, work)
-                else:
-                    submission, answer = self._posted(submission, work)
+                    note.unlink()
+                    return answer
+                name, number = "", None  # the service has lost it
         except (Refused, ConfigError):
-            self.log.done(submission)
+            note.unlink(missing_ok=True)
             raise
-        if answer is None:
-            raise Lost("submissions are lost again and again")
-        self.log.done(submission)
-        return answer
+        raise Lost("submissions are lost again and again")
 
-    def _find(self, submission: Submission, work: Work) -> Submission:
-        """With its number, where the service has it; else it is not known to anybody yet."""
-        number = self._patiently(lambda: self.service.find(work.board, submission.name), work)
-        return replace(submission, known=False) if number is None else self.log.keep(replace(submission, id=number))
+    def _posted(self, name: str, work: Work) -> tuple[Answer | None, int | None]:
+        """The streamed answer, or the number of one that has to be polled; neither after a lost connection."""
 
-    def _posted(self, submission: Submission, work: Work) -> tuple[Submission, Answer | None]:
-        """Submit. No answer where it has to be polled, or looked for after a lost connection."""
-
-        def post() -> Answer | int:
-            self.log.pace()
+        def post() -> tuple[Answer | None, int | None]:
+            self._pace()
             if work.mode == "leaderboard":
-                return self.service.post(work.path, submission.name, work.text)
-            with contextlib.closing(self.service.streamed(work.path, submission.name, work.text)) as events:
+                return None, self.service.post(work.path, name, work.text)
+            with contextlib.closing(self.service.streamed(work.path, name, work.text)) as events:
                 for event in events:
                     if event["event"] == "result":
-                        return results.streamed(event)
+                        return results.streamed(event), None
                     if time.monotonic() > work.deadline:
                         raise Lost("the job still runs")
             raise Lost("the service ended its answer without a result")
 
         try:
-            got = self._patiently(post, work, lost=False)
+            return self._patiently(post, work, lost=False)
         except Lost as error:
             self._wait(self.pause_s, error, work)
-            return replace(submission, known=True), None
-        return (submission, got) if isinstance(got, Answer) else (self.log.keep(replace(submission, id=got)), None)
+            return None, None
+
+    def _pace(self) -> None:
+        """Wait until the next submission may be made, and note that it is made now."""
+        mark = self.folder / "last"
+        since = time.time() - mark.stat().st_mtime if mark.exists() else self.interval_s
+        if 0 <= since < self.interval_s:
+            time.sleep(self.interval_s - since)
+        mark.touch()
 
     def _polled(self, number: int, work: Work) -> Answer | None:
         """The end of a submission, once it is there. None where the service has lost it or ran nothing of it."""
@@ -210,3 +167,16 @@ class Submitter:
         if tell:
             structlog.get_logger("ksflow.popcorn").warning("waiting for the service", seconds=seconds, why=str(why))
         time.sleep(seconds)
+
+
+def _noted(note: Path) -> tuple[str, int | None]:
+    """Name and number of the submission that a program made which did not see its end; no name where there is none."""
+    try:
+        entry = json.loads(note.read_text(encoding="utf-8"))
+        return str(entry["name"]), entry["id"] if type(entry["id"]) is int else None
+    except UNREADABLE:
+        return "", None
+
+
+def _keep(note: Path, name: str, number: int | None) -> None:
+    write(note, json.dumps({"name": name, "id": number}))

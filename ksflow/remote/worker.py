@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ksflow.errors import ConfigError, KsflowError, boolean, printable
+from ksflow.errors import ConfigError, KsflowError, boolean, printable, reaching
 from ksflow.hardware.target import fits
 from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.processes import ending
@@ -67,7 +67,7 @@ class _Refusal:
 def main(arguments: list[str]) -> int:
     """The verb `worker`; the exit code. It ends after the job at hand; asked twice at once (KeyboardInterrupt)."""
     folder, options = _arguments(arguments)
-    try:
+    with reaching(f"the folder {folder} cannot be used", "name another one"):
         spool = JobStore(folder)
         spool.make()
         with tempfile.TemporaryDirectory(prefix="ksflow-worker-") as references:
@@ -81,8 +81,6 @@ def main(arguments: list[str]) -> int:
 
             with ending.handled(asked):
                 newer = worker.run()
-    except OSError as error:
-        raise ConfigError(f"the folder {folder} cannot be used: {error}") from error
     if newer:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return 0

@@ -1,9 +1,9 @@
-"""What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
+"""Output for people: progress during a run, tables at its end, the tree of kernels. Text only, no decisions."""
 
 from ksflow.report import explanation
 from ksflow.report.headline import known_baselines
 from ksflow.report.progress import Display
-from ksflow.report.tables import show_calibration, show_outcome, show_spending, summary
+from ksflow.report.tables import show_calibration, show_ending, show_outcome, show_spending, summary
 from ksflow.report.tracking import Tracking
 from ksflow.report.tree import show_source, show_tree, show_trial
 from ksflow.report.words import console, paged, say
@@ -17,6 +17,7 @@ __all__ = [
     "paged",
     "say",
     "show_calibration",
+    "show_ending",
     "show_outcome",
     "show_source",
     "show_spending",

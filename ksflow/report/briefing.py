@@ -1,4 +1,4 @@
-"""What a person sees of a problem: what was understood of it, and whether it can be judged. Text only, no decisions."""
+"""Descriptions of a problem: how it was understood, and whether it can be judged."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,12 +22,11 @@ _CHECKS = {
     "tritonbench": "within problem.atol + problem.rtol of its size, element by element",
     "kernel": "see what was inferred",
     "command": "problem.test must exit with 0",
-}
-"""Format -> what says whether an answer is right, in place of the derived bound."""
+}  # format -> the rule for right answers, in place of the derived bound
 
 
 def show_problem(console: Console, problem: Problem, target: Target) -> None:
-    """What was understood of a problem, and what its benchmarks need at least on a target."""
+    """Print how a problem was understood, and the least times of its benchmarks on a target."""
     put = Text.assemble
     console.print(
         put((problem.name, "bold"), f": {problem.title}{problem.variant and f' (variant {problem.variant})'}")
@@ -57,7 +56,7 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         **_origin(problem),
         "digest": problem.digest,
     }
-    if problem.work or not problem.origin:  # no format but the own one says it
+    if problem.work or not problem.origin:  # other formats do not declare work
         rows |= {f"work {case.name}": roofline.describe(problem, case, target) for case in problem.benchmarks}
     say(console, *(f"{key}: {value}" for key, value in rows.items() if value))
     for language in problem.languages:
@@ -67,7 +66,6 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
 
 
 def _check(problem: Problem, target: Target) -> dict[str, str]:
-    """What decides whether an answer is right."""
     if problem.origin:
         return {"check": _CHECKS.get(str(problem.origin.get("format")), "")}
     check = problem.check
@@ -88,7 +86,6 @@ def _table(title: str, rows: list[Mapping[str, Any]]) -> Table:
 
 
 def _cell(value: Any) -> str:
-    """`M=16`, or a line for each that has more to say: `x: random`."""
     if not isinstance(value, Mapping):
         return str(value)
     if any(isinstance(item, Mapping) for item in value.values()):
@@ -97,7 +94,7 @@ def _cell(value: Any) -> str:
 
 
 def _origin(problem: Problem) -> dict[str, str]:
-    """Of an imported problem: where it is from, what was inferred, what was dropped."""
+    """Return an imported problem's origin, and what was inferred and dropped."""
     facts = {key: value for key, value in problem.origin.items() if value not in (None, "", []) and not _tabular(value)}
     remarks = {
         f"{key} {number}": line
@@ -113,7 +110,7 @@ def _origin(problem: Problem) -> dict[str, str]:
 
 
 def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:
-    """The admission of a problem, a line each; 0 when all hold, else 1."""
+    """Print the admission of a problem, a line each; return 0 if all checks hold, else 1."""
     failed = 0
     for name, ok, detail in rows:
         failed += not ok

@@ -1,4 +1,4 @@
-"""Two verdicts on one kernel: does the later one bear the earlier one out? Faster than it was is no contradiction."""
+"""Comparison of two verdicts on one kernel: whether the later confirms the earlier. A faster time confirms it."""
 
 import math
 from collections.abc import Mapping
@@ -8,28 +8,25 @@ from ksflow.records import ANOTHER_DAY, Evaluation, Key, Problem, Speedup
 from ksflow.report.evidence import spread_us
 from ksflow.report.words import us
 
-_BUSY_LOAD = 1.5
-"""What the machine did beside judging, from which on a time alone tells nothing of a kernel."""
+_BUSY_LOAD = 1.5  # load average from which on a time alone proves nothing
 
 
-Cells = tuple[str, str, str, str]
-"""One thing that both verdicts say: what it is, then, now, and a word on the two."""
+Cells = tuple[str, str, str, str]  # a row: what is compared, then, now, and a remark
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Whether a record holds, and by what."""
+    """Whether a record holds, and the comparisons."""
 
-    holds: bool | None
-    """None: it cannot be told now, `why`."""
+    holds: bool | None  # None: it cannot be decided now, for the reason `why`
     rows: tuple[Cells, ...]
     why: str = ""
 
 
 def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping[str, Speedup]) -> Agreement:
-    """The record against a new judgement: the verdict, and where both were made under one key the ratios over the
-    kernels that are timed beside it now. The times themselves decide where there are none, since a machine may be
-    slower today as a whole. said: another trial -> the ratio that the run states."""
+    """Compare the record with a new judgement: the verdicts, and under the same key the ratios over kernels timed
+    beside it now. Times decide only without ratios, because a machine may be slower as a whole. said: another trial ->
+    the ratio that the run states."""
     same = record.verdict is now.verdict
     verdicts = ("verdict", record.verdict.value, now.verdict.value, _word(same))
     if not same and not now.lasting:
@@ -50,7 +47,7 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
 
 
 def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells, bool | None]:
-    """Whether the fastest that is likely now reaches the slowest that was likely then; None: it cannot be told now."""
+    """Return whether the fastest likely time now reaches the slowest likely time then; None if the machine is busy."""
     noise = max(_noise(record), _noise(now), ANOTHER_DAY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
     fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
@@ -76,6 +73,5 @@ def _word(holds: bool) -> str:
 
 
 def _noise(evaluation: Evaluation) -> float:
-    """How far the control was from 1, as a factor."""
     control = evaluation.claim and evaluation.claim.control
     return math.exp(abs(math.log(control.speedup))) if control else 1.0

@@ -1,4 +1,4 @@
-"""A verdict as a person reads it: what was found, how fast against whom, how wrong against what bound, the rest."""
+"""A verdict for a person: result, speed-ups, errors against bounds, and further evidence."""
 
 import json
 import statistics
@@ -27,44 +27,36 @@ from ksflow.report.words import grid, not_ranked, say, us
 _OTHERS = (
     *("cores", "load", "throttled", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
     *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
-)
-"""Parts of the evidence that have no place of their own."""
+)  # parts of the evidence without a place of their own
 _EVENTS = "device events"
 _STATE = (
     ("sm_mhz", "SM", "MHz"),
     ("memory_mhz", "memory", "MHz"),
     ("watts", "", "W"),
     ("celsius", "", "°C"),
-)
-"""What is read of a device's state: key, name, unit."""
+)  # a device's state: key, name, unit
 _LONG = 2000
 _NOWHERE = RooflineCase(case="")
-_TEXT = ("case", "kernel", "variant", "matrix instructions")
-"""Columns of text, which may be folded."""
+_TEXT = ("case", "kernel", "variant", "matrix instructions")  # columns of text, which may be wrapped
 _DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", "roofline µs", "TFLOP/s", "GB/s")
-"""Columns that a narrow window does without, the first of them first."""
+"""Columns to drop in a narrow window, in this order."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """All that is said of a verdict, in this order."""
+    """The sections of a verdict, in order."""
 
-    head: list[str]
-    """What was found."""
-    tables: list[list[dict[str, str]]]
-    """A row for each timed case, and one for each compiled kernel."""
-    lines: list[str]
-    """Against whom, how wrong, on what."""
-    texts: dict[str, str]
-    """What compiler and kernel printed."""
-    others: list[str]
-    """Parts of the evidence that have no place of their own."""
+    head: list[str]  # the result
+    tables: list[list[dict[str, str]]]  # a row for each timed case, and one for each compiled kernel
+    lines: list[str]  # speed-ups, errors, circumstances
+    texts: dict[str, str]  # output of the compiler and the kernel
+    others: list[str]  # parts of the evidence without a place of their own
 
 
 def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True) -> Description:
-    """All of it, or without `details` what the verdict rests on, and nothing of how the judge went about it.
+    """Return the description of a verdict; without `details` leave out how the judge worked.
 
-    names: what to call the trials it was timed beside.
+    names: of the trials beside which it was timed.
     """
     evidence = evaluation.evidence
     timed = {row.case: row for row in evidence.timed}
@@ -94,7 +86,7 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
 def show(
     console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True
 ) -> None:
-    """Print what `describe` says."""
+    """Print the result of `describe`."""
     sections = describe(evaluation, names, details)
     say(console, "\n".join(sections.head))
     for rows in sections.tables:
@@ -104,7 +96,7 @@ def show(
 
 
 def spread_us(timing: Timing) -> tuple[float, float]:
-    """The 10th and 90th percentile of the samples, widened to hold the time itself."""
+    """Return the 10th and 90th percentile of the samples, widened to include the time itself."""
     samples = timing.samples_us or (timing.us,)
     tenths = statistics.quantiles(samples, n=10, method="inclusive") if len(samples) > 1 else [timing.us]
     return min(tenths[0], timing.us), max(tenths[-1], timing.us)
@@ -144,7 +136,6 @@ def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]
 
 
 def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
-    """Against whom; then of the cases that no model is shown, all in a line, and each."""
     newest = max((row.moment for row in evaluation.evidence.against), default=0)
     rows = [
         over(row, names.get(row.id, row.id)) + ("" if row.moment == newest else f", seen {when(row.moment)}")
@@ -164,19 +155,18 @@ def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
 
 
 def over(row: Ratio, name: str) -> str:
-    """`x1.23 [1.20, 1.25] over NumPy`, and whether that is a tie, or could not be ranked."""
+    """Return `x1.23 [1.20, 1.25] over NumPy`, with a remark for a tie or a ratio that is not ranked."""
     doubt = "" if row.ranked else f" (not ranked: {row.why})"
     clock = f", {SELF_TIMED}" if SELF_TIMED in row.clocks else ""
     return f"{row} over {name}{doubt or (' (a tie)' if row.tie else '')}{clock}"
 
 
 def when(moment: int) -> str:
-    """The moment of a comparison that was not made anew since."""
+    """Return the moment of a comparison that was not repeated."""
     return "in an earlier confirmation" if moment else "in the search"
 
 
 def _checks(evaluation: Evaluation, details: bool) -> list[str]:
-    """A line for each check, or without `details` one for all."""
     rows = evaluation.evidence.checked
     if details:
         errors = (f"{row.worst:.1%}" if isinstance(row.worst, float) else row.worst for row in rows)
@@ -187,7 +177,6 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
 
 
 def _device(evaluation: Evaluation) -> list[str]:
-    """What only a device or its tools tell, each in its own words."""
     evidence = evaluation.evidence
     near = roofline.share(evidence.roofline)
     lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
@@ -213,7 +202,7 @@ def _device(evaluation: Evaluation) -> list[str]:
 
 
 def _clocks(clocks: Clocks) -> str:
-    """`SM 1980 MHz, memory 3201 MHz, 512 W, 61 °C (not throttled)`."""
+    """Return `SM 1980 MHz, memory 3201 MHz, 512 W, 61 °C (not throttled)`."""
     known = [
         f"{name} {value} {unit}".strip() for key, name, unit in _STATE if (value := getattr(clocks, key)) is not None
     ]

@@ -1,18 +1,16 @@
-"""What is known of a kernel's features, in words: a line for each, then what a model says and what that rests on."""
+"""A kernel's features in words: a line for each, then a model's statements with their sources."""
 
 from ksflow.errors import one_line, printable
 from ksflow.records import Explanation, Presence
 
-_NAME = 24
-"""Columns of a feature's name."""
-_MOST = 400
-"""Characters of what is cited on one line."""
+_NAME = 24  # columns of a feature's name
+_MOST = 400  # characters of evidence on one line
 
 
 def lines(explanation: Explanation, known: bool = False) -> list[str]:
-    """The explanation as lines of text, which steer no terminal: what stands in sources and answers is untrusted.
+    """Return the explanation as lines of text without control characters.
 
-    `known`: without the features that nothing tells of.
+    known: leave out features of unknown presence.
     """
     told = []
     for feature in explanation.features:
@@ -29,5 +27,5 @@ def lines(explanation: Explanation, known: bool = False) -> list[str]:
 
 
 def present(explanation: Explanation) -> str:
-    """The features that the kernel surely has, in one line; empty where there is none."""
+    """Return the features that the kernel has, in one line."""
     return ", ".join(feature.name for feature in explanation.features if feature.state is Presence.PRESENT)

@@ -1,7 +1,7 @@
-"""The one figure that a run claims: how many times as fast as the fastest baseline its winner is.
+"""The headline of a run: the winner's speed-up over the fastest baseline.
 
-Every ratio comes from the population's scale, which rests on kernels that were timed in turns on one machine. Whatever
-states the winner (terminal, commands, page, sweeps, suites, modules) asks `headline`.
+Every ratio comes from the population's scale, which rests on kernels that were timed in turns on one machine. Terminal,
+commands, page, sweeps, suites and modules all use `headline`.
 """
 
 import re
@@ -20,11 +20,12 @@ _SPELLED = {
     "compile": "torch.compile",
     "numpy": "NumPy",
     "reference": "the reference",
+    "your_reference": "your reference",
 }
 
 
 def called(baseline: Trial) -> str:
-    """A baseline's name for a person: `00_numpy.py` is NumPy."""
+    """Return a baseline's name for a person: `00_numpy.py` is NumPy."""
     return _SPELLED.get(_stem(baseline), baseline.name or baseline.id)
 
 
@@ -33,9 +34,9 @@ def _stem(trial: Trial) -> str:
 
 
 def known_baselines(population: Population, seeds: Iterable[Seed] = ()) -> tuple[Trial, ...]:
-    """The trials that are baselines, fastest first: those that are recorded as such, or are one of the problem's.
+    """Return the baselines, fastest first: trials recorded as such, or that are one of the problem's.
 
-    A record from before that was kept tells by the names of seeds, where the problem's `seeds` are not at hand.
+    For old records without `seeds` the names of seed files tell.
     """
     digests = {seed.kernel.digest for seed in seeds if seed.baseline}
     accepted = [trial for trial in population.ranked if trial.origin is Origin.SEED]
@@ -45,23 +46,25 @@ def known_baselines(population: Population, seeds: Iterable[Seed] = ()) -> tuple
 
 @dataclass(frozen=True)
 class Headline:
-    """What a run claims: its winner, over which baseline, and by how much. All figures are on one scale."""
+    """The claim of a run: its winner, the baseline, and the speed-up. All figures are on one scale."""
 
     best: Trial
     known: Population
     over: Trial | None = None
-    """The baseline that it beats by least, or the seed that it was made from where there is no baseline."""
+    """The baseline that it beats by least, or without baselines the seed from which it was made."""
+    baselines: int = 0  # how many there are
 
     def __str__(self) -> str:
-        """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it. Models may read it."""
+        """Return `winner 00048: x4.82 [4.71, 4.9] over NumPy`, or a substitute. Models may read it."""
         if self.over is self.best:
-            return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
+            return f"winner {self.best.id}: none is ahead of {called(self.best)}, a baseline"
         ties = f"; a tie with {', '.join(trial.id for trial in self.known.tied)}" if self.known.tied else ""
         alone = f"{us(self.known.us(self.best) or 0.0)} µs, not timed beside a baseline"
-        return f"winner {self.best.id}: {self.claim or alone}{ties}"
+        fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 and self.claim else ""
+        return f"winner {self.best.id}: {self.claim or alone}{fastest}{ties}"
 
     def place(self, trial: Trial) -> str:
-        """What a trial is beside its name: the winner, or what ties with it or could not be told from it."""
+        """Return a trial's remark: winner, a tie with it, or not told apart from it."""
         if trial.id == self.best.id:
             return "winner"
         if all(trial.id != rival.id for rival in self.known.tied):
@@ -71,12 +74,12 @@ class Headline:
 
     @cached_property
     def row(self) -> Speedup | None:
-        """How many times as fast as that one it is."""
+        """The winner's speed-up over the baseline."""
         return self.known.speedup(self.best, self.over)
 
     @property
     def claim(self) -> str:
-        """`x4.82 [4.71, 4.9] over NumPy`; empty where no comparison connects it to a baseline."""
+        """`x4.82 [4.71, 4.9] over NumPy`; "" if no comparison connects it to a baseline."""
         if self.over is None or self.row is None:
             return ""
         row, name = self.row, called(self.over)
@@ -94,27 +97,26 @@ class Headline:
 
     @property
     def speedup(self) -> float | None:
-        """Over the baseline; None where no comparison connects the two."""
+        """The speed-up over the baseline; None if no comparison connects the two."""
         return self.row.ratio if self.row else None
 
     @property
     def start(self) -> str:
-        """A second, smaller fact: how far it came from the seed that it was made from. Empty where that is the first
-        one, or not known."""
+        """The winner's speed-up over the seed from which it was made; "" if that is the baseline, or unknown."""
         start = _start(self.best, self.known)
         row = self.known.speedup(self.best, start) if start is not self.over else None
         return f"x{row.ratio:.3g} over its start, {start.id} {start.name}".rstrip() if start and row else ""
 
     @property
     def held_out(self) -> str:
-        """How the winner did on held-out shapes, which is for people; empty where it was not judged there."""
+        """The winner's results on held-out shapes, for people; "" if not judged there."""
         held = self.best.held_out
         over = self.known.by_id.get(held.over.id) if held and held.over and not held.wrong else None
         return f"{held}{f' over {called(over)}' if over else ''}" if held else ""
 
     @property
     def unconfirmed(self) -> str:
-        """That another kernel leads which was not confirmed, or that the winner itself was not; empty where it was."""
+        """A line that the leader, or the winner itself, was not confirmed; "" if it was."""
         leader = self.known.leader
         if leader and leader is not self.best and self.known.scale.ahead(leader.id, self.best.id):
             row = self.known.speedup(leader, self.best)
@@ -128,7 +130,7 @@ class Headline:
         return f"{self.best.id} is not confirmed: {why}"
 
     def ratio(self, trial: Trial) -> str:
-        """`x4.82 [4.71, 4.9] over NumPy` of any trial, over the same baseline; empty where that is not known."""
+        """Return `x4.82 [4.71, 4.9] over NumPy` for any trial, over the same baseline; "" if unknown."""
         if trial.id == self.best.id:
             return self.claim
         row = self.known.speedup(trial, self.over)
@@ -136,35 +138,36 @@ class Headline:
 
     @property
     def steps(self) -> list[tuple[Trial, Trial | None, Speedup | None]]:
-        """The winner's ancestors from the first, each with its base and how many times as fast as that it is."""
+        """The winner's ancestors from the first, each with its base and its speed-up over the base."""
         chain = ancestors(self.best, self.known)[::-1]
         return [(t, base, self.known.speedup(t, base)) for t, base in zip(chain, [None, *chain[:-1]], strict=True)]
 
 
 def headline(known: Population, baselines: Iterable[Trial], of: Trial | None = None) -> Headline | None:
-    """What a run claims of its winner, or of another trial; None where no kernel was accepted.
+    """Return the claim for the winner, or for another trial; None if no kernel was accepted.
 
-    Of several baselines it is over the one that the winner beats by least, whether or not the two could be ranked.
+    Of several baselines it is over the one that the winner beats by least, ranked or not.
     """
     best = of or known.best
     if best is None:
         return None
     others = tuple(baselines)
     if any(best.id == trial.id for trial in others):
-        return Headline(best, known, best)
+        return Headline(best, known, best, len(others))
     rows = [(row.ratio, t) for t in others or filter(None, [_start(best, known)]) if (row := known.speedup(best, t))]
-    return Headline(best, known, min(rows, key=lambda pair: pair[0], default=(0.0, None))[1])
+    over = min(rows, key=lambda pair: pair[0], default=(0.0, None))[1]
+    return Headline(best, known, over, len(others))
 
 
 def of_outcome(outcome: Outcome) -> Headline:
-    """What a run that has ended claims; it has a winner."""
+    """Return the claim of a run that has ended with a winner."""
     claimed = headline(outcome.population, outcome.baselines)
     assert claimed is not None
     return claimed
 
 
 def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
-    """A trial, its base, that one's base, and so on."""
+    """Return a trial, its base, that one's base, and so on."""
     chain: list[Trial] = []
     while trial is not None and trial not in chain:
         chain.append(trial)
@@ -173,6 +176,5 @@ def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
 
 
 def _start(trial: Trial, known: Population) -> Trial | None:
-    """The seed that a trial was made from, over however many others."""
     first = ancestors(trial, known)[-1]
     return first if first.origin is Origin.SEED and first.id != trial.id else None

@@ -1,4 +1,4 @@
-"""What a person sees while a run lasts: a line per trial, a bar, and the run's event log."""
+"""Display of a running run: a line per trial, a bar, and the event log."""
 
 import textwrap
 import threading
@@ -15,25 +15,23 @@ from ksflow.errors import counted
 from ksflow.loop.events import Ending, Event, Judged, Notice, Step
 from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
+from ksflow.records.evidence import BUSY
 from ksflow.report import words
 from ksflow.report.headline import headline
 from ksflow.report.words import STYLE, say
 
 _LOG = structlog.get_logger("ksflow")
-_DEVICE = (Step.EVALUATE, Step.CONFIRM)
-"""Steps that never wait for a person."""
-_LEAST, _PIPED = 24, 100
-"""Columns of what was tried: in a window however narrow, and where there is no window."""
-_WIDE = 100
-"""Columns of a window from which on a line has the trial that a kernel was made from."""
+_DEVICE = (Step.EVALUATE, Step.CONFIRM)  # steps that never wait for a person
+_LEAST, _PIPED = 24, 100  # columns of the description: least in a window, and without a window
+_WIDE = 100  # window width in columns from which on a line shows the trial's base
 _LEFT = len("1 h 05 min left ")
-_NEXT = 7
-"""Columns that the reason is indented by, on the line below."""
+_NEXT = 7  # indent of the reason, on the line below
 _REASON_LINES = 2
+_TOO_BUSY = "this machine is too busy to rank some kernels: end other programs on it, or go on and run again later"
 
 
 class _Left(ProgressColumn):
-    """The time left, which goes down between events, too; nothing once the estimate has passed."""
+    """The time left, which also decreases between events; empty once the estimate has passed."""
 
     def render(self, task: Task) -> Text:
         left = (task.fields.get("ends") or 0.0) - time.monotonic()
@@ -41,15 +39,14 @@ class _Left(ProgressColumn):
 
 
 class Display:
-    """Progress of a run: a line per trial, and below them a bar with the best so far. Also the run's event log."""
+    """Shows a run's progress: a line per trial, below them a bar with the best so far; writes the event log."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._newest = ""
-        """The newest notice; the same again is not said again."""
+        self._newest = ""  # the newest notice; a repetition is not shown
         self._headed = False
-        self._reasons: dict[str, tuple[str, int]] = {}
-        """Reason -> the first trial that had it, and how many have."""
+        self._busy = False  # whether it was said that the machine is too busy
+        self._reasons: dict[str, tuple[str, int]] = {}  # reason -> the first trial with it, and how many have it
         self._lock = threading.Lock()
         columns = [BarColumn(16), _Left(), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -63,8 +60,7 @@ class Display:
         self._bar.stop()
 
     def __call__(self, event: Event, run: Run) -> None:
-        """Show one event."""
-        if event == Ending(abandoned=True):  # whoever shows something may never end
+        if event == Ending(abandoned=True):  # the lock may be held by a thread that never ends
             self._tell(event, run)
             return
         with self._lock:
@@ -91,7 +87,6 @@ class Display:
         say(self._console, text, style="yellow")
 
     def _show(self, trial: Trial, run: Run) -> None:
-        """A trial's line: one figure and what was changed; at a terminal the reason below it, elsewhere at its end."""
         terminal = self._console.is_terminal
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
@@ -119,16 +114,20 @@ class Display:
         self._console.print(line, soft_wrap=True, no_wrap=True)
 
     def _reason(self, trial: Trial) -> str:
-        """Why a trial has no rank; where others had none for the same reason, which was the first, and how many."""
+        """Return why a trial has no rank; for a repeated reason the first such trial, and the count."""
         if not (reason := words.why(trial)):
             return ""
+        if BUSY in reason:
+            reason = reason.replace(f" {BUSY}", "")
+            if not self._busy:
+                self._busy = True
+                self._notice(_TOO_BUSY)
         first, times = self._reasons.get(reason, (trial.id, 0))
         self._reasons[reason] = first, times + 1
         return f"as {first}, {times + 1} times so far" if times else reason
 
 
 def _status(run: Run, width: int) -> str:
-    """What the bar says, without the least important parts where the window is narrow."""
     best, most = run.known.leader, run.schedule.caps.get("evaluations")
     claimed = headline(run.known, run.baselines, best)
     tally = run.tally
@@ -149,7 +148,6 @@ def _status(run: Run, width: int) -> str:
 
 
 def _time(seconds: float) -> str:
-    """`40 s`, `3 min`, `1 h 05 min`."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -157,7 +155,7 @@ def _time(seconds: float) -> str:
 
 
 def _ending(run: Run) -> str:
-    """What the first Ctrl-C does: finish what is at hand, but wait for nobody's answer."""
+    """Return what the first Ctrl-C does: finish current work, without waiting for people's answers."""
     asking = [step for step, _ in tuple(run.doing.values()) if step not in _DEVICE]
     notices, doing = [], _doing(run)
     if run.unanswered:
@@ -170,7 +168,6 @@ def _ending(run: Run) -> str:
 
 
 def _doing(run: Run, only: Collection[str] = ()) -> str:
-    """What is in flight, such as `select, write 00031 00032`; of some steps alone, where they are named."""
     steps: dict[str, list[str]] = {}
     for step, trial in sorted(each for each in tuple(run.doing.values()) if not only or each[0] in only):
         steps.setdefault(step, []).append(trial)
@@ -195,6 +192,6 @@ def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
 
 
 def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str:
-    """The cells of a line in front of what was tried; in a narrow window without the base."""
+    """Return the cells in front of the description; in a narrow window without the base."""
     base_cell = f"{base:5}  " if wide else ""
     return f"{name:5}  {verdict:17.17}  {beside:16}  {base_cell}{'tried' if name == 'trial' else ''}"

@@ -1,4 +1,4 @@
-"""What kernels do for a whole model, in words: the same for the terminal and for the page."""
+"""Proofs in words, for the terminal and the page."""
 
 import time
 
@@ -9,7 +9,7 @@ from ksflow.report.words import day, say, table, us
 
 
 def facts(proof: Proof, at: int) -> Json:
-    """A title, two tables, each with its heads as the first row, and remarks."""
+    """Return a title, two tables with their heads as the first row, and remarks."""
     ways = [["", "without (µs)", "with (µs)", "speed-up", "by Amdahl's law", "outputs differ by"]]
     for way in proof.ways:
         predicted = "x{:.3g} [{:.3g}, {:.3g}]".format(*way.predicted) if way.predicted else ""
@@ -29,7 +29,7 @@ def facts(proof: Proof, at: int) -> Json:
 
 
 def show(console: Console, proof: Proof) -> None:
-    """Print it."""
+    """Print the proof."""
     content = facts(proof, int(time.time()))
     say(console, content["title"])
     for heads, *rows in (content["ways"], content["engaged"]):

@@ -1,8 +1,8 @@
-"""What a run on one problem comes to, and what many come to together: right, fast_p, speed-ups, cost.
+"""Scores of a run on one problem, and of many runs: right, fast_p, speed-ups, cost.
 
-fast_p is the share of all problems whose best new kernel is right and more than p times as fast as the first
-baseline; fast_0 is the share that is right. It is given both ways (`fast_p`): for sure, by the lower end of the
-interval where the two were timed side by side; and by the mean speed-up alone, as KernelBench's own tool counts.
+fast_p is the share of all problems whose best new kernel is right and more than p times as fast as the first baseline;
+fast_0 is the share that is right. It is given twice (`fast_p`): by the lower end of the interval, if the two were timed
+side by side, and by the mean speed-up alone, as KernelBench's own tool counts.
 """
 
 import json
@@ -28,11 +28,11 @@ _CAPTION = (
 
 
 def figures(population: Population, problem: Problem) -> Json:
-    """The best kernel that was not there before, beside the problem's baselines.
+    """Return the best new kernel's figures, beside the problem's baselines.
 
-    `us` and `cases` (per benchmark, µs) are None and empty where no new kernel was accepted. `speedups`: baseline ->
-    how many times as fast, the first baseline first, None where it was not accepted; `sure`: the same, at least.
-    `beside`: the run's headline, then the same over every other baseline that it was timed in turns with, in words.
+    `us` and `cases` (per benchmark, µs) are None and empty if no new kernel was accepted. `speedups`: baseline ->
+    speed-up, the first baseline first, None if it was not accepted; `sure`: the lower ends. `beside`: the run's
+    headline, then the claims over other baselines with which it was timed in turns, in words.
     """
     digests = {seed.kernel.digest: seed.name for seed in problem.seeds if seed.baseline}
     known = {digests[t.kernel.digest]: t for t in population.ranked if t.kernel and t.kernel.digest in digests}
@@ -42,7 +42,7 @@ def figures(population: Population, problem: Problem) -> Json:
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
     ratios = {name: population.speedup(best, base) for name, base in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
-    most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown of it
+    most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown
     first = [claimed.over] if claimed and claimed.over else []
     over = [*first, *(trial for trial in known.values() if trial not in first)] if best else []
     claims = [Headline(best, population, trial).claim for trial in over] if best else []
@@ -63,7 +63,7 @@ def figures(population: Population, problem: Problem) -> Json:
 
 
 def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
-    """Of rows that are summaries with `figures`, or what became of a problem in place of them: over all of them."""
+    """Return the totals over rows, which are summaries with `figures`, or the states of unfinished problems."""
     results = [row["figures"] for row in rows if row.get("figures")]
     names = dict.fromkeys(name for result in results for name in result["speedups"])
     ratios = {name: [ratio for result in results if (ratio := result["speedups"].get(name))] for name in names}
@@ -82,11 +82,11 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> float:
-    """The share of all rows, failed ones included, whose best new kernel is right and more than `p` times as fast as
-    the first baseline. With p = 0 it is the share that is right, whether or not a baseline was accepted.
+    """Return the share of all rows, failed ones included, whose best new kernel is right and more than `p` times as
+    fast as the first baseline. With p = 0 it is the share that is right, whether or not a baseline was accepted.
 
-    sure: by the lower end of the interval, so that noise never counts as speed. Otherwise by the mean speed-up, which
-    is what KernelBench's `fastp` makes of them: at least as high, and higher where a mean above p is within noise of p.
+    sure: by the lower end of the interval, so that noise never counts as speed; else by the mean speed-up, like
+    KernelBench's `fastp`, which is higher if a mean above p is within noise of p.
     """
     results = [row["figures"] for row in rows if row.get("figures")]
     kind = "sure" if sure else "speedups"
@@ -95,7 +95,7 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
 
 
 def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suite") -> None:
-    """A line for each problem and variant, and one for all problems of each variant."""
+    """Print a row for each problem and variant, and one for all problems of each variant."""
     lines, spare = [_line(row) for row in rows], ("wall", "verdicts", "cost", "tokens", "to best", "trials")
     console.print(grid(console, lines, ("problem",), ("problem",), spare, title=title))
     whole = [{"variant": variant or "all", **_whole(total)} for variant, total in by_variant(rows).items()]
@@ -104,7 +104,7 @@ def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suit
 
 
 def show_sweep(console: Console, folder: Path) -> None:
-    """The summaries that a sweep's jobs left in their folders, best first. Nothing where there is none."""
+    """Print the summaries in the folders of a sweep's jobs, best first; nothing if there are none."""
     rows = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*/summary.json"))]
     rows = [{**row, "variant": row["run"]} for row in rows]
     rows.sort(key=lambda row: (-_first(row["figures"]["speedups"]), row["score_us"]))
@@ -122,7 +122,7 @@ def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def summary(row: Mapping[str, Any]) -> str:
-    """What became of a problem, in one line."""
+    """Return the result of a problem in one line."""
     name = row["member"] or row.get("problem") or "the one problem"
     if row["state"] != "finished":
         return f"{name}: {_unfinished(row)}"
@@ -140,7 +140,7 @@ def _unfinished(row: Mapping[str, Any]) -> str:
 
 
 def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
-    """Variant -> its totals."""
+    """Return variant -> its totals."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(str(row.get("variant", "")), []).append(row)
@@ -167,13 +167,11 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _spent(row: Mapping[str, Any]) -> dict[str, str]:
-    """What a row, or the totals of several, took."""
     cost = f"${row['usd']:.2f}" if row["usd"] or not row["tokens"] else ""
     return {"tokens": str(row["tokens"]), "cost": cost, "wall": f"{row['wall_s']:.0f} s"}
 
 
 def _lack(row: Mapping[str, Any]) -> str:
-    """Why there is no new kernel that is right."""
     if not row["trials"]:
         return "none written"
     return "none right" if row["figures"]["compiled"] else "none compiled"
@@ -191,12 +189,11 @@ def _whole(total: Json) -> dict[str, str]:
 
 
 def _both(sure: float, mean: float) -> str:
-    """A share for sure, with that by the means in brackets where it is another one."""
     return f"{sure:.0%}" if f"{sure:.0%}" == f"{mean:.0%}" else f"{sure:.0%} ({mean:.0%})"
 
 
 def _first(speedups: Mapping[str, float | None]) -> float:
-    """Over the first baseline; 0 where nothing was right."""
+    """Return the speed-up over the first baseline; 0 if nothing was right."""
     return next(iter(speedups.values()), None) or 0.0
 
 

@@ -1,29 +1,26 @@
-"""What trials and improvements have cost, and how long a call took. What a whole run has cost is `Lineage.spent`."""
+"""Costs of trials and improvements, and durations of a call. `Lineage.spent` has the cost of a whole run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ksflow.records import Cost, Origin, Population, Trial
 
-_SHORTEST_S = 0.5
-"""Seconds of a part that is told of."""
+_SHORTEST_S = 0.5  # least seconds of a part that is shown
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """A new best, and what it took since the one before it."""
+    """A new best, with its cost since the previous one."""
 
     trial: Trial
     gain_percent: float | None
-    """Over the best until then: 100 means twice as fast; None where the two verdicts cannot be compared."""
-    trials: int
-    """Experiments since the last improvement, this one included."""
-    cost: Cost
-    """Of those experiments."""
+    """Over the previous best: 100 means twice as fast; None if the two verdicts cannot be compared."""
+    trials: int  # experiments since the last improvement, this one included
+    cost: Cost  # of those experiments
 
 
 def improvements(population: Population) -> tuple[Improvement, ...]:
-    """Every experiment that became the best, in the order of their ids."""
+    """Return every experiment that became the best, in the order of their ids."""
     steps, trials, cost, before = [], 0, Cost(), None
     for trial, incumbent in zip(population.trials, population.best_so_far, strict=True):
         if trial.origin is not Origin.SEED:
@@ -37,8 +34,8 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
 
 
 def price(cost: Cost, shares: int = 1) -> str:
-    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`, without dollars where no price is
-    known; empty where no model was called.
+    """Return a cost, or one of so many equal shares: `$0.0123, 4.5k tokens`, without dollars if no price is known; ""
+    if no model was called.
     """
     if not (cost.tokens or cost.usd or cost.calls):
         return ""
@@ -46,7 +43,7 @@ def price(cost: Cost, shares: int = 1) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `3 min 05 s`, `1 h 05 min`."""
+    """Return `40 s`, `3 min 05 s`, `1 h 05 min`."""
     whole = round(seconds)
     if whole < 90:
         return f"{whole} s"
@@ -55,6 +52,6 @@ def duration(seconds: float) -> str:
 
 
 def elapsed(took: Mapping[str, float]) -> str:
-    """The time from the command to its end, and of each part: `took 84 s: set-up 9 s, seeds 21 s, search 54 s`."""
+    """Return the time of a command and of its parts: `took 84 s: set-up 9 s, seeds 21 s, search 54 s`."""
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items() if seconds >= _SHORTEST_S)
     return f"took {duration(sum(took.values()))}{f': {parts}' if parts else ''}"

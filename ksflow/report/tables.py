@@ -1,7 +1,8 @@
-"""What a run comes to, as tables: the best kernels, costs, calibration."""
+"""Tables of a run: the best kernels, costs, calibration."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from rich.console import Console
@@ -12,27 +13,24 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Outcome
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Evidence, Json, Origin, Population, Problem, Trial
-from ksflow.report import evidence, spending
+from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial
+from ksflow.report import spending
 from ksflow.report.headline import Headline, called, of_outcome
 from ksflow.report.scores import figures
 from ksflow.report.words import cut, fits, grid, not_ranked, say, tried, us, why
 
 _CASES = 6
-_NAME = 16
-"""Columns that a kernel's name has at least."""
-_STEP, _SHARED = 40, 120
-"""Columns of a change that led to the winner, and of the reason that most failures share."""
-_CONTRADICTIONS = 3
-"""Comparisons that are told of those that others contradict."""
-_STEPS = 4
-"""Changes that are told of those that led to the winner."""
-_ONE_MOMENT = "µs: as of the newest confirmation; every time follows from ratios that were timed side by side."
+_RIVALS = 3  # other kernels in the table of a run that has ended
+_NAME = 16  # least columns of a kernel's name
+_STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of the most frequent reason of failures
+_CONTRADICTIONS = 3  # contradicted comparisons that are shown
+_STEPS = 4  # changes leading to the winner that are shown
+_ONE_MOMENT = "times as of the newest confirmation"
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
-    """What a sweep or a suite compares: figures of the whole run."""
+    """Return figures of the whole run, which sweeps and suites compare."""
     known, best, claimed, spent = outcome.population, outcome.best, of_outcome(outcome), lineage.spent()
     tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
     order = [trial.id for trial in tries]
@@ -64,57 +62,78 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
     }
 
 
-def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage, typed: str = "") -> None:
-    """The end of a run: the best kernels beside the baselines, the winner and its commit, what to type next.
+def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+    """Print the table of a run that has ended: the winner, the baselines, and the fastest of the other kernels."""
+    best, baselines, claimed = outcome.best, outcome.baselines, of_outcome(outcome)
+    others = [t for t in outcome.population.ranked if t is not best and t not in baselines]
+    shown = [best, *(t for t in baselines if t is not best), *others[:_RIVALS]]
+    console.print(_scores(console, problem, shown, claimed, lineage.approvals(), len(others[_RIVALS:])))
 
-    typed: the words of a command line that name the problem; its name where there are none.
+
+def show_ending(console: Console, outcome: Outcome, lineage: Lineage, files: Sequence[str], typed: str = "") -> None:
+    """Print how a run ended, in at most six lines: the claim, what made the winner, what was spent, what limits the
+    claim, where the files are, the next command. At a terminal lines are cut at the window's width, the command aside.
+
+    files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
-    best, baselines, known, claimed = outcome.best, outcome.baselines, outcome.population, of_outcome(outcome)
-    others = [t for t in known.ranked if t is not best and t not in baselines]
-    shown = [*([] if best in baselines else [best]), *others[:4]]
-    console.print(_scores(console, problem, [*shown, *baselines], claimed, lineage.approvals()))
-    say(console, *(f"{trial.id} is {doubt}" for trial in shown if (doubt := not_ranked(trial.evaluation))))
-    rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
-    work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
-    repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    searched = f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s of search{work}{repeats}"
-    say(console, f"{', '.join(filter(None, (searched, outcome.cost.dollars())))}; stopped: {outcome.reason}")
-    show_spending(console, known, lineage.spent())
-    if known.stale:
-        say(console, f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them")
-    say(console, *_confirmed(best, known), *filter(None, [_no_gain(best, known), claimed.unconfirmed]))
-    say(console, *map(str, known.scale.contradictions[:_CONTRADICTIONS]))
-    say(console, str(claimed), style="bold")
-    name = lineage.branch_of(best.id)
-    facts = (claimed.start, claimed.held_out, *_learnt(claimed), f"branch {name}")
-    say(console, *(f"  {line}" for line in (*facts, f"commit {lineage.commit_of(best.id)}") if line))
-    git, run = f"git -C {lineage.store.path}", f"{typed or f'problem={problem.name}'} run={lineage.run}"
-    shows = (f"{git} log --graph --oneline {name}", f"{git} show {name}")
-    for command in (*shows, f"python -m ksflow lineage {run}", f"python -m ksflow lineage show {best.id} {run}"):
-        console.print(f"  {command}", soft_wrap=True, no_wrap=True, markup=False)
+    claimed, known = of_outcome(outcome), outcome.population
+    rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s and outcome.judged else ""
+    work = f"{counted(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
+    whole = f"{spending.duration(sum(outcome.took.values()))} in all"
+    busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
+    repeats = f"{counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
+    price = f"cost of the run so far: {total}" if (total := spending.price(lineage.spent())) else ""
+    searched = ", ".join(filter(None, (work, whole, outcome.cost.dollars())))
+    lines = (
+        "; ".join(_made_by(claimed)),
+        "; ".join(filter(None, (searched, f"stopped: {outcome.reason}", price, repeats, busy))),
+        "; ".join(filter(None, _doubts(claimed, known))),
+        f"files: {', '.join(files)}" if files else "",
+    )
+    wide = console.width if console.is_terminal else sys.maxsize
+    say(console, cut(str(claimed), wide), style="bold")
+    say(console, *(cut(line, wide) for line in lines if line))
+    run = f"{typed or f'problem={lineage.problem}'} run={lineage.run}"
+    command = f"python -m ksflow report {run}  (lineage and verify take the same words)"
+    console.print(f"next: {command}", soft_wrap=True, no_wrap=True, markup=False)
 
 
-def _learnt(claimed: Headline) -> Iterator[str]:
-    """The changes that led to the winner and brought most, as they were timed beside their bases; and how many
-    experiments came to nothing, with the reason that most of them share."""
-    known = claimed.known
+def _made_by(claimed: Headline) -> Iterator[str]:
+    """Yield the changes that led to the winner with the largest gains, as timed beside their bases, and its start."""
+    known, best = claimed.known, claimed.best
     steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
         changes = [f"{tried(t, known.by_id, _STEP)} x{gain.ratio:.2f} ({t.id})" for t, gain in steps[:_STEPS]]
         rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
         yield f"made by {', '.join(changes)}{rest}"
+    if claimed.start:
+        yield claimed.start
+    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in known.trials):
+        yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
+
+
+def _doubts(claimed: Headline, known: Population) -> Iterator[str]:
+    """Yield what limits the claim, the weightiest first, and the most frequent reason of experiments that failed."""
+    yield claimed.unconfirmed
+    yield claimed.held_out
+    for trial in {trial.id: trial for trial in (claimed.best, *known.ranked[:_RIVALS])}.values():
+        if doubt := not_ranked(trial.evaluation):
+            yield f"{trial.id} is {doubt}"
+    yield from map(str, known.scale.contradictions[:_CONTRADICTIONS])
+    if known.stale:
+        yield f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them"
     tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
     reasons = Counter(why(trial) for trial in tries if trial.score_us is None)
     if reasons:
         most, times = reasons.most_common(1)[0]
-        shared = f"; {times} of them: {cut(most, _SHARED)}" if times > 1 else ""
-        yield f"{reasons.total()} of {counted(len(tries), 'experiment')} came to nothing{shared}"
+        shared = f", {times} of them: {cut(most, _SHARED)}" if times > 1 else ""
+        yield f"{reasons.total()} of {counted(len(tries), 'experiment')} failed{shared}"
 
 
 def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
-    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own.
+    """Print the cost of the whole run, per experiment and per improvement; `every` improvement in a row of its own.
 
-    total: of all model calls on record, also those that led to no experiment.
+    total: of all recorded model calls, even without an experiment.
     """
     improvements = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
@@ -144,11 +163,10 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
 
 
 def show_calibration(console: Console, population: Population) -> None:
-    """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
+    """Print a row for each designer: its predicted and measured gains. Prints nothing without predictions."""
     rows = []
     for row in calibration.calibrations(population):
         wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
-        rank = row.rank_correlation
         cells = {
             "designed by": row.by or "not recorded",
             "experiments": str(row.experiments),
@@ -157,17 +175,15 @@ def show_calibration(console: Console, population: Population) -> None:
             "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
             "measured": "-" if row.measured_percent is None else f"{row.measured_percent:+.1f} %",
             "ranges should": "too few" if row.shift_points is None else f"move {row.shift_points:+.1f}{wide}",
-            "rank corr.": "too few" if rank is None else "{:.2f} [{:.2f}, {:.2f}]".format(*rank),
         }
         rows.append(cells)
     if rows:
         first, title = ("designed by",), "predicted and measured gains"
-        least = ("rank corr.", "ranges should", "in range", "accepted")
+        least = ("ranges should", "in range", "accepted")
         console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
 
 
 def _share(part: int, whole: int) -> str:
-    """With its 95 % interval."""
     if not whole:
         return "-"
     low, high = calibration.share(part, whole)
@@ -175,15 +191,20 @@ def _share(part: int, whole: int) -> str:
 
 
 def _scores(
-    console: Console, problem: Problem, trials: list[Trial], claimed: Headline, approved: Mapping[str, Approval]
+    console: Console,
+    problem: Problem,
+    trials: list[Trial],
+    claimed: Headline,
+    approved: Mapping[str, Approval],
+    left_out: int,
 ) -> Table:
-    """A row for each kernel: its time, and how many times as fast as the baseline it is; both of one moment.
+    """Return a row for each kernel: its time, and its speed-up over the baseline, as of one moment.
 
     A narrow window has fewer of the cases, and no intervals.
     """
     cases = [case.name for case in problem.benchmarks][:_CASES]
     scale, over = claimed.known.scale, f"x {called(claimed.over)}" if claimed.over and claimed.row else ""
-    title, caption = f"{problem.name}: µs per call, lower is better", _ONE_MOMENT if claimed.row else None
+    title = f"{problem.name}: µs per call, lower is better"
     for until in (" over ", " ["):
         rows = []
         for trial in trials:
@@ -197,32 +218,21 @@ def _scores(
                 **{case: us(timings[case]) if case in timings else "" for case in cases},
             }
             rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})
-        table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title, caption=caption)
+        table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title)
         if fits(console, table):
             break
+    heads = {str(column.header) for column in table.columns}
+    timed = {name for trial in trials for name in scale.times_us(trial.id)}
+    hidden = [case.name for case in problem.benchmarks if case.name in timed - heads]
+    absent = (
+        f"not shown: {', '.join(hidden)}" if hidden else "",
+        f"{counted(left_out, 'slower kernel')} not shown" if left_out else "",
+    )
+    table.caption = "; ".join(filter(None, (_ONE_MOMENT if claimed.row else "", *absent))) or None
     return table
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
-    """What a table says below a kernel's name."""
     evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
     return list(filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.unranked else "", wrong)))
-
-
-def _confirmed(best: Trial, known: Population) -> Iterator[str]:
-    """What the winner was timed beside, the newest first: what was asked again, then what was not."""
-    record = best.evaluation.evidence if best.evaluation else Evidence()
-    rows = [(row.moment, row.id, ratio) for row in record.against if (ratio := known.scale.ratio(best.id, row.id))]
-    newest = max((moment for moment, _, _ in rows), default=0)
-    for moment in sorted({moment for moment, _, _ in rows}, reverse=True):
-        parts = [ratio.over(name) for at, name, ratio in rows if at == moment]
-        how = "again side by side" if moment == newest and moment else f"side by side {evidence.when(moment)}"
-        yield f"timed {how}: {best.id} is {', '.join(parts)}"
-
-
-def _no_gain(best: Trial, population: Population) -> str:
-    """That no experiment beat the seed that won, where that is so."""
-    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
-        return f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
-    return ""

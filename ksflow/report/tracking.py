@@ -1,8 +1,8 @@
-"""A run in somebody else's tracker: MLflow, Weights & Biases, TensorBoard, one of your own.
+"""Tracking of a run: MLflow, Weights & Biases, TensorBoard, or a tracker of your own.
 
-A tracker is told on a thread of its own, which looks at what the lineage knows and tells of whatever the tracker does
-not have yet. So a slow one holds nobody up, one that was killed or switched on late catches up, and nothing is told
-twice. One that raises or hangs is left alone from then on.
+A thread of its own compares the lineage with what the tracker has, and logs the rest. So a slow tracker delays nothing,
+one that was killed or started late catches up, and nothing is logged twice. A tracker that raises or hangs is switched
+off.
 """
 
 import csv
@@ -26,9 +26,9 @@ _WHY = 200
 
 
 class Tracking:
-    """Tells a tracker of a run. `describe` gives the run once its session is open; `warn` is told of what went wrong.
+    """Logs a run to a tracker. `describe` returns the run once its session is open; `warn` is called with errors.
 
-    patience_s: how long the end of a run waits for a tracker that has not taken in everything.
+    patience_s: how long the end of a run waits for the tracker.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Tracking:
         self._job: Job | None = None
 
     def __call__(self, event: Event, run: Run) -> None:
-        """Something has happened in the run. Returns at once."""
+        """Note an event of the run, and return at once."""
         known, baselines = run.known, run.baselines
         with self._changed:
             self._newest, self._baselines = known, baselines
@@ -56,9 +56,9 @@ class Tracking:
                 self._job = Job(self._tell, self._over)
 
     def finish(self, population: Population, summary: Mapping[str, str], files: Sequence[Path], table: Path) -> None:
-        """The run has ended. Waits a bounded time until the tracker has it all; Ctrl-C ends the waiting.
+        """Log the end of the run. Waits a bounded time for the tracker; Ctrl-C ends the wait.
 
-        table: where the trials are written as CSV, which is another file for the tracker.
+        table: path for the trials as CSV, a further file for the tracker.
         """
         job = self._job
         if job is None or job.error:
@@ -106,7 +106,6 @@ class Tracking:
 
 
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
-    """The judged trials and those without a kernel, but for some steps. A verdict that says nothing is left out."""
     for trial, best in zip(population.trials, population.best_so_far, strict=True):
         evaluation = trial.evaluation
         harness = evaluation is not None and evaluation.verdict is Verdict.HARNESS

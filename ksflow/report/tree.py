@@ -1,4 +1,4 @@
-"""The tree of kernels, and everything about one of them."""
+"""The tree of kernels, and all about one of them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,19 +13,17 @@ from ksflow.report import evidence, explanation, words
 from ksflow.report.headline import Headline
 from ksflow.report.words import STYLE, recorded, say, us
 
-_LEAST = 24
-"""Columns of what was tried, in a window however narrow and a tree however deep."""
-_GUIDE = 4
-"""Columns that each generation is indented by."""
+_LEAST = 24  # least columns of the description, in any window and depth of the tree
+_GUIDE = 4  # indent of each generation, in columns
 
 
 def show_tree(
     console: Console, trials: Iterable[Trial], known: Population, claimed: Headline | None,
     approved: Mapping[str, Approval],
 ) -> None:  # fmt: skip
-    """The lineage as a tree: every trial below its base, with the verdict that is on record and the reason for it.
+    """Print the lineage as a tree: every trial below its base, with the verdict on record and its reason.
 
-    One that was judged otherwise than the run's newest (another machine, judge or version of the problem) says so.
+    Trials judged on another machine, by another judge or on another version of the problem than the newest are marked.
     """
     everything = tuple(trials)
     by_id = {trial.id: trial for trial in everything}
@@ -51,9 +49,9 @@ def show_tree(
 
 
 def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
-    """The trials so that each comes after its base; in the order of their ids where that allows it.
+    """Yield the trials so that each comes after its base, else in the order of their ids.
 
-    A branch that a person pushed may have any name, and may even sit on top of a kernel that was made from it.
+    A branch pushed by a person may have any name, and may even be on top of a kernel that was made from it.
     """
     left = {trial.id: trial for trial in population}
     while left:
@@ -64,8 +62,8 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
 
 
 def _verdict(trial: Trial, known: Population, claimed: Headline | None) -> Text:
-    """What is on record of a trial, its ratio or else its time; and that its judge or machine is not that of the run's
-    newest verdict, where that is so."""
+    """Return a trial's verdict with its ratio or time, and a remark if it was judged elsewhere than the run's
+    newest."""
     verdict, evaluation = recorded(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
     ratio = claimed.ratio(trial) if claimed and not trial.stale else ""
@@ -88,10 +86,9 @@ def show_trial(
     explained: Explanation | None = None,
     details: bool = False,
 ) -> None:
-    """One trial as evidence: what was tried, what came out, beside whom, and why; then the kernel.
+    """Print one trial as evidence: what was tried, the result, comparisons, and reasons; then the kernel.
 
-    known: the trials of its run. about: its branch and what else is known of it. details: how the judge went about it,
-    too.
+    known: the trials of its run. about: its branch and further facts. details: also how the judge worked.
     """
     trials = known.by_id
     console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}", style="bold", markup=False)
@@ -126,7 +123,7 @@ def show_trial(
 
 
 def show_source(console: Console, text: str, name: str) -> None:
-    """A file or a diff; at a terminal in colours, long lines go on below between two words."""
+    """Print a file or a diff; at a terminal in colours, with long lines wrapped between words."""
     if not console.is_terminal:
         say(console, text)
         return
@@ -135,7 +132,6 @@ def show_source(console: Console, text: str, name: str) -> None:
 
 
 def _short(trials: Mapping[str, Trial], name: str) -> str:
-    """An id, and the file that a seed came from."""
     return f"{name} {trials[name].name}".strip() if name in trials else name
 
 
@@ -146,7 +142,6 @@ def _cost(trial: Trial) -> str:
 
 
 def _came_out(trial: Trial, known: Population) -> Iterator[str]:
-    """Why there is no kernel, or how far the kernel came beside its base."""
     if trial.failure:
         yield f"no kernel: {trial.failure}"
     elif trial.evaluation is None:

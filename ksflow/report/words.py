@@ -1,4 +1,4 @@
-"""What tables, trees and lines of progress say in the same words."""
+"""Texts and consoles that tables, trees and lines of progress share."""
 
 import os
 import re
@@ -33,28 +33,24 @@ STYLE = {
     "stale": "dim",
 }
 _BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
-_HANG = 2
-"""Columns by which the rest of a long line is indented."""
-_LESS = "FRX"
-"""Quit where it fits, keep colours, leave the text on the screen."""
+_HANG = 2  # columns by which continued lines are indented
+_LESS = "FRX"  # quit if it fits on one screen, keep colours, leave the text on the screen
 
 
 class _PrintableConsole(Console):
-    """Whatever models, documents and file names put into a text, none of it steers the terminal, or is a secret.
+    """A console that removes control sequences and secrets from texts of models, documents and file names.
 
-    Lines that were written to be one (`soft_wrap`) stay one in a file and in a pipe. At a terminal they go on below,
-    indented, from one word to the next; with `no_wrap` too (what is there to be copied) they are left as they are.
+    Lines printed with `soft_wrap` stay one line in a file and in a pipe. At a terminal they are wrapped between words,
+    with an indent; with `no_wrap` too (for text to copy) they are not wrapped.
     """
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, no_wrap: bool | None = None, **options: Any) -> None:
-        """Print, see above."""
         objects = tuple(redact(each) if isinstance(each, str) else each for each in objects)
         if soft_wrap and not no_wrap and self.is_terminal:
             objects = tuple(self._folded(each) if isinstance(each, str | Text) else each for each in objects)
         super().print(*objects, soft_wrap=soft_wrap, no_wrap=no_wrap, **options)
 
     def _folded(self, words: str | Text) -> Text:
-        """In lines of the window's width; a word that is wider than that stays whole."""
         text = words if isinstance(words, Text) else Text(printable(words))
         lines = (part for line in text.split("\n", allow_blank=True) for part in self._parts(line))
         return Text("\n").join(lines)
@@ -80,15 +76,15 @@ class _PrintableConsole(Console):
             yield Segment(text if control or len(text) < LETTERS else redact(printable(text)), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the program by itself; `main` does, for whatever wrote to the pipe."""
+        """Raise BrokenPipeError instead of ending the program; `main` handles it."""
         raise BrokenPipeError
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that does not squeeze tables into 80 columns when nobody's window sets the width.
+    """Return a console that does not squeeze tables into 80 columns without a window.
 
-    Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers. Nor is
-    anything coloured because it looks like a number or a path.
+    Brackets in a text are never rich's markup, because most texts are written by models, people and compilers. Numbers
+    and paths are not coloured.
     """
     printable = _PrintableConsole(stderr=stderr, markup=False, highlight=False)
     if not printable.is_terminal and "COLUMNS" not in os.environ:
@@ -97,14 +93,14 @@ def console(stderr: bool = False) -> Console:
 
 
 def say(console: Console, *lines: str | Text, style: str | None = None) -> None:
-    """Print lines as they are: brackets are no markup, and each stays one line in a file and in a pipe."""
+    """Print lines without markup; each stays one line in a file and in a pipe."""
     for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def paged(console: Console) -> Iterator[None]:
-    """Meanwhile nothing is printed; then all of it is, through $PAGER (less) where the window is too low for it."""
+    """Capture the output of the block, then print it, through $PAGER (less) if it is longer than the window."""
     if not console.is_terminal:
         yield
         return
@@ -117,7 +113,7 @@ def paged(console: Console) -> Iterator[None]:
 
 
 def _through(pager: list[str], text: str) -> bool:
-    """Whether there was such a pager. It may be left before it has read everything."""
+    """Return whether the pager could be started. The user may leave it early."""
     settings = {"LESS": _LESS, **os.environ}
     try:
         reading = subprocess.Popen(pager, stdin=subprocess.PIPE, encoding="utf-8", env=settings, errors="replace")
@@ -129,7 +125,7 @@ def _through(pager: list[str], text: str) -> bool:
 
 
 def fits(console: Console, table: Table) -> bool:
-    """Whether the window has room for a table whose `no_wrap` columns are whole."""
+    """Return whether the window has room for a table with whole `no_wrap` columns."""
     for column in table.columns:
         if column.no_wrap:
             cells = [cell for cell in (column.header, *column.cells) if isinstance(cell, str | Text)]
@@ -138,7 +134,7 @@ def fits(console: Console, table: Table) -> bool:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]], **looks: Any) -> Table:
-    """A table of texts by their columns' heads."""
+    """Return a table of texts with these column heads."""
     result = Table(*heads, box=SIMPLE_HEAD, **looks)
     for row in rows:
         result.add_row(*map(Text, row))
@@ -154,10 +150,10 @@ def grid(
     least: int | None = None,
     **looks: Any,
 ) -> Table:
-    """A table of rows by the names of their columns, without those of which nothing is known.
+    """Return a table of rows by column name, without empty columns.
 
-    left: columns of words, not of figures. folded: those whose cells may go on below; `least` wide. Where the window
-    has no room for all, those of `dispensable` go, the first of them first. looks: its title and caption.
+    left: columns of words, not of figures. folded: columns whose cells may be wrapped, at least `least` wide.
+    dispensable: columns to drop in a narrow window, in this order. looks: title and caption.
     """
 
     def filled() -> Table:
@@ -180,17 +176,17 @@ def grid(
 
 
 def us(value: float) -> str:
-    """A time in µs to four digits, never as a power of ten where it is long: `0.8512`, `661.9`, `12750`."""
+    """Return a time in µs to four digits, without an exponent: `0.8512`, `661.9`, `12750`."""
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def day(moment: float) -> str:
-    """`2 November 2026`, in UTC."""
+    """Return `2 November 2026`, in UTC."""
     return time.strftime("%d %B %Y", time.gmtime(moment)).lstrip("0")
 
 
 def cut(text: str, width: int) -> str:
-    """As many whole words as so many columns take, on one line; an ellipsis stands for the rest."""
+    """Return as many whole words as fit into so many columns, on one line, with an ellipsis if some are left out."""
     text = " ".join(text.split())
     if len(text) <= width:
         return text
@@ -200,9 +196,9 @@ def cut(text: str, width: int) -> str:
 
 
 def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
-    """What a trial changed, in so many columns: `VL 16→64, NT 4→3`, as many tunables as fit and the number of the rest.
+    """Return what a trial changed, in so many columns: `VL 16→64, NT 4→3`, with the number of changes left out.
 
-    Where none was set, the beginning of its idea; of a seed the file that it came from.
+    Without assigned tunables: the beginning of its idea; for a seed its file name.
     """
     repeat = f"same code as {trial.repeats} | " if trial.repeats else ""
     base = by_id.get(trial.parents[0]) if trial.parents else None
@@ -221,14 +217,14 @@ def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
 
 
 def why(trial: Trial) -> str:
-    """Why it has no rank: what the judge found, or what kept it from having a kernel or a place. Empty where it has."""
+    """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one."""
     evaluation = trial.evaluation
     cached = f"judged on {evaluation.evidence.cached.date[:10]}" if evaluation and evaluation.evidence.cached else ""
     return " | ".join(" ".join(part.split()) for part in (trial.reason, not_ranked(evaluation), cached) if part)
 
 
 def review(trial: Trial) -> list[str]:
-    """What a verifier said of a trial's kernel, a line each, and what came of that; none where nobody did."""
+    """Return a verifier's review of a trial's kernel, and what followed, as lines; empty without a review."""
     if not (opinion := trial.review):
         return []
     then = "its writer wrote another kernel then, which was judged" if opinion.mended else "it was judged as it was"
@@ -237,7 +233,7 @@ def review(trial: Trial) -> list[str]:
 
 
 def not_ranked(evaluation: Evaluation | None) -> str:
-    """Why a time has no place beside others; empty where it has one."""
+    """Return why a time is not ranked; "" if it is."""
     if not evaluation or not evaluation.unranked:
         return ""
     if itself := _BESIDE_ITSELF.fullmatch(evaluation.unranked):
@@ -247,5 +243,5 @@ def not_ranked(evaluation: Evaluation | None) -> str:
 
 
 def recorded(trial: Trial) -> str:
-    """The verdict on record, whether or not it may be compared with others of the run."""
+    """Return the verdict on record, even if it is stale."""
     return trial.evaluation.verdict.value if trial.evaluation else trial.verdict

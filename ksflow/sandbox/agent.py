@@ -1,19 +1,18 @@
-"""Holds a program that needs the network and its own settings, such as a coding agent.
+"""Confines a program that needs the network and its own settings, such as a coding agent.
 
-`python -m ksflow.sandbox.agent ORDER`, an order as JSON: `command`; `folder`, its own; `readable` paths; `ports` that
-it may connect to; `limit_s`; `held`, whether anything but the time holds it. What it does, as far as it can here:
+`python -m ksflow.sandbox.agent ORDER`, with ORDER as JSON: `command`; `folder`, the program's own; `readable` paths;
+`ports` that it may connect to; `limit_s`; `held`, whether anything but the time limit applies. The layers, as far as
+the machine has them: 1. Namespaces for users, processes, mounts and IPC, with a root directory that has the program's
+paths only: no local
+   sockets of other services, no other processes. The network is the machine's.
+2. Landlock: the same paths, TCP to its ports only, no signals and no abstract sockets to the outside.
+3. A system call filter: no kernel keys, no namespaces, no io_uring; without 1 no local sockets either.
+4. cgroups, if they can be created: limits of memory and processes. Limits of a file's size and of the folder's.
 
-1. Namespaces of its own for users, processes, mounts and IPC, with a root directory that has the program's paths and
-   nothing else: no local sockets of other services, no other processes. The network is the machine's.
-2. Landlock: the same paths once more, TCP to its ports only, no signals and no abstract sockets to the outside.
-3. A filter of system calls: no keys of the kernel's, no namespaces, no io_uring; without 1 no local sockets either.
-4. Control groups, where they can be made: memory, and how many processes. Limits of a file's size and of its folder's.
-
-The time limit does not run between SIGUSR1 and SIGUSR2, in which the program waits for whoever gave the order.
-
-Where namespaces cannot be had the others hold alone. The program and all that it starts are killed together when it
-ends, at the time limit, when its folder is over its size, or when whoever gave the order ends or asks for it (SIGTERM).
-The exit status is the program's, or TIMED_OUT or TOO_LARGE.
+The time limit pauses between SIGUSR1 and SIGUSR2, while the program waits for its caller. Without namespaces the other
+layers apply alone. The program and its descendants are killed together when it ends, at the time limit, when its folder
+is too large, or when the caller ends or asks for it (SIGTERM). The exit status is the program's, or TIMED_OUT or
+TOO_LARGE.
 """
 
 import contextlib
@@ -32,35 +31,29 @@ from typing import Any, NoReturn
 from ksflow.sandbox import cgroup, landlock, linux, root, seccomp
 
 TIMED_OUT, TOO_LARGE = 124, 125
-FOLDER_MB, FOLDER_FILES = 1024, 50_000
-"""What its folder may hold, with files that are open and have no name any more."""
+FOLDER_MB, FOLDER_FILES = 1024, 50_000  # limits of the program's folder, with open files that were removed
 _LARGEST_FILE = 256 << 20
 _TEMPORARY_MB = 512
 _PROCESSES = 512
-_DEEPEST = 3_000
-"""Characters of a path."""
+_DEEPEST = 3_000  # characters of a path
 _LOOK_S, _MEASURE_S = 0.05, 0.25
 _START_S, _END_S = 60.0, 20.0
 _NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | linux.NEW_USERS
 """Mounts, host name, IPC, processes, users."""
-_USER = 1000
-"""Who root is inside: some agents refuse to be root."""
+_USER = 1000  # user inside instead of root: some agents refuse to run as root
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_OWN_WRITABLE = ("/tmp", "/dev/shm", "/dev/pts", "/dev/ptmx")
-"""Where it has a root of its own."""
-_USERS = ("/etc/passwd", "/etc/group", "/proc/self")
-"""Of the machine's, where it has none."""
-_HOLDS_ABSTRACT = 6
-"""The version of Landlock that holds abstract sockets."""
+_OWN_WRITABLE = ("/tmp", "/dev/shm", "/dev/pts", "/dev/ptmx")  # writable with a root of its own
+_USERS = ("/etc/passwd", "/etc/group", "/proc/self")  # readable files of the machine without a root of its own
+_HOLDS_ABSTRACT = 6  # least version of Landlock that restricts abstract sockets
 
 
 def main() -> NoReturn:
-    """Be the program's keeper; never returns."""
+    """Start the program and watch it; never returns."""
     order: dict[str, Any] = json.loads(sys.argv[1])
     os.environ.pop("PYTHONPATH", None)
     linux.die_with_parent(signal.SIGTERM)
     linux.adopt_orphans()
-    os.setsid()  # nobody's terminal
+    os.setsid()  # without a controlling terminal
     group = _group() if order["held"] else None
     signal.signal(signal.SIGTERM, lambda *_: _end(TIMED_OUT, group))
     clock = _Clock(order["limit_s"])
@@ -82,45 +75,38 @@ def main() -> NoReturn:
 
 
 class _Clock:
-    """A time limit that can be stopped meanwhile."""
+    """A time limit that can be paused."""
 
     def __init__(self, limit_s: float) -> None:
         self._until = time.monotonic() + limit_s
         self._stopped: float | None = None
 
     def stop(self) -> None:
-        """Stop it."""
         self._stopped = self._stopped or time.monotonic()
 
     def go_on(self) -> None:
-        """Have it run again."""
         if self._stopped is not None:
             self._until += time.monotonic() - self._stopped
             self._stopped = None
 
     def over(self) -> bool:
-        """Whether the limit is reached."""
         return self._stopped is None and time.monotonic() > self._until
 
 
 def too_large(folder: str, keeper: int) -> bool:
-    """Whether the folder, with what a keeper's programs hold open and have removed, is over its size."""
+    """Return whether the folder, with removed files that the programs hold open, exceeds its limits."""
     room, files = FOLDER_MB << 20, FOLDER_FILES
     try:
         for status in _files(folder, keeper):
             room, files = room - status.st_blocks * 512, files - 1
             if room < 0 or files < 0:
                 return True
-    except (PermissionError, OverflowError):  # it hides what it has
+    except (PermissionError, OverflowError):  # it hides its contents
         return True
     return False
 
 
-# -- starting it ---------------------------------------------------------------------------------
-
-
 def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
-    """Its process, or the first one of its namespaces, which ends with its status."""
     users = (os.getuid(), os.getgid())
     for namespaces in (_NAMESPACES, 0) if order["held"] else (0,):
         ours, theirs = socket.socketpair()
@@ -133,7 +119,7 @@ def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
             ours.close()
             _be_child(order, theirs, users if namespaces else None)
         theirs.close()
-        with contextlib.suppress(TimeoutError):  # a file system of which it makes its root may not answer
+        with contextlib.suppress(TimeoutError):  # a file system to mount may not answer
             if ours.recv(1):
                 if group:
                     group.add(child)
@@ -146,7 +132,7 @@ def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
 
 
 def _be_child(order: dict[str, Any], keeper: socket.socket, users: tuple[int, int] | None) -> NoReturn:
-    """Wait until the keeper has limited this process, and be the program; with `users` in a root of its own."""
+    """Wait until the parent has limited this process, then run the program; with `users` in a root of its own."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         linux.die_with_parent()
@@ -169,7 +155,6 @@ def _be_child(order: dict[str, Any], keeper: socket.socket, users: tuple[int, in
 
 
 def _own_root(order: dict[str, Any], user: int, group: int) -> None:
-    """Build and enter a root directory with the order's paths, in new namespaces. Raises OSError."""
     inside = (user or _USER, group or _USER)
     for name, text in (
         ("setgroups", "deny"),
@@ -178,7 +163,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
     ):
         Path("/proc/self", name).write_text(text, encoding="utf-8")
     os.umask(0o022)
-    top = "/proc"  # what is mounted here hides nothing that is shown
+    top = "/proc"  # mounting here hides no path that is shown
     linux.mount("", "/", None, root.WITH_SUBMOUNTS | root.PRIVATE)
     linux.mount("agent", top, "tmpfs", root.NO_SUID, "size=4m,mode=755")
     root.temporary(f"{top}/tmp", _TEMPORARY_MB)
@@ -203,7 +188,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
 
 
 def _show(top: str, path: str, shown: list[str]) -> None:
-    """Show what there is at a path; a link as one, with what it leads to."""
+    """Show a path inside; a link as a link, with its target."""
     if not os.path.exists(path) or path.startswith("/proc/") or any(root.within(path, other) for other in shown):
         return
     if os.path.islink(path):
@@ -217,7 +202,6 @@ def _show(top: str, path: str, shown: list[str]) -> None:
 
 
 def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
-    """Put the limits on this process, and be the program."""
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if order["held"]:
@@ -238,11 +222,8 @@ def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
         os._exit(127)
 
 
-# -- watching and ending it ----------------------------------------------------------------------
-
-
 def _group() -> cgroup.Group | None:
-    """Limits of half the machine's memory and of processes, where control groups can be made."""
+    """Return a cgroup with limits of half the machine's memory and of processes, None if none can be created."""
     with contextlib.suppress(OSError, ValueError):
         if parents := cgroup.parents():
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
@@ -251,8 +232,9 @@ def _group() -> cgroup.Group | None:
 
 
 def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
-    """What lies in the folder, and what is open without a name on its file system. Raises PermissionError for a folder
-    that cannot be read, OverflowError for one that is too deep.
+    """Yield the status of each file in the folder, and of open files without a name on its file system.
+
+    Raises PermissionError for a folder that cannot be read, OverflowError for one that is too deep.
     """
     folders = [folder]
     while folders:
@@ -275,7 +257,6 @@ def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
 
 
 def _reap(child: int, wait: bool = False) -> int | None:
-    """Take in what has ended; the child's exit status once it has."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, 0 if wait else os.WNOHANG))[0]:
             if ended[0] == child:
@@ -284,7 +265,7 @@ def _reap(child: int, wait: bool = False) -> int | None:
 
 
 def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
-    """Kill whatever is left, orphans too, until there is nobody."""
+    """Kill all descendants, orphans included, and exit."""
     until = time.monotonic() + _END_S
     while (pids := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
         for pid in pids:

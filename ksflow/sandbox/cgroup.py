@@ -1,8 +1,8 @@
-"""Control groups of one sandbox, where they can be made: memory and processes of the whole tree (v1 or v2), and one (v2
-only) in which the candidate's process can be frozen.
+"""cgroups of one sandbox, where they can be created: limits of memory and processes of the whole tree (v1 or v2), and
+one (v2 only) in which the candidate's process can be frozen.
 
-A group is made below the judge's own (v2: below the nearest ancestor that hands its controllers down), named after the
-supervisor that made it, and removed by it. Those of supervisors that were killed are removed by the next zygote.
+A cgroup is created below the judge's own (v2: below the nearest ancestor that delegates its controllers), named after
+the supervisor that made it, and removed by it. The next zygote removes those of killed supervisors.
 """
 
 import contextlib
@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 _PREFIX = "ksflow-"
 _CANDIDATE = "candidate"
-"""The group within a sandbox's group (v2) that can be frozen without the sandbox's first process."""
+"""The cgroup within a sandbox's cgroup (v2) that can be frozen without the sandbox's first process."""
 _PATIENCE_S = 2.0
 
 
 class Parents(NamedTuple):
-    """The folders that sandboxes' groups are made in: one with cgroup v2, else two."""
+    """The folders in which sandboxes' cgroups are created: one with cgroup v2, else two."""
 
     memory: Path
     pids: Path
@@ -28,7 +28,7 @@ class Parents(NamedTuple):
 
 
 class Group:
-    """One sandbox's groups. Raises OSError where they cannot be made."""
+    """One sandbox's cgroups. Raises OSError if they cannot be created."""
 
     def __init__(self, parents: Parents, memory_bytes: int, processes: int) -> None:
         name = f"{_PREFIX}{os.getpid()}"
@@ -50,13 +50,15 @@ class Group:
                 _write(self._memory / name, value)
 
     def add(self, pid: int) -> None:
-        """Take a process in, and with it all that it will start."""
+        """Add a process, and with it its future descendants."""
         for folder in self._folders:
             _write(folder / "cgroup.procs", pid)
 
     def make_freezable(self, pid: int) -> Path | None:
-        """Put the candidate's process, and all that it will start, where it can be frozen: by 1 in `cgroup.freeze` of
-        the folder that is returned, until 0 is written. None where version 2 is not mounted or cannot be written.
+        """Move the candidate's process to a cgroup that can be frozen, and return its folder.
+
+        Writing 1 to `cgroup.freeze` in the folder freezes it, 0 resumes it. Returns None if version 2 is not mounted or
+        not writable.
         """
         parent = self._memory if self._unified else _freezing_parent()
         if parent is None:
@@ -70,7 +72,7 @@ class Group:
         return self._frozen
 
     def out_of_memory(self) -> bool:
-        """Whether a process was killed because the tree had used up its memory."""
+        """Return whether a process was killed because the tree had used up its memory."""
         with contextlib.suppress(OSError):
             file = self._memory / ("memory.events" if self._unified else "memory.oom_control")
             words = file.read_text(encoding="utf-8").split()
@@ -78,7 +80,7 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """Remove the groups, when their last process is gone."""
+        """Remove the cgroups, when their last process is gone."""
         end = time.monotonic() + _PATIENCE_S
         for folder in (*filter(None, [self._frozen]), *self._folders):
             while folder.exists() and time.monotonic() < end:
@@ -90,7 +92,7 @@ class Group:
 
 @cache
 def parents() -> Parents | None:
-    """Where groups can be made here, tried out; None where they can't."""
+    """Return where cgroups can be created, after trying it; None if nowhere."""
     with contextlib.suppress(OSError):
         if hierarchies := _version_1() or _version_2():
             for parent in {hierarchies.memory, hierarchies.pids}:
@@ -102,7 +104,7 @@ def parents() -> Parents | None:
 
 @cache
 def _freezing_parent() -> Path | None:
-    """The folder in which groups that can be frozen are made beside groups of version 1; None where there is none."""
+    """Return the v2 folder for freezable cgroups beside cgroups of version 1, None if there is none."""
     parent = _own("cgroup2", "")
     if parent is None or not (os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK)):
         return None
@@ -126,7 +128,6 @@ def _version_2() -> Parents | None:
 
 
 def _own(kind: str, controller: str) -> Path | None:
-    """This process' own group of a controller, or the top one that is to be seen."""
     for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller not in controllers.split(","):
@@ -140,7 +141,6 @@ def _own(kind: str, controller: str) -> Path | None:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove the groups of supervisors that are no more."""
     for folder in parent.glob(f"{_PREFIX}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX)).exists():
             for group in (folder / _CANDIDATE, folder):

@@ -1,7 +1,7 @@
-"""The layers that a candidate's process puts on itself, before any of its code is loaded.
+"""The layers that a candidate's process applies to itself before it loads the candidate.
 
-Each layer either holds or the sandbox does not start; one that this machine does not have is left out. Namespaces and
-the root directory are put on before, by `init`.
+If a layer fails, the sandbox does not start; a layer that this machine lacks is left out. `init` has applied namespaces
+and the root directory before.
 """
 
 import contextlib
@@ -18,24 +18,20 @@ from typing import Any
 
 from ksflow.sandbox import cgroup, counters, landlock, levels, linux, policy, root, seccomp
 
-_FIRST_UID, _UIDS = 61184, 4336
-"""systemd's range for throw-away users."""
+_FIRST_UID, _UIDS = 61184, 4336  # systemd's range for throw-away users
 _FILE_MB = 256
 _FILES = 256
-PREFIX = "ksflow-box-"
-"""Of a sandbox's folder among the temporary ones."""
+PREFIX = "ksflow-box-"  # of the names of sandboxes' temporary folders
 _STALE_S = 2 * 86400
-_NO_CORE = 1
-"""Too little for a file; and unlike 0 it also keeps the kernel from calling a program that collects them."""
-PROCESSES = 64
-"""How many processes and threads a sandbox may have, where its order does not say."""
+_NO_CORE = 1  # too small for a file, and unlike 0 it also keeps the kernel from starting a core collector
+PROCESSES = 64  # default limit of processes and threads
 _COMPILING = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_VEC_ISA_OK": "1",
 }
-"""For `torch.compile`, which begins anew in every sandbox of a candidate: no pool of processes, no compiling of headers
-that are used once, no trying out of vector instructions that the processor says it has."""
+"""For `torch.compile`, which starts without a cache in every candidate's sandbox: no pool of processes, no precompiled
+headers, no tests of the processor's vector instructions."""
 _UNFILTERED = "missing: no filters for this machine or kernel"
 _FILTERED = "on"
 _UNASKED = "on; missing: questions (Linux 5.5): kernels may start processes while they are timed, so nothing is ranked"
@@ -43,7 +39,7 @@ _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "
 
 
 def own_uid() -> int | None:
-    """The throw-away user of the sandbox that this process supervises; None where they run as whoever runs the judge.
+    """Return the throw-away user of this supervisor's sandbox, None if sandboxes run as the judge's user.
 
     Two sandboxes alive at once hardly ever share one.
     """
@@ -51,12 +47,12 @@ def own_uid() -> int | None:
 
 
 def shared_bytes(order: dict[str, Any]) -> int:
-    """What the judge and the sandbox have in common."""
+    """Return the size of the memory that judge and sandbox share."""
     return int(order.get("inputs_bytes", 0) + order.get("outputs_bytes", 0))
 
 
 def prepare() -> None:
-    """In the process that sandboxes are forked from: find out what each needs to know, remove what killed ones left."""
+    """Fill the caches that forked sandboxes need, and remove abandoned folders."""
     for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
         with contextlib.suppress(OSError):
             status = os.lstat(folder)
@@ -73,9 +69,9 @@ def prepare() -> None:
 
 
 def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
-    """Put every layer on this process. `artefacts`: descriptors of files that it may load.
+    """Apply every layer to this process. `artefacts`: descriptors of files that it may load.
 
-    What is returned asks for every process that this one or its children start (see `seccomp.restrict`).
+    Returns the listener's descriptor (see `seccomp.restrict`).
     """
     folder, uid, level = order["folder"], order["uid"], order["level"]
     private = level in levels.PRIVATE
@@ -90,7 +86,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     os.chdir(folder)
     linux.set_dumpable(True)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
-        file.write("1000")  # when memory runs out it is a candidate that goes, not what watches it
+        file.write("1000")  # out of memory, the candidate is killed, not its supervisor
     linux.die_with_parent()
     linux.no_new_privileges()
     if level == "landlock":
@@ -106,19 +102,19 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     os.environ |= {"HOME": folder, "TMPDIR": folder, **_COMPILING}
     if "compile_cache" in order and os.access(order["compile_cache"], os.W_OK):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = order["compile_cache"]
-    tempfile.tempdir = None  # it may have been looked up before
+    tempfile.tempdir = None  # it may be cached
     return listener
 
 
 def _become(order: dict[str, Any], reader: bool) -> None:
-    """Be the sandbox's user, in the groups of a GPU's files where not everybody may use those (AMD's: `render`)."""
+    """Become the sandbox's user, in the groups of GPU files that are not public (AMD's: `render`)."""
     uid = order["uid"]
     files = map(os.stat, order.get("devices", ()))
     groups = sorted({file.st_gid for file in files if file.st_gid and file.st_mode & 0o066 == 0o060})
     os.chown(order["folder"], uid, uid)
     try:
         os.setgroups(groups)
-    except OSError:  # a namespace of users that does not know them
+    except OSError:  # a user namespace that does not know them
         os.setgroups([])
     os.setresgid(uid, uid, uid)
     if reader:
@@ -130,7 +126,7 @@ def _become(order: dict[str, Any], reader: bool) -> None:
 
 @cache
 def _closed_home() -> bool:
-    """Whether a throw-away user could not import what we can: the interpreter lies in a home closed to others."""
+    """Return whether the interpreter lies in a home closed to other users, who could not import from it."""
     folders = {parent for path in root.readable() for parent in Path(os.path.realpath(path)).parents}
     return not all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
@@ -138,7 +134,7 @@ def _closed_home() -> bool:
 def _limit(order: dict[str, Any]) -> None:
     used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     memory = used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
-    # by its group where it has one; a GPU's driver reserves address space by the terabyte
+    # the cgroup limits memory where there is one; a GPU's driver reserves terabytes of address space
     space = resource.RLIM_INFINITY if order["grouped"] or order.get("device") else memory
     others = _tasks_of(os.getuid()) if order["uid"] is None and order["level"] not in levels.PRIVATE else 0
     for kind, most in (
@@ -152,13 +148,12 @@ def _limit(order: dict[str, Any]) -> None:
         ceiling = resource.getrlimit(kind)[1]
         if most == resource.RLIM_INFINITY:
             continue
-        hard = most + (2 if kind == resource.RLIMIT_CPU else 0)  # first a signal that says why
+        hard = most + (2 if kind == resource.RLIMIT_CPU else 0)  # a signal that tells the cause comes first
         hard = hard if ceiling == resource.RLIM_INFINITY else min(hard, ceiling)
         resource.setrlimit(kind, (min(most, hard), hard))
 
 
 def _tasks_of(uid: int) -> int:
-    """How many threads a user has: the kernel counts them all against each of the user's processes."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -168,7 +163,7 @@ def _tasks_of(uid: int) -> int:
 
 
 def describe_layers(level: str, grouped: bool) -> dict[str, str]:
-    """Layer -> what it is here, in a few words, or why it is missing."""
+    """Return layer -> what it consists of here, or why it is missing."""
     private, filtered, version = level in levels.PRIVATE, seccomp.supported(), landlock.version()
     shared_root = "landlock's allow-list instead" if level == "landlock" else "the machine's own files"
     missing_version = f"missing: version {version}" if version else "missing: none"

@@ -1,7 +1,7 @@
-"""What /proc and /sys say of the whole machine at the moment: a sandbox sees it as it was when the judge started.
+"""Counters of the whole machine in /proc and /sys: a sandbox sees them as they were when the judge started.
 
-Free memory, open files, interrupts, idle times: one sandbox could move such a number and another one read it. The texts
-stay, for libraries that parse them; folders of such numbers are empty. What cannot be covered here stays as it is.
+Free memory, open files, interrupts, idle times: one sandbox could change such a number and another one read it. Files
+keep an earlier text, for libraries that parse them; folders of counters are empty. A file that cannot be covered stays.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from ksflow.sandbox import linux
 _STEADY = {"cmdline", "config.gz", "crypto", "devices", "execdomains", "filesystems", "kallsyms", "kmsg", "version"}
 """Files of /proc that do not change."""
 _OWN = {"driver", "self", "sys", "sysvipc", "thread-self"}
-"""Folders of /proc that are a process's or a namespace's own, that `_FILES` looks into, or that a GPU's driver has."""
+"""Folders of /proc that belong to a process or a namespace, that `_FILES` covers, or that a GPU's driver needs."""
 _FILES = (
     "/proc/sys/fs/*-nr",
     "/proc/sys/fs/*-state",
@@ -44,7 +44,7 @@ _SYSTEM_BYTES = 112
 
 @cache
 def texts() -> dict[str, str]:
-    """File -> its text at the first call. Empty where it is too long to be copied into every sandbox."""
+    """Return file -> its text at the first call; "" if that is too long to be copied into every sandbox."""
     contents = {}
     for path in (*(f"/proc/{name}" for name in os.listdir("/proc")), *_all(_FILES)):
         with contextlib.suppress(OSError):
@@ -58,21 +58,21 @@ def texts() -> dict[str, str]:
 
 @cache
 def folders() -> tuple[str, ...]:
-    """Those that are empty in a sandbox."""
+    """Return the folders that are empty in a sandbox."""
     own = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and name not in _OWN]
     return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_FOLDERS))
 
 
 @cache
 def system() -> bytes:
-    """What the call `sysinfo` said at the first call of this function."""
+    """Return the result of the call `sysinfo` at the first call of this function."""
     buffer = ctypes.create_string_buffer(_SYSTEM_BYTES)
     linux.call("sysinfo", buffer)
     return buffer.raw
 
 
 def cover(root: str) -> None:
-    """Below a root that is being built: put the texts and an empty folder over the real ones."""
+    """Mount the texts and an empty folder over the real ones, below a root that is being built."""
     text, empty = f"{root}/.text", f"{root}/.empty"
     os.mkdir(empty)
     for path in folders():
@@ -83,7 +83,7 @@ def cover(root: str) -> None:
         Path(text).write_text(content, encoding="utf-8")
         with contextlib.suppress(OSError):
             linux.mount(text, root + path, None, _BIND)
-        os.remove(text)  # the mount holds it
+        os.remove(text)  # the mount keeps the file
 
 
 def _all(patterns: tuple[str, ...]) -> list[str]:

@@ -1,8 +1,8 @@
-"""A GPU's driver through ctypes: memory that two processes share, the default stream, events, device code. No torch.
+"""A GPU driver's interface through ctypes: shared memory, the default stream, events, device code. Imports no torch.
 
-`Driver` speaks to libcuda, `Hip` to libamdhip64, under the same names; `emulated_driver` needs no GPU, and
-`platforms` opens the one that is meant. A process has one context, on device 0 of those it sees
-(CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
+`Driver` calls libcuda, `Hip` calls libamdhip64 under the same method names; `emulated_driver` needs no GPU;
+`platforms.open_driver` selects one. A process has one context, on device 0 of the visible ones (CUDA_VISIBLE_DEVICES,
+HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
 
 import ctypes
@@ -15,16 +15,13 @@ from typing import Any, ClassVar, TypeVar
 _POSIX_FILE = 1
 _PINNED, _DEVICE = 1, 1
 _READ_WRITE = 3
-_REGISTER = 3
-"""For every context, and with an address on the device."""
+_REGISTER = 3  # for every context, and with a device address
 _AT_LEAST = 0
-_NOT_READY = 600
-"""What both drivers answer while work goes on."""
+_NOT_READY = 600  # status of both drivers while work is pending
 _SHARED_LIMIT = 8
-"""The function attribute that says how much dynamic shared memory a block may have. Unless it is set, that is 48 KiB
-less what the kernel declares itself."""
-_BY_NUMBER = 70_100_000
-"""HIP's version, 7.1, in the form it has it."""
+"""The function attribute with the limit of a block's dynamic shared memory, by default 48 KiB less the kernel's static
+shared memory."""
+_BY_NUMBER = 70_100_000  # HIP's version 7.1, as HIP encodes it
 
 Pointer = int
 Work = Callable[[], None]
@@ -32,22 +29,21 @@ _Value = TypeVar("_Value", ctypes.c_int, ctypes.c_float, ctypes.c_size_t, ctypes
 
 
 class DriverError(Exception):
-    """The driver refused; the text has its name for it."""
+    """A driver call failed; the text has the driver's name of the error."""
 
 
 _PROPERTIES = struct.pack("=iiiiQ8x", _PINNED, _POSIX_FILE, _DEVICE, 0, 0)
-"""Of shared memory (CUmemAllocationProp): its type, how it is handed over, where it is; nothing more is asked for."""
-_ACCESS = struct.pack("=iii", _DEVICE, 0, _READ_WRITE)
-"""Of the first device to shared memory (CUmemAccessDesc)."""
+"""Properties of shared memory (CUmemAllocationProp): type, kind of handle, location."""
+_ACCESS = struct.pack("=iii", _DEVICE, 0, _READ_WRITE)  # access of the first device to shared memory (CUmemAccessDesc)
 _LAUNCH = struct.Struct("=7I4xQQI4x")
-"""Grid, block, dynamic shared memory, stream, the address of attributes, how many (CUlaunchConfig)."""
+"""CUlaunchConfig: grid, block, dynamic shared memory, stream, address and number of attributes."""
 _EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1), 72)
-"""The attribute (CUlaunchAttribute) that lets a launch begin before the one before it on the stream has ended
-(PROGRAMMATIC_STREAM_SERIALIZATION): what follows it without the attribute waits for both."""
+"""The attribute (CUlaunchAttribute) that lets a launch begin before the previous launch on the stream has ended
+(PROGRAMMATIC_STREAM_SERIALIZATION). A later launch without it waits for both."""
 
 
 def early_launch(shape: Sequence[int], shared: int, stream: int = 0) -> bytes:
-    """How a kernel is launched that may begin before the one before it on the stream has ended (CUlaunchConfig)."""
+    """Return the CUlaunchConfig of a kernel that may begin before the previous one on the stream has ended."""
     return _LAUNCH.pack(*shape, shared, stream, ctypes.addressof(_EARLY), 1)
 
 
@@ -57,17 +53,17 @@ _ELEMENTS = {
     "float64": 8, "float32": 7, "float16": 6, "bfloat16": 9, "float8_e4m3fn": 0, "float8_e4m3fnuz": 0,
     "float8_e5m2": 0, "float8_e5m2fnuz": 0, "int64": 5, "int32": 3, "int16": 1, "int8": 0, "uint8": 0, "bool": 0,
 }  # fmt: skip
-"""dtype -> its number in CUtensorMapDataType; what has none goes as unsigned integers of its size."""
+"""dtype -> its number in CUtensorMapDataType; types without one are mapped as unsigned integers of their size."""
 
 
 def tensor_map_numbers(described: Mapping[str, Any]) -> tuple[int, int, int]:
-    """CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of a tensor map."""
+    """Return CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion of a tensor map."""
     swizzle, promotion = (0, 32, 64, 128).index(described["swizzle"]), (0, 64, 128, 256).index(described["l2"])
     return _ELEMENTS[described["dtype"]], swizzle, promotion
 
 
 def tensor_map(pointer: Pointer, described: Mapping[str, Any]) -> tuple[ctypes.Array[ctypes.c_char], list[Any]]:
-    """Room for a CUtensorMap where the driver wants it, and the arguments of cuTensorMapEncodeTiled that fill it.
+    """Return an aligned buffer for a CUtensorMap, and the arguments of cuTensorMapEncodeTiled.
 
     described: `dtype`, `extents`, `box`, `strides` (bytes, all but the first dimension's), `swizzle` and `l2` (bytes).
     """
@@ -79,12 +75,12 @@ def tensor_map(pointer: Pointer, described: Mapping[str, Any]) -> tuple[ctypes.A
         *(descriptor, ctypes.c_uint(kind), ctypes.c_uint(rank), ctypes.c_void_p(pointer)),
         *((ctypes.c_uint64 * rank)(*extents), (ctypes.c_uint64 * max(rank - 1, 1))(*strides)),
         *((ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)),
-        *map(ctypes.c_uint, (0, swizzle, promotion, 0)),  # not interleaved; what lies beyond the array reads as 0
+        *map(ctypes.c_uint, (0, swizzle, promotion, 0)),  # not interleaved; elements outside of the array read as 0
     ]
 
 
 class Driver:
-    """CUDA's. All sizes in bytes; pointers and handles are plain numbers. Raises DriverError."""
+    """CUDA's driver. All sizes in bytes; pointers and handles are integers. Methods raise DriverError."""
 
     library = "libcuda.so.1"
     prefix = "cu"
@@ -95,11 +91,10 @@ class Driver:
         "MemFree": "MemFree_v2",
         "StreamWaitValue32": "StreamWaitValue32_v2",
         "StreamWriteValue32": "StreamWriteValue32_v2",
-    }
-    """What the interface calls a function -> the symbol."""
+    }  # function of the interface -> symbol in the library
     wait_tail: tuple[ctypes.c_uint, ...] = ()
     beside_host: ClassVar[bool] = True
-    """Whether the device goes on with what a process has queued while that process is stopped."""
+    """Whether the device executes a process' queued work while that process is stopped."""
 
     def __init__(self) -> None:
         self._allowed: dict[int | None, int] = {}
@@ -114,17 +109,17 @@ class Driver:
         return self.library
 
     def _attach(self) -> None:
-        """Have the primary context, the one that torch and the runtime use too."""
+        """Set the primary context, which torch and the runtime use too."""
         device = self._get(ctypes.c_int, "DeviceGet", 0)
         self.call("CtxSetCurrent", self._get(ctypes.c_void_p, "DevicePrimaryCtxRetain", device))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One call of the driver's."""
+        """Call a function of the driver."""
         if status := getattr(self._library, self.prefix + self.names.get(name, name))(*arguments):
             raise DriverError(f"{name}: {self._text(status)}")
 
     def _get(self, kind: type[_Value], name: str, *arguments: Any) -> _Value:
-        """What one call writes to where its first argument points."""
+        """Return the value that a call writes through its first argument."""
         value = kind()
         self.call(name, ctypes.byref(value), *arguments)
         return value
@@ -136,35 +131,33 @@ class Driver:
         return f"{(name.value or b'?').decode()}, {(text.value or b'').decode()}"
 
     def address(self) -> str:
-        """Where the device is on the PCI bus: `0000:c1:00.0`."""
+        """Return the device's PCI address: `0000:c1:00.0`."""
         text = ctypes.create_string_buffer(32)
         self.call("DeviceGetPCIBusId", text, ctypes.c_int(len(text)), ctypes.c_int(0))
         return text.value.decode()
 
-    # -- memory that two processes share ---------------------------------------------------------
-
     def granularity(self) -> int:
-        """Shared memory comes in multiples of this."""
+        """Return the number of bytes of which sizes of shared memory are multiples."""
         return self._get(ctypes.c_size_t, "MemGetAllocationGranularity", _PROPERTIES, 0).value
 
     def share_memory(self, size: int) -> tuple[Pointer, int]:
-        """Memory on the device, mapped here, and the file descriptor that another process maps it from."""
+        """Allocate device memory; return its pointer, and a file descriptor by which another process can map it."""
         none = ctypes.c_ulonglong(0)
         handle = self._get(ctypes.c_ulonglong, "MemCreate", ctypes.c_size_t(size), _PROPERTIES, none)
         file = self._get(ctypes.c_int, "MemExportToShareableHandle", handle, _POSIX_FILE, none)
         return self._map(handle, size), file.value
 
     def map_shared(self, file: int, size: int) -> Pointer:
-        """Map what another process shares."""
+        """Map another process' shared memory."""
         handle = self._get(ctypes.c_ulonglong, "MemImportFromShareableHandle", self._file(file), _POSIX_FILE)
         return self._map(handle, size)
 
     def _file(self, number: int) -> Any:
-        """A descriptor as the import takes it."""
+        """Return a descriptor in the form that the import takes."""
         return ctypes.c_void_p(number)
 
     def unmap_shared(self, pointer: Pointer, size: int) -> None:
-        """Unmap shared memory; it is gone once nobody maps it."""
+        """Unmap shared memory, which is freed when no process maps it."""
         self.call("MemUnmap", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
         self.call("MemAddressFree", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
 
@@ -173,15 +166,15 @@ class Driver:
         pointer = self._get(ctypes.c_ulonglong, "MemAddressReserve", amount, nothing, none, none)
         self.call("MemMap", pointer, amount, nothing, handle, none)
         self.call("MemSetAccess", pointer, amount, _ACCESS, ctypes.c_size_t(1))
-        self.call("MemRelease", handle)  # the mapping holds it
+        self.call("MemRelease", handle)  # the mapping keeps the memory alive
         return pointer.value
 
     def allocate(self, size: int) -> Pointer:
-        """Memory of this process."""
+        """Allocate private device memory."""
         return self._get(ctypes.c_ulonglong, "MemAlloc", ctypes.c_size_t(max(size, 1))).value
 
     def map_host(self, address: int, size: int) -> Pointer:
-        """Host memory as the device sees it."""
+        """Register host memory and return its device pointer."""
         place = ctypes.c_void_p(address)
         self.call("MemHostRegister", place, ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
         return self._get(ctypes.c_ulonglong, "MemHostGetDevicePointer", place, ctypes.c_uint(0)).value
@@ -190,56 +183,51 @@ class Driver:
         """Undo `map_host`."""
         self.call("MemHostUnregister", ctypes.c_void_p(address))
 
-    # -- the default stream ----------------------------------------------------------------------
-
     def submit(self, call: Work) -> None:
-        """Make a call that puts work on the stream."""
+        """Make a call that queues work on the stream."""
         call()
 
     def wait(self, pointer: Pointer, value: int) -> None:
-        """What follows on the stream waits until the word there is at least `value`."""
+        """Hold the stream until the word at `pointer` is at least `value`."""
         number, at_least = ctypes.c_uint(value), ctypes.c_uint(_AT_LEAST)
         self.call("StreamWaitValue32", None, ctypes.c_ulonglong(pointer), number, at_least, *self.wait_tail)
 
     def write(self, pointer: Pointer, value: int) -> None:
-        """When all before is done, write a word."""
+        """Write a word after all previous work on the stream."""
         self.call("StreamWriteValue32", None, ctypes.c_ulonglong(pointer), ctypes.c_uint(value), ctypes.c_uint(0))
 
     def clear(self, pointer: Pointer, size: int) -> None:
-        """Write zeros."""
+        """Queue a write of zeros."""
         self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), ctypes.c_size_t(size), None)
 
     def synchronize(self) -> None:
-        """Wait for everything in this context."""
+        """Wait for all work in this context."""
         self.call("CtxSynchronize")
 
     def event(self) -> ctypes.c_void_p:
-        """One that keeps the time."""
+        """Return a new event that records time."""
         return self._get(ctypes.c_void_p, "EventCreate", ctypes.c_uint(0))
 
     def record(self, event: ctypes.c_void_p) -> None:
-        """Note the time on the stream."""
         self.call("EventRecord", event, None)
 
     def reached(self, event: ctypes.c_void_p) -> bool:
-        """Whether all that was on the stream before an event's record is done. Raises DriverError where it failed."""
+        """Return whether all work before the event's record is done. Raises DriverError if it failed."""
         status = getattr(self._library, self.prefix + "EventQuery")(event)
         if status not in (0, _NOT_READY):
             raise DriverError(f"EventQuery: {self._text(status)}")
         return not status
 
     def elapsed_us(self, before: ctypes.c_void_p, after: ctypes.c_void_p) -> float:
-        """Between two events that have happened."""
+        """Return the µs between two recorded events."""
         return self._get(ctypes.c_float, "EventElapsedTime", before, after).value * 1e3
 
-    # -- device code -----------------------------------------------------------------------------
-
     def load(self, code: bytes) -> ctypes.c_void_p:
-        """A module from a cubin or a code object."""
+        """Load a module from a cubin or a code object."""
         return self._get(ctypes.c_void_p, "ModuleLoadData", code)
 
     def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
-        """A kernel, allowed to have so much dynamic shared memory, and what it was allowed before."""
+        """Return a kernel that may use at least `shared` bytes of dynamic shared memory."""
         function = self._get(ctypes.c_void_p, "ModuleGetFunction", module, name.encode())
         if shared > self._allowed.get(function.value, 0):
             self._allowed[function.value] = shared
@@ -247,7 +235,7 @@ class Driver:
         return function
 
     def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
-        """The size of each parameter; None where the driver does not tell."""
+        """Return the size of each parameter, None if the driver does not report it."""
         if not hasattr(self._library, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []
@@ -259,7 +247,7 @@ class Driver:
         return sizes
 
     def tensor_map(self, pointer: Pointer, described: Mapping[str, Any]) -> ctypes.Array[ctypes.c_char]:
-        """The description of an array on the device for bulk tensor copies (`tensor_map`); CUDA's alone."""
+        """Return the encoded `tensor_map` of a device array for bulk copies; CUDA only."""
         descriptor, arguments = tensor_map(pointer, described)
         self.call("TensorMapEncodeTiled", *arguments)
         return descriptor
@@ -267,9 +255,8 @@ class Driver:
     def launch(
         self, function: ctypes.c_void_p, shape: Sequence[int], shared: int, arguments: Any, pdl: bool = False
     ) -> None:
-        """Start a kernel on the default stream: `shape` is grid and block, `arguments` an array of addresses.
-
-        pdl: it may begin before the kernel before it has ended; CUDA's alone.
+        """Launch a kernel on the default stream. shape: grid and block. arguments: an array of addresses. pdl: the
+        kernel may begin before the previous one has ended; CUDA only.
         """
         if pdl:
             self.call("LaunchKernelEx", early_launch(shape, shared), function, arguments, None)
@@ -281,7 +268,7 @@ class Driver:
 
 
 class Hip(Driver):
-    """AMD's, by HIP's names for the same."""
+    """AMD's driver, by HIP's names."""
 
     library = "libamdhip64.so"
     prefix = "hip"
@@ -298,7 +285,7 @@ class Hip(Driver):
     launcher = "ModuleLaunchKernel"
 
     def _path(self) -> str:
-        """The one that torch brings, where it brings one: a process must not have two."""
+        """Return the path of torch's own library, if there is one: a process must not load two."""
         torch = importlib.util.find_spec("torch")
         folders = (torch.submodule_search_locations or []) if torch else []
         own = [str(path) for folder in folders if (path := Path(folder, "lib", self.library)).is_file()]
@@ -308,7 +295,7 @@ class Hip(Driver):
         self.call("SetDevice", 0)
 
     def _file(self, number: int) -> Any:
-        """Up to ROCm 7.0 the import takes the address of the descriptor, then its number."""
+        """Return the address of the descriptor up to ROCm 7.0, then its number."""
         version = self._get(ctypes.c_int, "RuntimeGetVersion").value
         return super()._file(number) if version >= _BY_NUMBER else ctypes.byref(ctypes.c_int(number))
 

@@ -1,7 +1,7 @@
-"""A processor that plays a GPU, for tests: host memory is the device's, a thread is the default stream.
+"""A GPU emulated by the CPU, for tests: device memory is host memory, the default stream is a thread.
 
-What is queued is done by that thread, in order, so a kernel's call does all its work there. Device code cannot be
-loaded. It keeps the device's protocol, not its properties: nothing here shares the processors by turns.
+The thread executes queued work in order. Device code cannot be loaded. The emulation follows the device's protocol, not
+its timing: contexts do not take turns.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _LOOK_S = 20e-6
 
 
 class Emulated(Driver):
-    """Speaks to no library: what is not here raises DriverError."""
+    """Uses no library: methods that are not overridden raise DriverError."""
 
     beside_host = False
 
@@ -57,12 +57,10 @@ class Emulated(Driver):
         return address
 
     def unmap_host(self, address: int) -> None:
-        """Nothing was done."""
-
-    # -- the default stream ----------------------------------------------------------------------
+        """Do nothing."""
 
     def submit(self, call: Work) -> None:
-        """Have it done after all before. What is called on the stream itself is done at once."""
+        """Queue a call; a call from the stream itself runs at once."""
         if threading.current_thread() is self._stream:
             call()
         else:
@@ -88,7 +86,8 @@ class Emulated(Driver):
         self.submit(zero)
 
     def synchronize(self) -> None:
-        """Wait until the stream is empty. Raises what a call raised; nothing queued after that call was done."""
+        """Wait until the stream is empty. Raises the first exception of a call, after which no queued call was
+        executed."""
         done = threading.Event()
         self._queue.put(done.set)
         done.wait()
@@ -107,7 +106,7 @@ class Emulated(Driver):
         self.submit(note)
 
     def reached(self, event: Any) -> bool:
-        """Raises what a call raised."""
+        """Return whether the event has happened. Raises the first exception of a call."""
         if self._fault is not None:
             raise self._fault
         return bool(event.at)
@@ -124,5 +123,5 @@ class Emulated(Driver):
             return
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - as on a GPU: told when the stream is waited for
+        except BaseException as error:  # noqa: BLE001 - as on a GPU: raised when the stream is waited for
             self._fault = error

@@ -1,10 +1,10 @@
-"""The first process of a sandbox: trusted, the root of its tree, in the sandbox's namespaces where it has any.
+"""The first process of a sandbox: trusted, the root of its tree, in the sandbox's namespaces if it has any.
 
-It waits for the supervisor to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks
-the candidate's process and reaps. What it says to the supervisor: `here` (from the candidate's process, before it is
-confined), `ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault`
-+ text. Once the supervisor has said `lock`, a stopped candidate is not reported any more: there is no control group to
-freeze it in, so the judge itself stops it outside its turns by signals.
+It waits for the supervisor to map its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks
+the candidate's process and reaps. Messages to the supervisor: `here` (from the candidate's process, before it is
+confined), `ask` (with the listener's descriptor), `exit N`, `stopped N`, `disk`, `fault` + text. After the supervisor's
+`lock`, a stopped candidate is not reported any more: without a cgroup the judge itself stops it between its turns by
+signals.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from ksflow.sandbox.runners import cpu, device, program
 
 
 def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
-    """Be the sandbox's first process."""
+    """Run the sandbox's first process; never returns."""
     linux.die_with_parent()
     linux.adopt_orphans()
-    # the core on which the candidate is timed is left to it: this process is woken whenever the candidate is stopped
+    # leave the candidate's core: this process wakes up whenever the candidate is stopped
     if others := os.sched_getaffinity(0) - {order["core"]}:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, others)
@@ -55,7 +55,7 @@ def _start(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> 
 
 
 def _wait(supervisor: socket.socket) -> None:
-    """For the supervisor's word; without a supervisor there is no sandbox."""
+    """Wait for the supervisor's message; exit if the supervisor is gone."""
     if not supervisor.recv(16):
         os._exit(1)
 
@@ -71,7 +71,7 @@ def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[in
             os.close(listener)
         if language not in ("tool", "nothing"):
             cpu.prepare(order)
-    except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no sandbox
+    except BaseException as error:  # noqa: BLE001 - a layer that fails, or a fault of ours: no sandbox
         supervisor.send(f"fault {error}"[:500].encode())
         os._exit(1)
     supervisor.close()
@@ -105,7 +105,6 @@ def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoRetu
 
 
 def _locked(supervisor: socket.socket) -> bool:
-    """Whether the supervisor has said that the candidate is locked. It says nothing else at this stage."""
     with contextlib.suppress(BlockingIOError, ConnectionError):
         return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
     return False

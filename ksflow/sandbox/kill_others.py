@@ -1,9 +1,8 @@
-"""Leaves a sandbox one process: kills all others, those too that are only being started.
+"""Leaves a sandbox one process: kills all others, including those that are being forked.
 
-A process that is being copied is in no list until the copy is done, and that takes as long as the parent's memory is
-large. So the one that may stay is stopped first: a thread stops when it is back from the kernel, and not before. Once
-all of its threads have stopped and every other process is dead, there is none on its way. Whoever calls this has seen
-to it that none is started from now on.
+A process that is being forked is in no list until the copy is done, which takes as long as the parent's memory is
+large. So the remaining process is stopped first: a thread stops when it returns from the kernel, and not before. Once
+all of its threads have stopped and every other process is dead, no fork is under way. The caller prevents new ones.
 """
 
 import contextlib
@@ -15,17 +14,15 @@ from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PROCESSES
 
 KEEPS_STARTING = "keeps starting processes"
-_PATIENCE_S = 20.0
-"""So long may large processes take to die, and one that is being copied to be ready."""
+_PATIENCE_S = 20.0  # time for large processes to die, and for a fork to complete
 _LOOK_S = 0.0005
-_NOT_RUNNING = ("", "t", "T", "Z", "X")
-"""Letters in /proc/PID/stat: stopped, dead, or no such process."""
+_NOT_RUNNING = ("", "t", "T", "Z", "X")  # states in /proc/PID/stat: no such process, stopped, dead
 
 
 def kill_other_processes(root: int, candidate: int) -> str:
-    """Have no process below `root` but `candidate`. What went wrong, in words; nothing where all is well.
+    """Kill every process below `root` but `candidate`. Returns the fault in words, "" if none.
 
-    A process that takes long to die is waited for. More new ones than can have been on their way are a trick.
+    Waits for processes that take long to die. More new processes than can have been under way are an attempt to cheat.
     """
     end = time.monotonic() + _PATIENCE_S
     killed: set[int] = set()
@@ -48,12 +45,12 @@ def kill_other_processes(root: int, candidate: int) -> str:
 
 
 def running(pid: int) -> bool:
-    """Whether a process is there and not stopped."""
+    """Return whether a process exists and is not stopped."""
     return _state(f"/proc/{pid}/stat") not in _NOT_RUNNING
 
 
 def _stopped(pid: int) -> bool:
-    """Whether no thread of a process runs; true where there is no such process any more."""
+    """Return whether no thread of a process runs; True if the process is gone."""
     folder = f"/proc/{pid}/task"
     before = _names(folder)
     states = [_state(f"{folder}/{name}/stat") for name in before]
@@ -67,7 +64,6 @@ def _names(folder: str) -> list[str]:
 
 
 def _state(file: str) -> str:
-    """One letter; none where there is no such thread."""
     with contextlib.suppress(OSError), open(file, "rb") as text:
         return chr(text.read().rpartition(b")")[2].split()[0][0])
     return ""

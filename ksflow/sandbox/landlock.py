@@ -1,4 +1,4 @@
-"""Landlock: files by an allow-list, TCP by its ports or none, no signals to the outside. It needs no namespace."""
+"""Landlock: files by an allow-list, TCP by ports or none, no signals to the outside. It needs no namespace."""
 
 import contextlib
 import ctypes
@@ -17,15 +17,14 @@ _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
 _ADDED_RIGHTS = {2: 1 << 13, 3: _TRUNCATE, 5: _DEVICE_CONTROL}
 _TCP, _TCP_CONNECT, _TCP_SINCE = 0b11, 0b10, 4
-_SCOPES, _SCOPES_SINCE = 0b11, 6
-"""Abstract sockets, signals."""
+_SCOPES, _SCOPES_SINCE = 0b11, 6  # abstract sockets, signals
 _VERSION, _BENEATH, _PORT = 1, 1, 2
 _FOR_FILES = _READ_FILE | _EXECUTE | _WRITE_FILE | _TRUNCATE | _DEVICE_CONTROL
 
 
 @cache
 def version() -> int:
-    """Of the kernel's landlock; 0 where there is none."""
+    """Return the version of the kernel's Landlock; 0 if there is none."""
     try:
         return linux.call("landlock_create_ruleset", 0, 0, _VERSION)
     except OSError:
@@ -39,10 +38,10 @@ def restrict(
     ports: Collection[int] | None = (),
     listed: Iterable[str] = (),
 ) -> None:
-    """Hold this process and all that it will start. Raises OSError.
+    """Restrict this process and its descendants. Raises OSError.
 
-    `listed`: folders of which, and of what is in them, it may read the names.
-    `ports`: those it may connect to over TCP; None is any. Without one it may not listen either.
+    listed: folders of which, with their contents, it may read the names. ports: TCP ports that it may connect to; None
+    means any. Without ports it may not listen either.
     """
     handled = _FIRST_RIGHTS
     for since, right in _ADDED_RIGHTS.items():

@@ -1,8 +1,8 @@
-"""How well a candidate can be held here: the levels, and which one this machine reaches.
+"""Isolation levels of a candidate, and the one that this machine reaches.
 
-    full      root: a user of its own, namespaces, a root of its own
+    full      root: a user of its own, namespaces, a root directory of its own
     userns    the same from user namespaces, for an ordinary user
-    landlock  files by an allow-list, no signals and no TCP to the outside; the machine's own name spaces
+    landlock  files by an allow-list, no signals and no TCP to the outside; the machine's own namespaces
     rlimits   limits and the system call filter only: a candidate can read what the user can read
 
 The environment variable KSFLOW_ISOLATION names the best level to try, for tests.
@@ -18,12 +18,9 @@ from typing import NamedTuple
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import ISOLATION
 
-LEVELS = ("none", "rlimits", "landlock", "userns", "full")
-"""Weakest first."""
-LOWEST_FLOOR = "rlimits"
-"""Below this no kernel runs, unless somebody says so."""
-PRIVATE = ("userns", "full")
-"""Those with namespaces and a root of the sandbox's own."""
+LEVELS = ("none", "rlimits", "landlock", "userns", "full")  # weakest first
+LOWEST_FLOOR = "rlimits"  # default of the lowest level at which kernels may run
+PRIVATE = ("userns", "full")  # levels with namespaces and a root of the sandbox's own
 _PATIENCE_S = 30
 
 
@@ -35,7 +32,7 @@ class Probe(NamedTuple):
 
 
 def candidates() -> list[str]:
-    """The levels worth a try, best first."""
+    """Return the levels to try, best first."""
     best = os.environ.get(ISOLATION, "full")
     allowed = LEVELS[: LEVELS.index(best) + 1] if best in LEVELS else LEVELS
     return [level for level in reversed(allowed[1:]) if level != "full" or os.getuid() == 0]
@@ -43,7 +40,7 @@ def candidates() -> list[str]:
 
 @cache
 def probe() -> Probe:
-    """Start a sandbox of each level, best first, until one holds; in a process of its own, once per process."""
+    """Start a sandbox of each level, best first, until one works; in a child process, once per process."""
     environment = {"PATH": "", **{name: os.environ[name] for name in ("PATH", ISOLATION) if name in os.environ}}
     environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.probe"]

@@ -1,23 +1,19 @@
-"""Which system calls the processes of a sandbox may make: an allow-list, with the arguments that matter.
+"""The system calls that a sandbox's processes may make: an allow-list, with the arguments that matter.
 
-What is not listed does not exist in a sandbox. Four kinds differ: `kernel` (a candidate on a CPU), `device` (one on a
-GPU, whose driver needs more), `tool` (a compiler or another program that works on files) and `profiler` (a program
-that watches another one: a tool that may also trace processes and talk to them over the loopback interface, as far as
-its sandbox has namespaces of its own, so that there is nobody else to trace or to talk to).
-
-Left out on purpose, because sandboxes share the files that all of them may read, and so could tell each other
-something: record locks, leases and file notifications, extended attributes, what lies in the page cache, direct reads.
-Left out because they work while another sandbox is being timed: timers that send signals, asynchronous input and
-output. Locks and hints are accepted and ignored where honest libraries ask for them, because nobody else can have the
-files they mean.
+Calls that are not listed do not exist in a sandbox. There are four kinds: `kernel` (a candidate on a CPU), `device`
+(one on a GPU, whose driver needs more calls), `tool` (a compiler or another program that works on files) and `profiler`
+(a tool that may also trace processes and talk to them over the loopback interface, if its sandbox has namespaces and so
+no other process to trace or to talk to). Left out on purpose, because sandboxes could communicate by files that all of
+them may read: record locks, leases and file notifications, extended attributes, contents of the page cache, direct
+reads. Left out because they work while another sandbox is being timed: timers that send signals, asynchronous input and
+output. Locks and hints that honest libraries need are accepted and ignored, because nobody else can have those files.
 """
 
 import errno
 from typing import NamedTuple
 
 KINDS = ("kernel", "device", "tool", "profiler")
-PROGRAMS = ("tool", "profiler")
-"""Those that run a program of this machine, and are never left with one process."""
+PROGRAMS = ("tool", "profiler")  # run a program of this machine, and are never limited to one process
 
 _FILES = """
 read write readv writev pread64 pwrite64 preadv pwritev open openat creat close close_range lseek dup dup2 dup3 stat
@@ -41,18 +37,15 @@ exit_group wait4 waitid kill tgkill tkill pidfd_open pidfd_send_signal rt_sigact
 rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo sigaltstack pause restart_syscall
 clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom setuid setgid setreuid
 setregid setresuid setresgid
-"""
-"""A sandbox's user has no rights to become another one; make and shells become themselves again."""
+"""  # programs such as make and shells set their own user again; a sandbox's user has no right to become another one
 _SOCKETS = """
 listen accept accept4 getsockname getpeername getsockopt setsockopt shutdown sendto recvfrom sendmsg recvmsg
 sendmmsg recvmmsg
-"""
-"""Sockets here are local ones; without a namespace for them there are only pairs."""
+"""  # sockets are local; without namespaces there are only pairs
 _OWN_NAMESPACES = """
 bind connect shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
 mq_timedsend mq_timedreceive mq_notify mq_getsetattr
-"""
-"""The machine's own services listen on local sockets, and SysV objects outlive their makers: only in namespaces."""
+"""  # in namespaces only: the machine's services listen on local sockets, and SysV objects outlive their makers
 _FOR_TOOLS = """
 flock setitimer alarm timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create
 timerfd_settime timerfd_gettime inotify_init inotify_init1 inotify_add_watch inotify_rm_watch splice tee mincore
@@ -62,67 +55,57 @@ _FOR_DEVICES = "mbind set_mempolicy set_mempolicy_home_node"
 _IGNORED = """
 ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority fadvise64 readahead sync syncfs
 sync_file_range flock mbind set_mempolicy set_mempolicy_home_node alarm
-"""
-"""The judge says where a sandbox runs; a thread pool that pins its threads is told that it worked."""
+"""  # the judge places sandboxes on cores; a thread pool that pins its threads gets a success
 _UNKNOWN = """
 clone3 openat2 preadv2 pwritev2 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch mincore cachestat splice
 tee vmsplice io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents memfd_secret futex_waitv futex_wake
 futex_wait futex_requeue statmount listmount setitimer timer_create timer_settime timer_gettime timer_getoverrun
 timer_delete timerfd_create timerfd_settime timerfd_gettime seccomp landlock_create_ruleset landlock_add_rule
 landlock_restrict_self
-"""
-"""As on a kernel that does not have them: who asks has another way."""
+"""  # answered as on a kernel that lacks them: programs have another way
 _ATTRIBUTES = """
 setxattr lsetxattr fsetxattr setxattrat getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr
 listxattrat removexattr lremovexattr fremovexattr removexattrat
-"""
-"""As on a file system that has none."""
+"""  # answered as on a file system that has none
 
-_DESCRIPTORS = (0, 1, 2, 3, 4, 9, 1030, 1032, 1033, 1034)
-"""fcntl: duplicates, flags, the size of a pipe, seals."""
-_LOCKS = (6, 7, 37, 38)
-"""fcntl: record locks, of processes and of open files, set and awaited."""
+_DESCRIPTORS = (0, 1, 2, 3, 4, 9, 1030, 1032, 1033, 1034)  # fcntl: duplicates, flags, the size of a pipe, seals
+_LOCKS = (6, 7, 37, 38)  # fcntl: record locks, of processes and of open files, set and awaited
 _TERMINALS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""ioctl: is it a terminal, how wide, what is there to be read, whether to wait for it, close on exec or not."""
+"""ioctl: terminal or not, width, bytes to read, blocking mode, close on exec."""
 _OPTIONS = (1, 2, 3, 4, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 47, 50, 51, 52, 55, 56, 63, 64, 0x53564D41)
 """prctl: signals at a parent's end, dumpable, names, slack of timers, new privileges, orphans, huge pages, vector
-lengths, tagged addresses, names of memory; and questions."""
+lengths, tagged addresses, names of memory; and queries."""
 _ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 24)
-"""madvise: all but what shares equal pages, moves them out, poisons them, or makes huge ones of a file's; and but what
-makes holes in a file, which in shared memory are zeros that nobody wrote."""
+"""madvise: all but sharing equal pages, moving pages out, poisoning them, making a file's pages huge, and punching
+holes in a file, which in shared memory read as zeros that nobody wrote."""
 _REMOVE = 9
-_ALLOCATE = (0, 1)
-"""fallocate: room, within the size or beyond it; no holes."""
+_ALLOCATE = (0, 1)  # fallocate: allocation within or beyond the size; no holes
 _SET_TRACER = 0x59616D61
 _LOCAL = (1,)
-_LOCAL_OR_LOOPBACK = (1, 2)
-"""Families of sockets: local ones, IPv4."""
+_LOCAL_OR_LOOPBACK = (1, 2)  # families of sockets: local, IPv4
 _SAME_PERSONALITY = (0xFFFFFFFF,)
 
 
 class Check(NamedTuple):
-    """One call, decided by the lower 32 bits of one argument."""
+    """A call whose lower 32 bits of one argument decide."""
 
     call: str
     argument: int
     allowed: tuple[int, ...]
-    otherwise: int
-    """The error for every value that is not allowed."""
-    ignored: tuple[int, ...] = ()
-    """The values for which nothing is done, and no error is told."""
+    otherwise: int  # the error for other values
+    ignored: tuple[int, ...] = ()  # values that succeed without any effect
 
 
 class Policy(NamedTuple):
-    """What the filter of one kind of sandbox is made from. Every other call is refused with EPERM."""
+    """Policy of one kind of sandbox. Every other call is refused with EPERM."""
 
     allowed: tuple[str, ...]
-    answers: dict[str, int]
-    """Call -> the error that it gets without being made; 0 where it is told that it worked."""
+    answers: dict[str, int]  # call -> the error that it gets without being made; 0 for success
     checks: tuple[Check, ...]
 
 
 def policy(kind: str, private: bool) -> Policy:
-    """The policy of one of KINDS; `private`: its sandboxes have namespaces of their own."""
+    """Return the policy of one of KINDS; `private`: its sandboxes have namespaces of their own."""
     allowed = set((_FILES + _MEMORY + _PROCESSES + _SOCKETS).split())
     allowed |= set(_OWN_NAMESPACES.split()) if private else set()
     allowed |= set(_FOR_TOOLS.split()) if kind in PROGRAMS else set()

@@ -1,4 +1,4 @@
-"""Starts sandboxes with nothing in them, best level first, and prints the first level that holds, as JSON."""
+"""Starts empty sandboxes, best level first, and prints the first level that works, as JSON."""
 
 import json
 import os
@@ -32,7 +32,6 @@ def main() -> None:
 
 
 def _try(level: str) -> tuple[dict[str, str], str]:
-    """What the level consists of, and why it does not hold."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix=PREFIX)
     order = {"language": "nothing", "folder": folder, "memory_mb": 64, "cpu_s": 10, "core": None, "level": level}

@@ -1,8 +1,8 @@
-"""A root directory of a sandbox's own: what its programs need, read-only, and nothing else of the machine.
+"""A root directory for a sandbox: what its programs need, read-only, and nothing else of the machine.
 
 System folders, the interpreter and its packages, a handful of devices, a new /proc without the machine's counters, and
-small private /tmp and /dev/shm. What is not listed does not exist inside: homes, keys, the project, other sandboxes.
-Where this program is installed among the packages, what runs in sandboxes is shown of it, and none of its problems.
+small private /tmp and /dev/shm. Anything else does not exist inside: homes, keys, the project, other sandboxes. If
+ksflow is installed among the packages, only the part that runs in sandboxes is shown.
 """
 
 import contextlib
@@ -17,10 +17,8 @@ from typing import Any
 
 from ksflow.sandbox import counters, linux
 
-INSIDE = "/tmp/box"
-"""The sandbox's own folder."""
-DISK_MB = 512
-"""Where an order does not say."""
+INSIDE = "/tmp/box"  # the sandbox's own folder
+DISK_MB = 512  # default of an order
 _SYSTEM = (
     "/usr",
     "/bin",
@@ -36,8 +34,7 @@ _SYSTEM = (
     "/etc/ld.so.conf.d",
 )
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/locale.alias", "/etc/localtime")
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-"""Those that anybody may use."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # usable by anybody
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _RUNS_INSIDE = os.path.dirname(os.path.realpath(__file__))
@@ -49,7 +46,7 @@ READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, AGAIN = 1, 2, 4, 8, 32
 
 @cache
 def readable() -> tuple[str, ...]:
-    """What a sandbox may read beyond the settings, none inside another."""
+    """Return the paths that a sandbox may read beyond the settings, none inside another."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     packages = [path for path in sys.path if path.endswith("-packages")]
     own = [sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), os.path.dirname(__file__)]
@@ -64,8 +61,8 @@ def readable() -> tuple[str, ...]:
 
 
 def readable_files(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The same and `extra` without this program's own files, and the folders of which only the names may be read, for
-    rules that hold for all that is in a folder."""
+    """Return the same and `extra` without ksflow's own files, and the folders of which only names may be read; for
+    rules that apply to everything in a folder."""
     if _PROGRAM in extra:
         return (*readable(), *extra), ()
     paths, kept, listed = [os.path.realpath(path) for path in (*readable(), *extra)], [_RUNS_INSIDE], []
@@ -80,15 +77,15 @@ def readable_files(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ..
 
 
 def settings() -> tuple[str, ...]:
-    """Files of /etc that libraries read."""
+    """Return the files of /etc that libraries read."""
     return tuple(filter(os.path.exists, _SETTINGS))
 
 
 def build(order: dict[str, Any], user: int) -> None:
-    """Move this process, alone in new namespaces, into a root of its own, as a sandbox of a user.
+    """Move this process, alone in new namespaces, into a root of its own.
 
-    Of the order: `folder`, whose files are copied in before it is mounted over; `disk_mb`; `extra`, further folders to
-    read; `writable`, folders of the machine to write to; `devices`, what else it needs of /dev: a GPU's files.
+    order: `folder`, whose files are copied before it is mounted over; `disk_mb`; `extra`, further readable folders;
+    `writable` folders of the machine; `devices`, further files of /dev, such as a GPU's. user: the sandbox's user id.
     """
     root = order["folder"]
     sources = {entry.name: Path(entry).read_bytes() for entry in os.scandir(root)}
@@ -117,7 +114,7 @@ def build(order: dict[str, Any], user: int) -> None:
 
 
 def full() -> bool:
-    """Whether one of the private file systems has no room left."""
+    """Return whether one of the private file systems is full."""
     rooms = [os.statvfs(path) for path in ("/tmp", "/dev/shm")]
     return any(not room.f_bavail or not room.f_favail for room in rooms)
 
@@ -134,11 +131,11 @@ def show(root: str, path: str, read_only: bool) -> None:
 
 
 def _hide_program(root: str) -> None:
-    """Wherever this program can be seen, leave of it what runs in sandboxes, and nothing else."""
+    """Hide ksflow wherever it is visible, except for the part that runs in sandboxes."""
     for path in readable():
         real = os.path.realpath(path)
         if not within(_PROGRAM, real) or (os.path.islink(path) and path in _SYSTEM):
-            continue  # a link is shown as one: what it leads to is another path
+            continue  # a link is shown as a link: its target is another path
         hidden, inside = (
             root + os.path.normpath(f"{path}/{os.path.relpath(one, real)}") for one in (_PROGRAM, _RUNS_INSIDE)
         )
@@ -150,7 +147,6 @@ def _hide_program(root: str) -> None:
 
 
 def _make_target(path: str, target: str) -> None:
-    """What a file or folder can be mounted on."""
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
     else:
@@ -159,7 +155,6 @@ def _make_target(path: str, target: str) -> None:
 
 
 def _settings(root: str, user: int) -> None:
-    """/etc: what is read from the machine's, and one user."""
     os.makedirs(f"{root}/etc", exist_ok=True)
     for path in settings():
         with contextlib.suppress(OSError):
@@ -170,13 +165,13 @@ def _settings(root: str, user: int) -> None:
 
 
 def devices(folder: str, extra: Sequence[str]) -> None:
-    """A /dev of its own: what anybody may use, and some more of the machine's."""
+    """Create a /dev with the common devices and some more of the machine's."""
     os.makedirs(f"{folder}/shm")
     for path in (*DEVICES, *extra):
         target = f"{folder}/{os.path.relpath(path, '/dev')}"
         _make_target(path, target)
         linux.mount(path, target, None, BIND)
-        if path not in extra:  # or the times of a file that anybody may write to could be set
+        if path not in extra:  # else the times of a file writable by all could be set
             linux.seal_mount(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
@@ -184,11 +179,11 @@ def devices(folder: str, extra: Sequence[str]) -> None:
 
 
 def temporary(folder: str, size_mb: int) -> None:
-    """A small file system of its own."""
+    """Mount a small private file system."""
     os.makedirs(folder, exist_ok=True)
     linux.mount("box", folder, "tmpfs", NO_SUID | NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
 
 
 def within(path: str, folder: str) -> bool:
-    """Whether a path is a folder, or lies in it."""
+    """Return whether a path is a folder, or lies in it."""
     return path == folder or path.startswith(f"{folder}/")

@@ -1,11 +1,9 @@
-"""The system call filter: what `policy` lists is allowed, everything else is refused or answered without being made.
+"""The system call filter: calls that `policy` lists are allowed, others are refused or answered without being made.
 
-NOT covered: what arguments point to (the filter sees numbers only), and what an allowed call reaches by them; that is
-for the other layers.
-
-Starting a process (a thread is none) is asked for: whoever holds the listener that `restrict` returns says yes or no,
-so a sandbox can be told at any time to start no more, and nothing inside can undo that. The same listener answers
-`sysinfo`, with what that said before.
+NOT covered: memory that arguments point to (the filter sees numbers only), and what an allowed call reaches by it;
+other layers restrict that. Starting a process (not a thread) is a request to the holder of the listener that `restrict`
+returns, who allows or refuses it. So a sandbox can be kept from starting processes at any time, and nothing inside can
+undo that. The same listener answers `sysinfo` with earlier values.
 """
 
 import contextlib
@@ -22,22 +20,20 @@ from ksflow.sandbox.policy import KINDS, PROGRAMS, Check, policy
 _NEW_NAMESPACES, _THREAD = 0x7E020000, 0x00010000
 
 _ALLOW, _KILL, _ASK = 0x7FFF0000, 0x80000000, 0x7FC00000
-_ERRNO = 0x00050000
-"""To this the error's number is added."""
+_ERRNO = 0x00050000  # plus the error's number
 _LOAD, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
 
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _FULL_SPEED, _LISTENER = 4, 8
-"""Without the brake against speculation that older kernels put on filtered processes; with someone to ask."""
+"""Without the mitigation of speculation that older kernels impose on filtered processes; with a listener."""
 _RECEIVE, _SEND, _STILL_ASKED = 0xC0502100, 0xC0182101, 0x40082102
 _QUESTION = struct.Struct("=QIIi12xQ40x")
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 _AGENT_REFUSED = """add_key request_key keyctl io_uring_setup io_uring_enter io_uring_register unshare setns clone3"""
-"""Keys of the kernel's, what this filter would not see, and namespaces; clone3 is asked for before clone."""
-_LOCAL, _NETWORK = (1,), (2, 10, 16)
-"""Families of sockets: local ones; IPv4, IPv6, and asking for the interfaces."""
+"""Kernel keys, calls that this filter would not see, namespaces. Programs fall back from clone3 to clone."""
+_LOCAL, _NETWORK = (1,), (2, 10, 16)  # families of sockets: local; IPv4, IPv6, and netlink for listing interfaces
 
 Program = list[bytes]
 
@@ -55,19 +51,19 @@ def _available(action: int) -> bool:
 
 @cache
 def supported() -> bool:
-    """Whether this machine is known and its kernel filters."""
+    """Return whether this machine is supported and its kernel has filters."""
     return _available(_ERRNO)
 
 
 @cache
 def can_ask() -> bool:
-    """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
+    """Return whether the kernel can ask a listener (5.0) that answers "continue" (5.5)."""
     numbers = os.uname().release.split(".")[:2]
     return _available(_ASK) and all(map(str.isdigit, numbers)) and [int(number) for number in numbers] >= [5, 5]
 
 
 def prepare() -> None:
-    """Write the filters, for the processes that will be forked from this one."""
+    """Build the filters, for the processes that will be forked from this one."""
     if supported():
         for private in (True, False):
             for kind in KINDS:
@@ -75,10 +71,10 @@ def prepare() -> None:
 
 
 def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:
-    """Filter this process and all that it will start. `private`: it has namespaces of its own. Raises OSError.
+    """Filter this process and its descendants. Raises OSError.
 
-    `kind`: one of `policy.KINDS`. `watched`: its starting of processes is asked for; what is returned is the descriptor
-    on which, where this kernel can.
+    private: it has namespaces of its own. kind: one of `policy.KINDS`. watched: starting processes needs a listener's
+    consent; returns the listener's descriptor, None if not watched or this kernel has no listeners.
     """
     watched = watched and can_ask()
     listener = _load_filter(_program(private, watched, kind), _LISTENER if watched else 0)
@@ -86,8 +82,8 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
 
 
 def restrict_agent(local: bool) -> None:
-    """Filter a program that needs the network: no other sockets, `local` ones among them, no keys of the kernel's, no
-    namespaces; any other call is allowed. Pairs of sockets are. Raises OSError.
+    """Filter a program that needs the network: only network sockets, and `local` ones if set, no kernel keys, no
+    namespaces; any other call is allowed, pairs of sockets too. Raises OSError.
     """
     families = Check("socket", 0, (*_LOCAL, *_NETWORK) if local else _NETWORK, errno.EAFNOSUPPORT)
     program = _head(syscalls.machine()) + _when(syscalls.numbers(*_AGENT_REFUSED.split()), _ERRNO | errno.ENOSYS)
@@ -95,9 +91,9 @@ def restrict_agent(local: bool) -> None:
 
 
 def answer(listener: int, allowed: bool) -> None:
-    """Answer one question: about starting a process, or what the machine's memory and load are."""
+    """Answer one request: to start a process, or for the machine's memory and load."""
     question = bytearray(_QUESTION.size)
-    with contextlib.suppress(OSError):  # whoever asked may be gone
+    with contextlib.suppress(OSError):  # the process that asked may be gone
         fcntl.ioctl(listener, _RECEIVE, question)
         number, thread, _, call, address = _QUESTION.unpack(question)
         if [call] == syscalls.numbers("sysinfo"):
@@ -108,9 +104,9 @@ def answer(listener: int, allowed: bool) -> None:
 
 
 def _write_system(listener: int, number: int, thread: int, address: int) -> tuple[int, int]:
-    """Write what `sysinfo` once said to where the thread wants it. What to answer it."""
+    """Write the earlier result of `sysinfo` to the thread's memory. Returns the answer to the call."""
     with open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
-        fcntl.ioctl(listener, _STILL_ASKED, struct.pack("=Q", number))  # so it is the thread's memory that is open
+        fcntl.ioctl(listener, _STILL_ASKED, struct.pack("=Q", number))  # confirms that the open memory is the thread's
         try:
             os.pwrite(memory.fileno(), counters.system(), address)
         except (OSError, OverflowError):
@@ -142,7 +138,7 @@ def _program(private: bool, watched: bool, kind: str) -> bytes:
 
 
 def _head(here: syscalls.Machine) -> Program:
-    """Another machine's calls kill; calls that nobody has looked at do not exist. Leaves the call's number loaded."""
+    """Kill calls of another architecture, refuse calls newer than the table. Leaves the call's number loaded."""
     program = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, here.audit, 1, 0),
@@ -155,7 +151,6 @@ def _head(here: syscalls.Machine) -> Program:
 
 
 def _never_opened(call: str, argument: int, flag: int) -> Program:
-    """No file is opened with a flag."""
     program: Program = []
     for number in syscalls.numbers(call):
         program += [_step(_EQUAL, number, 0, 4), _load(argument), _step(_ANY_BIT, flag, 0, 1)]
@@ -164,7 +159,6 @@ def _never_opened(call: str, argument: int, flag: int) -> Program:
 
 
 def _allow_ranges(numbers: list[int]) -> Program:
-    """Allow calls, most of whose numbers lie side by side."""
     program: Program = []
     first = 0
     for place, number in enumerate(numbers):
@@ -175,7 +169,6 @@ def _allow_ranges(numbers: list[int]) -> Program:
 
 
 def _clone(start: int) -> Program:
-    """No new namespaces; threads; `start` for processes."""
     (number,) = syscalls.numbers("clone")
     return [
         _step(_EQUAL, number, 0, 6),
@@ -200,7 +193,7 @@ def _checked(check: Check) -> Program:
 
 
 def _load(argument: int) -> bytes:
-    """The lower half of an argument: what the kernel looks at, where it takes a number of 32 bits."""
+    """Load the lower half of an argument, which the kernel uses for 32-bit values."""
     return _step(_LOAD, _FIRST_ARGUMENT + _EACH_ARGUMENT * argument)
 
 

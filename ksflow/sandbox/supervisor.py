@@ -1,10 +1,10 @@
-"""One trusted process per sandbox: starts its tree, tells the judge how it ended, leaves nothing behind.
+"""The trusted process of one sandbox: starts its process tree, reports its end to the judge, removes its remains.
 
-Words to the judge: `layers JSON` (what was put on this sandbox), `pid N K` (the candidate's process, the root of its
-tree), `freezer FOLDER` (the control group in which the candidate's process can be frozen), `stopped N`, `disk`,
-`memory`, `exit N`, `fault TEXT` (the sandbox could not be made: not the candidate's doing), `gone`, and in answer to
-its `lock`, `locked N` + what went wrong, if anything: the sandbox has one process and starts no other from now on (1),
-or it could still start one, as the kernel here does not ask (0).
+Messages to the judge: `layers JSON` (the layers of this sandbox), `pid N K` (the candidate's process, the root of its
+tree), `freezer FOLDER` (the cgroup in which the candidate's process can be frozen), `stopped N`, `disk`, `memory`,
+`exit N`, `fault TEXT` (the sandbox could not be made, which is not the candidate's fault), `gone`. The answer to the
+judge's `lock` is `locked N` + a fault, if any: the sandbox has one process and can start no other from now on (1), or
+could still start one, because this kernel cannot intercept it (0).
 """
 
 import contextlib
@@ -29,17 +29,15 @@ _PATIENCE_S = 10.0
 _LONGEST_WORD = 1024
 _CREDENTIALS = struct.Struct("iII")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(4)
-_OWN_MEMORY_MB = 64
-"""For the first process, and the kernel's own book-keeping."""
+_OWN_MEMORY_MB = 64  # for the first process, and the kernel's own book-keeping
 _LOOK_S = 0.25
 _MOST_FILES = 16384
 
 
 def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Run one sandbox until the judge hangs up. `fds`: judge, then what the candidate's process gets.
+    """Run one sandbox until the judge hangs up. `fds`: judge, then those of the candidate's process.
 
-    An order that names no folder has the files for one: `files`, name -> text, and `copies`, name -> path of this
-    machine's.
+    An order without a folder has the files for one: `files`, name -> text, and `copies`, name -> path on this machine.
     """
     judge_fd, *rest = fds
     os.setsid()
@@ -83,12 +81,12 @@ def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
 def _fork(level: str) -> int:
     if level not in levels.PRIVATE:
         return os.fork()
-    linux.set_dumpable(True)  # or an ordinary user could not write the child's map of users
+    linux.set_dumpable(True)  # else an ordinary user could not write the child's user map
     return linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if level == "userns" else 0))
 
 
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
-    """The first process goes on once it is who it should be, and starts the candidate once it is where it should be."""
+    """Let the first process continue once its users are mapped, and start the candidate once it is in its cgroup."""
     if order["level"] == "userns":
         _map_users(root, order["uid"])
     linux.set_dumpable(False)
@@ -99,7 +97,7 @@ def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, statu
 
 
 def _map_users(root: int, uid: int | None) -> None:
-    """Who the users of the new namespace are outside: root may name two, anybody else only himself."""
+    """Write the user map of the new namespace: root may map two users, anybody else only itself."""
     texts = {} if uid is not None else {"setgroups": "deny"}
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
         texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
@@ -108,9 +106,9 @@ def _map_users(root: int, uid: int | None) -> None:
 
 
 class _Supervisor:
-    """Passes on what the tree does; `run` returns when the judge says so or is gone.
+    """Passes on the tree's messages; `run` returns when the judge asks for it or is gone.
 
-    What no layer limits, it looks at now and then: a folder without a file system of its own, memory without a group.
+    It polls what no layer limits: a folder without a file system of its own, memory without a cgroup.
     """
 
     def __init__(
@@ -148,11 +146,10 @@ class _Supervisor:
                 _kill_descendants()
 
     def _obey(self) -> bool:
-        """Do what the judge says; false when that is to end."""
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
         while select.select([self.status], [], [], 0)[0] and self._pass_on():
-            pass  # what was said before the process was ready, with which descriptor starting others is asked for
+            pass  # messages sent before the process was ready, among them the listener's descriptor
         self.locked = True
         if not self.frozen_by_group:
             with contextlib.suppress(OSError):  # the first process may have ended
@@ -162,7 +159,7 @@ class _Supervisor:
         return True
 
     def _answer_listener(self, event: int) -> None:
-        """Somebody in the sandbox wants to start a process, or nobody is left who could."""
+        """Answer a request to start a process, or drop the listener when no process can ask any more."""
         if event & select.POLLIN:
             seccomp.answer(self.listener, allowed=not self.locked)
         else:
@@ -176,7 +173,6 @@ class _Supervisor:
         return b""
 
     def _pass_on(self) -> bool:
-        """Pass one word of the first process on; false when there will be no more."""
         data, ancillary, _, _ = self.status.recvmsg(_LONGEST_WORD, _ANCILLARY)
         beside = {kind: payload for level, kind, payload in ancillary if level == socket.SOL_SOCKET}
         word, _, text = data.decode("utf-8", "replace").partition(" ")
@@ -191,7 +187,7 @@ class _Supervisor:
             case "exit":
                 self._exit(text)
             case "stopped" if self.locked and kill_others.running(self.candidate):
-                pass  # that was when the others were killed
+                pass  # stopped while the others were killed
             case "":
                 if not self.ended:
                     self._exit(str(os.waitstatus_to_exitcode(os.waitpid(self.root, 0)[1])))
@@ -200,7 +196,7 @@ class _Supervisor:
         return bool(word)
 
     def _place(self, pid: int) -> None:
-        """Say which process is the candidate's, put it where it can be frozen, and say where that is."""
+        """Report the candidate's pid, move it to a cgroup that can be frozen, and report that folder."""
         self.candidate = pid
         self.judge.send(f"pid {pid} {self.root}".encode())
         folder = self.group.make_freezable(pid) if self.group is not None else None
@@ -216,7 +212,6 @@ class _Supervisor:
 
 
 def _memory(pids: list[int]) -> int:
-    """What the processes have in memory for themselves, in bytes."""
     pages = 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", encoding="utf-8") as file:
@@ -238,12 +233,12 @@ def _overfull(folder: str, most: int) -> bool:
 
 
 def _end(order: dict[str, Any], judge: socket.socket, group: cgroup.Group | None) -> NoReturn:
-    """Kill the whole tree, remove what it had, and end."""
+    """Kill the whole tree, remove its remains, and exit."""
     uid = None if order["level"] in levels.PRIVATE else order.get("uid")
     if uid is not None:
         _kill_user(uid)
     deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.suppress(ChildProcessError):  # there are no more
+    with contextlib.suppress(ChildProcessError):  # no children left
         while time.monotonic() < deadline:
             _kill_descendants()
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -258,14 +253,14 @@ def _end(order: dict[str, Any], judge: socket.socket, group: cgroup.Group | None
 
 
 def _kill_descendants() -> None:
-    """Nearest first: with the first process of its namespace everything in it goes."""
+    """Kill all descendants, nearest first: the first process of a namespace takes the others with it."""
     for pid in linux.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def _kill_user(uid: int) -> None:
-    """Kill a throw-away user's processes in one system call, which no race of forks can outrun."""
+    """Kill a throw-away user's processes in one system call, so that no fork can escape."""
     helper = os.fork()
     if helper == 0:
         os.setresuid(uid, uid, uid)

@@ -1,4 +1,4 @@
-"""Numbers of the system calls that the filter names and the layers make, for the two machines that are supported."""
+"""System call numbers that the filter and the layers need, for the two supported machines."""
 
 import platform
 from functools import cache
@@ -6,19 +6,15 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """What a system call filter must know of an architecture."""
+    """An architecture's constants for the system call filter."""
 
     column: int
-    audit: int
-    """The kernel's name for it (AUDIT_ARCH_*)."""
-    foreign: int | None
-    """Numbers from here on belong to another ABI (x32)."""
-    direct: int
-    """The flag of `open` for reading past the page cache (O_DIRECT)."""
+    audit: int  # the kernel's name for it (AUDIT_ARCH_*)
+    foreign: int | None  # numbers from here on belong to another ABI (x32)
+    direct: int  # O_DIRECT, the flag of `open` for reading past the page cache
 
 
-NEWEST = 469
-"""file_setattr, of Linux 6.17: newer calls are answered as on a kernel that does not have them."""
+NEWEST = 469  # file_setattr, of Linux 6.17: newer calls are answered as on a kernel without them
 
 _MACHINES = {
     "x86_64": Machine(0, 0xC000003E, 0x40000000, 0o40000),
@@ -76,12 +72,11 @@ timer_delete 226 111, timer_getoverrun 225 109, timer_gettime 224 108, timer_set
 timerfd_gettime 287 87, timerfd_settime 286 86, times 100 153, tkill 200 130, truncate 76 45, umask 95 166,
 uname 63 160, unlink 87 -, unlinkat 263 35, unshare 272 97, utime 132 -, utimensat 280 88, utimes 235 -, vfork 58 -,
 vmsplice 278 75, wait4 61 260, waitid 247 95, write 1 64, writev 20 66
-"""
-"""Name, number on x86-64, number on aarch64; - where a machine does not have it."""
+"""  # name, number on x86-64, number on aarch64; - for none
 
 
 def machine() -> Machine:
-    """What this machine is. Raises OSError where it is not supported."""
+    """Return this machine's constants. Raises OSError if it is not supported."""
     try:
         return _MACHINES[platform.machine()]
     except KeyError:
@@ -89,7 +84,7 @@ def machine() -> Machine:
 
 
 def numbers(*names: str) -> list[int]:
-    """The numbers of those calls that exist here."""
+    """Return the numbers of the calls that exist on this machine."""
     table = _numbers()
     return [number for number in (table[name] for name in names) if number is not None]
 

@@ -1,7 +1,7 @@
-"""Forks sandboxes from a process that has already imported what they need; holds no secret and runs no candidate.
+"""Forks sandboxes from a process with the imports that they need; holds no secret and runs no candidate.
 
-It is a program of its own, not a fork of the judge: sandboxes share its address layout, and learn nothing of the
-judge's. `python -m ksflow.sandbox.zygote FD MODULE...`: its control socket, and what to import.
+It is a program of its own, not a fork of the judge: sandboxes share its address layout, which reveals nothing of the
+judge's. `python -m ksflow.sandbox.zygote FD MODULE...`: its control socket, and modules to import.
 """
 
 import importlib
@@ -18,12 +18,11 @@ from ksflow.sandbox.supervisor import supervise
 LARGEST_ORDER = 1 << 16
 MOST_FDS = 8
 _READY = b"ready"
-_STARTS_S, _FULL_S = 600.0, 60.0
-"""A zygote that imports for longer, or whose socket is full for so long, stands still."""
+_STARTS_S, _FULL_S = 600.0, 60.0  # limits of a zygote's imports, and of a full socket
 
 
 def spawn(*modules: str) -> socket.socket:
-    """Start a zygote that imports these modules. The judge's end of its control socket, for `wait`."""
+    """Start a zygote that imports these modules; return the judge's end of its control socket, for `wait`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
@@ -37,7 +36,7 @@ def spawn(*modules: str) -> socket.socket:
 
 
 def wait(zygote: socket.socket) -> None:
-    """Until it is ready: what it imports is nobody's time. Raises RuntimeError where it ends instead."""
+    """Wait until the zygote is ready, outside of any time limit. Raises RuntimeError if it ends instead."""
     zygote.settimeout(_STARTS_S)
     if not zygote.recv(len(_READY)):
         raise RuntimeError("the process that sandboxes are forked from has ended")
@@ -45,7 +44,6 @@ def wait(zygote: socket.socket) -> None:
 
 
 def _serve(control: int) -> NoReturn:
-    """Fork one supervisor per order, until the judge goes away."""
     linux.die_with_parent()
     linux.set_dumpable(False)
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Reads `catalogue.yaml`: kinds of tunables with what they are worth, and the moves. Data in, records out."""
+"""Reads `catalogue.yaml`: kinds of tunables with their usual effects, and moves."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _WHENS = ("always", "gained", "lost", "stuck")
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of choice is usually worth."""
+    """The usual effect of a kind of tunable."""
 
     name: str
     worth_percent: tuple[float, float]
@@ -28,7 +28,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Move:
-    """A general optimisation: what it changes, and what that usually brings."""
+    """A general optimisation: its changes, and their usual gain."""
 
     kinds: tuple[str, ...]
     how: str
@@ -52,7 +52,7 @@ class Catalogue:
     moves: tuple[Move, ...]
 
     def kind(self, tunable: Tunable) -> Kind:
-        """The declared kind, or the one its name suggests."""
+        """Return the declared kind, or the one that the name suggests."""
         if tunable.kind in self.kinds:
             return self.kinds[tunable.kind]
         name = tunable.name.upper()
@@ -61,7 +61,7 @@ class Catalogue:
 
 @cache
 def catalogue(path: str = "") -> Catalogue:
-    """The catalogue in `path`, or the one that ships."""
+    """Return the catalogue in `path`, or the shipped one."""
     source = Path(path) if path else Path(__file__).with_name("catalogue.yaml")
     data: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     moves = ({"along" if key == "with" else key: value for key, value in entry.items()} for entry in data["moves"])

@@ -1,8 +1,7 @@
-"""Kernels with other values for some cases: what the timings of single cases promise, and the search within a class.
+"""Dispatching kernels, with other values for some cases: predicted gains from timings, and the search within a class.
 
-The cases are told apart by thresholds of the problem's sizes, as a tree with few leaves; each leaf is a class and has
-the configuration that did best on its cases. Only kernels that say how they are launched, and whose tunables are all
-numbers, can have dispatch lines.
+Thresholds of the problem's sizes divide the cases, as a tree with few leaves; each leaf is a class with the
+configuration that was best on its cases. Only kernels with launch lines and numeric tunables can have dispatch lines.
 """
 
 import math
@@ -21,20 +20,18 @@ from ksflow.source.families import Config, Space, constants_of, dispatches_of, f
 from ksflow.source.tunables import DISPATCH, has_launches, number
 
 _CLASSES = 4
-_CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
+_CUTS = 8  # thresholds of a size, at most; chosen evenly
 _MARGIN = math.log(1.02)  # promised beyond the best kernel there is
 _NOISE = 0.01  # of the logarithm of one case's time
 _SHORTLIST = 3  # configurations for each case
 
-Key = tuple[str, ...]
-"""The values of the tunables, in their order; empty for those that do not count."""
-Lines = Mapping[str, Mapping[str, str]]
-"""Condition -> tunable -> value; the first that holds decides."""
+Key = tuple[str, ...]  # the values of the tunables, in order; empty for those without effect
+Lines = Mapping[str, Mapping[str, str]]  # condition -> tunable -> value; the first that holds decides
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A class of cases, and the configuration for it."""
+    """A class of cases, and its configuration."""
 
     when: str
     cases: tuple[str, ...]
@@ -42,7 +39,7 @@ class Leaf:
 
 
 def combined(problem: Problem, population: Population, around: Space) -> Experiment | None:
-    """The dispatching kernel that promises most, where it promises enough and was not judged yet."""
+    """Return the most promising dispatching kernel, None if its gain is too small or it was judged."""
     table = Table(problem, population, around)
     if not dispatchable(around) or not table.complete:
         return None
@@ -70,7 +67,7 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
 
 
 def dispatchable(around: Space) -> bool:
-    """Whether the base can have dispatch lines."""
+    """Return whether the base can have dispatch lines."""
     try:
         for tunable in around.tunables:
             for option in tunable.options:
@@ -81,7 +78,7 @@ def dispatchable(around: Space) -> bool:
 
 
 class Table:
-    """Configuration -> benchmark -> the logarithm of its time, by all kernels that ran the one with the other."""
+    """Configuration -> benchmark -> the logarithm of its time, from all kernels that used it there."""
 
     def __init__(self, problem: Problem, population: Population, around: Space) -> None:
         self._cases = {case.name: case for case in problem.benchmarks}
@@ -111,12 +108,12 @@ class Table:
         return [key for key, row in self._logs.items() if len(row) == len(self._cases)]
 
     def judged(self, leaves: Sequence[Leaf]) -> bool:
-        """Whether a kernel ran every case with what the leaves give it."""
+        """Return whether a judged kernel used the leaves' configuration on every case."""
         keys = {name: leaf.key for leaf in leaves for name in leaf.cases}
         return tuple(keys[name] for name in self._cases) in self._mixes
 
     def best(self) -> tuple[tuple[Leaf, ...], float, float]:
-        """The leaves, and the log gain over the best kernel there is: as measured, and less what luck explains."""
+        """Return the leaves, and the log gain over the best kernel: as measured, and corrected for luck."""
         cost, leaves = self._tree(frozenset(self._cases), _CLASSES, ())
         before, count = min(self._totals), len(self._cases)
         raw = sum(self._logs[leaf.key][name] for leaf in leaves for name in leaf.cases)
@@ -128,7 +125,6 @@ class Table:
 
     @cached_property
     def _pool(self) -> list[Key]:
-        """The configurations that did best on some case."""
         pool = {self._single}
         for name in self._cases:
             near = sorted((row[name], key) for key, row in self._logs.items() if name in row)
@@ -136,7 +132,7 @@ class Table:
         return sorted(pool)
 
     def _tree(self, cases: frozenset[str], leaves: int, path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
-        """The cheapest way to serve the cases with so many classes, whichever bounds led to exactly these cases."""
+        """Return the least cost of serving the cases with so many classes, and the leaves."""
         known = (cases, leaves)
         if known not in self._memo:
             options = [self._leaf(cases, path)]
@@ -150,7 +146,7 @@ class Table:
         return self._memo[known]
 
     def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
-        """Being the best of many on few cases is partly luck, which is added to the time."""
+        """Return the cost of one class; the best of many on few cases is partly luck, which is added."""
         luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
         rows = {key: self._logs[key] for key in self._pool if cases <= self._logs[key].keys()}
         sums = {key: sum(row[name] for name in cases) for key, row in rows.items()}
@@ -178,14 +174,13 @@ class Table:
 
 @dataclass(frozen=True)
 class ClassSpace(Space):
-    """The space of one class of a dispatching base: its changes leave the other classes as they are."""
+    """The space of one class of a dispatching base: its changes do not affect other classes."""
 
-    when: str = ""
-    """The class's condition; empty for the cases that no line is for."""
+    when: str = ""  # the class's condition; empty for cases without a dispatch line
     lines: Lines = field(default_factory=dict)
 
     def changes(self, config: Mapping[str, str]) -> Config:
-        """What `config` assigns that the class does not have."""
+        """Return the values of `config` that differ from the class's."""
         changes = super().changes(config)
         if self.when:
             return {f"{DISPATCH}{self.when}": _pairs({**self.lines[self.when], **changes})}
@@ -197,7 +192,7 @@ class ClassSpace(Space):
 
 
 def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
-    """The spaces to search from a base: of each of its classes, drawn by how many cases they have; or the one."""
+    """Return the spaces to search from a base: those of its classes in an order drawn by size, or the only one."""
     lines = dispatches_of(around.text)
     if not lines or not dispatchable(around):
         return [around]
@@ -206,7 +201,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         members.setdefault(_chosen(around.text, case.params), []).append(case)
     order = sorted(members, key=lambda when: -(rng.random() ** (1 / len(members[when]))))
     spaces: list[Space] = []
-    for when in order:  # every kernel of the family that has one configuration on all of the class's cases is a point
+    for when in order:  # points: kernels of the family with one configuration on all of the class's cases
         cases, names = members[when], {case.name for case in members[when]}
         points: list[Point] = []
         tried: set[Key] = set()
@@ -228,24 +223,22 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
 
 
 def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
-    """The values that a source has for a case."""
+    """Return the values that a source has for a case."""
     return {**values_of(text), **dispatches_of(text).get(_chosen(text, params), {})}
 
 
 def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
-    """The condition of the dispatch line for a case; empty where there is none."""
     lines = dispatches_of(text)
     if not lines:
         return ""
     known = {**constants_of(text), **numbers(params)}
     try:
         return next((when for when in lines if calculate(when, known)), "")
-    except ValueError:  # the judge has refused such a kernel
+    except ValueError:  # the judge has rejected such a kernel
         return ""
 
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:
-    """All but the largest size, or some of them."""
     smaller = sorted(set(sizes))[:-1]
     return smaller if len(smaller) <= _CUTS else [smaller[len(smaller) * place // _CUTS] for place in range(_CUTS)]
 

@@ -1,6 +1,6 @@
-"""What can be read off a population: kernels that differ in one tunable, and values that never worked.
+"""Effects in a population: kernels that differ in one tunable, and values that never worked.
 
-Only kernels that differ in the values of their tunables alone are compared.
+Only kernels that differ just in the values of their tunables are compared.
 """
 
 import math
@@ -15,18 +15,16 @@ from ksflow.source.families import Config, comparable, declared, point
 from ksflow.source.tokens import estimate
 from ksflow.source.tunables import Tunable, counting
 
-DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]
-"""Values, and the trials with them, which all failed."""
+DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]  # values, and the trials with them, which all failed
 
 
 @dataclass(frozen=True)
 class Family:
-    """The judged kernels that differ in the values of their tunables alone."""
+    """Judged kernels that differ only in the values of their tunables."""
 
     tunables: tuple[Tunable, ...]
     accepted: tuple[tuple[Trial, Config], ...]
-    failed: tuple[tuple[Trial, Config], ...]
-    """The kernel's own fault; a harness that broke says nothing of the kernel."""
+    failed: tuple[tuple[Trial, Config], ...]  # by the kernel's own fault; harness errors are left out
     scale: Scale
 
 
@@ -37,12 +35,11 @@ class Effect:
     tunable: Tunable
     values: tuple[str, str]
     trials: tuple[Trial, Trial]
-    gain: float
-    """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
+    gain: float  # logarithm of the second's speed-up over the first: positive if it is faster, 0 if unknown
 
 
 def judged_families(population: Population) -> list[Family]:
-    """Every structure that was judged, with each set of dispatch lines, in order of first appearance."""
+    """Return every judged structure, split by dispatch lines, in order of first appearance."""
     families = []
     for members in comparable(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
@@ -54,7 +51,7 @@ def judged_families(population: Population) -> list[Family]:
 
 
 def effects(family: Family) -> list[Effect]:
-    """Neighbours in each tunable, everything else being equal."""
+    """Return the effects of neighbouring values of each tunable, everything else being equal."""
     effects = []
     for tunable in family.tunables:
         rank = {value: place for place, value in enumerate(tunable.options)}
@@ -74,8 +71,8 @@ def effects(family: Family) -> list[Effect]:
 
 
 def effects_table(population: Population, tokens: int) -> str:
-    """Return what each change of one tunable gained, a line each as far as they fit in so many tokens, the largest
-    effects first: `BM 64→128: +9.0 % (median of 3 pairs of kernels)`. Empty where nothing was measured.
+    """Return the gain of each change of one tunable, a line each, the largest effects first, within so many tokens: `BM
+    64→128: +9.0 % (median of 3 pairs of kernels)`. "" without measurements.
     """
     gains: dict[str, list[float]] = defaultdict(list)
     for family in judged_families(population):
@@ -93,7 +90,7 @@ def effects_table(population: Population, tokens: int) -> str:
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
-    """What so many failures have together, and no accepted kernel."""
+    """Return the values that at least so many failures have in common, and no accepted kernel."""
     judged = (*family.accepted, *family.failed)
     failures = Failures(
         point(trial, counting(family.tunables, config), family.scale.us(trial.id)) for trial, config in judged

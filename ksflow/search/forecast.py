@@ -1,8 +1,8 @@
-"""What to expect of configurations that nobody measured: the catalogue's guess, corrected by what was.
+"""Forecasts for configurations that were not measured: the catalogue's guess, corrected by measurements.
 
-The logarithm of the time is what the values of the tunables are worth, one by one: a linear regression whose prior is
-the catalogue's guess, in which a kernel counts the less the more of its values are not the base's. It knows nothing of
-other families. Whether a kernel fails is another matter: the causes of earlier failures, and values that nobody tried.
+The logarithm of the time is the sum of the values' contributions: a linear regression with the catalogue's guess as
+prior, in which a kernel has less weight the more of its values differ from the base's. Other families are not used. The
+risk of failure is separate: causes of earlier failures, and values that were never tried.
 """
 
 import math
@@ -18,24 +18,23 @@ from ksflow.source.causes import remembered
 from ksflow.source.families import Config, Space
 
 _NOISE = 0.05  # of the logarithm of a time
-_APART = 1.3  # how much more of it a kernel has for each value that the base does not have
+_APART = 1.3  # factor of the noise for each value that differs from the base's
 _MEMORY = 150  # points
-_REACH = 1.5  # options over which ordered values stop resembling each other
+_REACH = 1.5  # distance in options over which ordered values are correlated
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The logarithm of the gain over the base: its mean and standard deviation, and the chance to fail."""
+    """The logarithm of the gain over the base, mean and standard deviation, and the probability of failure."""
 
     mean: float
     deviation: float
     risk: float
-    ignorance: float
-    """The share of the catalogue's uncertainty that is left: 1 where nothing was measured."""
+    ignorance: float  # share of the catalogue's uncertainty that is left: 1 without measurements
 
 
 class Forecasts:
-    """Fitted once per round to the family's points, of which at least one was accepted."""
+    """Forecasts, fitted once per round to the family's points, of which at least one was accepted."""
 
     def __init__(self, space: Space, kinds: Sequence[Kind]) -> None:
         self._space = space
@@ -57,10 +56,10 @@ class Forecasts:
         self._worth = worth + learnt
         misfits = rest - center - rows @ learnt
         self.misfit = math.sqrt((weights @ misfits**2) / weights.sum())
-        """By how much values together bring something else than each alone, as a root mean square."""
+        """Root mean square of the deviation of joint effects from the sum of single ones."""
 
     def of(self, configs: Sequence[Config]) -> list[Forecast]:
-        """What to expect of each of `configs`, against the base."""
+        """Return the forecast of each of `configs`, against the base."""
         change = self._rows([self._space.base]) - self._rows(configs)
         variance = (change @ np.linalg.inv(self._precision) * change).sum(1)
         before = (change @ self._prior * change).sum(1)
@@ -72,29 +71,30 @@ class Forecasts:
         ]
 
     def _risk(self, config: Config) -> float:
-        """The chance that it fails: of a known cause, or of a value that neither the base nor an accepted kernel has.
+        """Return the probability of failure: by a known cause, or a value that neither the base nor an accepted kernel
+        has.
 
-        The base states a value also where it does not count yet, as a tile's rows before there are tiles.
+        The base's values count even without an effect yet, such as a tile's rows before there are tiles.
         """
         survives = math.prod(1 - self._new.get(item, 0.0) for item in self._space.changes(config).items())
         return 1 - survives * (1 - self._space.failures.risk(config))
 
     def assume_measured(self, config: Config) -> None:
-        """Go on as if `config` had been measured as expected, so that the next one tells more."""
+        """Continue as if `config` had been measured as expected, so that the next proposal differs."""
         (row,) = self._rows([config])
         self._precision = self._precision + np.outer(row, row) / _NOISE**2
 
     def _rows(self, configs: Sequence[Config]) -> NDArray[Any]:
-        """A row for each configuration, with a 1 for each of its values."""
         rows = np.zeros((len(configs), len(self._columns)))
         for row, config in zip(rows, configs, strict=True):
-            as_based = {**self._space.base, **config}  # what does not count is as in the base
+            as_based = {**self._space.base, **config}  # values without an effect are as in the base
             row[[self._columns[item] for item in as_based.items()]] = 1.0
         return rows
 
 
 def _prior(space: Space, kinds: Sequence[Kind]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The catalogue's guess of what each value adds to the logarithm of the time: means and covariance."""
+    """Return means and covariance of the catalogue's guess of each value's contribution to the logarithm of the
+    time."""
     worth: list[float] = []
     sizes = [len(tunable.options) for tunable in space.tunables]
     covariance = np.zeros((sum(sizes), sum(sizes)))

@@ -1,4 +1,4 @@
-"""Proposals with what is expected of them: how they are ranked, and how experiments and avenues tell of them."""
+"""Proposals with expectations: their ranking, and their descriptions in experiments and avenues."""
 
 import math
 from collections.abc import Iterable
@@ -10,28 +10,26 @@ from ksflow.search.forecast import Forecast, Forecasts
 from ksflow.search.moves import Proposal
 from ksflow.source.families import Space
 
-HOPELESS = 0.9
-"""The risk from which on an idea is left alone."""
+HOPELESS = 0.9  # risk from which on an idea is dropped
 _AVENUES = 10
 _NORMAL = NormalDist()
-_KNOWN, _RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
-_LEAST = math.log1p(0.01)  # what is not worth an experiment
-_TRUST = 0.2  # weight of a move's own range where nothing was measured
+_KNOWN, _RISKY = 0.7, 0.2  # ignorance below and risk above which the description mentions them
+_LEAST = math.log1p(0.01)  # gains below are not worth an experiment
+_TRUST = 0.2  # weight of a move's own range without measurements
 
 
 @dataclass(frozen=True)
 class Idea:
-    """A proposal with what is expected of it."""
+    """A proposal with its expected gain."""
 
     proposal: Proposal
     forecast: Forecast
     low: float
-    high: float
-    """Range of the log gain: the catalogue's where nothing is known, the measurements' where much is."""
+    high: float  # range of the log gain: the catalogue's without measurements, else mostly the measurements'
 
     @property
     def innovation(self) -> float:
-        """The boldest move's, less what measurements already tell."""
+        """The boldest move's innovation, reduced by what measurements tell."""
         known = 0.4 + 0.6 * self.forecast.ignorance
         return round(min(100.0, max(m.innovation for m in self.proposal.moves) * known), 1)
 
@@ -42,25 +40,26 @@ class Idea:
 
     @property
     def expected_improvement(self) -> float:
-        """Of the logarithm of the speed over the base, by kernels that are right."""
+        """Expected improvement of the logarithm of the speed over the base, by kernels that are right."""
         mean, deviation = (self.low + self.high) / 2, max((self.high - self.low) / 2, 1e-6)
         z = mean / deviation
         return (1 - self.forecast.risk) * deviation * (z * _NORMAL.cdf(z) + _NORMAL.pdf(z))
 
     @property
     def upside(self) -> float:
-        """The most that may come of it, by the chance that it is right."""
+        """The highest gain times the probability that it is right."""
         return self.high * (1 - self.forecast.risk)
 
     @property
     def uncertainty(self) -> float:
-        """Highest for the single step that is understood least: the merit of a joint one may be another's."""
+        """Highest for a single step of unknown effect; joint steps count less, because the effect may be of another
+        one."""
         hope = self.forecast.deviation if self.high > 0 else 0.0
         return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
 
 
 def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
-    """The proposals with what the catalogue and the measurements together expect of them."""
+    """Return the proposals with the expectations of catalogue and measurements combined."""
     listed = list(proposals)
     ideas = []
     for proposal, forecast in zip(listed, model.of([p.config for p in listed]), strict=True):
@@ -73,7 +72,7 @@ def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
 
 
 def promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
-    """Those that may well be right, and faster than the base by what the measurements leave open."""
+    """Return the ideas that may be right, and faster than the base given the uncertainty of the measurements."""
     return [
         idea
         for idea in ideas
@@ -83,7 +82,7 @@ def promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
 
 
 def avenues(space: Space, ideas: Iterable[Idea]) -> tuple[str, ...]:
-    """The ten most promising changes, each of other tunables."""
+    """Return the ten most promising changes, each of other tunables."""
     best: dict[frozenset[str], Idea] = {}
     for idea in sorted(ideas, key=lambda idea: idea.upside, reverse=True):
         best.setdefault(frozenset(idea.proposal.changes), idea)
@@ -95,7 +94,7 @@ def avenues(space: Space, ideas: Iterable[Idea]) -> tuple[str, ...]:
 
 
 def experiment(idea: Idea, space: Space, base: str) -> Experiment:
-    """The experiment that carries an idea out: the change, what the kernel says of it, and what was measured."""
+    """Return the experiment for an idea: the change, the tunables' own descriptions, and what was measured."""
     changes = dict(idea.proposal.changes)
     sentences = [f"{_steps(space, idea)}."]
     for name, value in changes.items():
@@ -114,7 +113,7 @@ def experiment(idea: Idea, space: Space, base: str) -> Experiment:
 
 
 def _steps(space: Space, idea: Idea) -> str:
-    """`VL 16 -> 64 (bytes of a vector)`: in the words that declare the tunables."""
+    """Return `VL 16 -> 64 (bytes of a vector)`, with the tunables' own descriptions."""
     docs = {tunable.name: tunable.doc or tunable.kind for tunable in space.tunables}
     return ", ".join(
         f"{name} {space.base[name]} -> {value}{f' ({docs[name]})' if docs[name] else ''}"

@@ -1,17 +1,11 @@
-"""Notes on what was measured, and the claims that such notes make. Every figure comes from the trials that are named.
-
-A claim stands in a note's text as `NAME a→b gained 12 % [00001→00002]`, and is read back from there.
-"""
+"""Notes on measurements. Every figure comes from the named trials."""
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from ksflow.notes.lessons import trial_of
 from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
@@ -24,53 +18,10 @@ _LONGEST = 600  # characters of a note
 _SHOWN = 3  # examples in a note
 _NEVER = re.compile(rf"{OWN}(.+) never worked")
 _STRUCTURE = re.compile(r"^All \d+ kernels with .* \(structure (\w+)\) failed: ")
-_CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
-
-
-class Claim(NamedTuple):
-    """That a change of one tunable gained or lost, shown by two kernels."""
-
-    words: str
-    change: tuple[str, str, str]
-    """(tunable, from, to)"""
-    did: str
-    """gained or lost"""
-    trials: tuple[str, str]
-
-    def sign(self, effects: Sequence[Effect], noise: float) -> int:
-        """1 where these effects together show what the claim says, -1 where the opposite, 0 within noise."""
-        gain = median_gain(effects) if self.did == "gained" else -median_gain(effects)
-        return (gain > noise) - (gain < -noise)
-
-
-def claims(note: Note) -> list[Claim]:
-    """The claims in the text of a note of these, in their order."""
-    matches = _CLAIM.finditer(note.text)
-    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in matches]
-
-
-def median_gain(effects: Sequence[Effect]) -> float:
-    """The median log gain; 0 for no effect."""
-    return statistics.median(effect.gain for effect in effects) if effects else 0.0
-
-
-def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
-    """The refuted note of one claim: what was said, and what all pairs of kernels say now."""
-    name, before, after = claim.change
-    middle = median_gain(effects)
-    widest = max(effects, key=lambda effect: abs(effect.gain) if effect.gain * middle > 0 else -1.0)
-    text = (
-        f"{claim.words} at first. With later trials it {'gained' if middle > 0 else 'lost'} "
-        f"{_percent(middle)} % (median of {len(effects)} pairs), such as {_effect(widest)}."
-    )
-    fresh = _note(f"{ONCE}{name} {before}→{after} {claim.did}", text, widest.trials)
-    cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
-    shown = dict.fromkeys((*claim.trials, *fresh.sources))
-    return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
 
 
 def effects_note(effects: Sequence[Effect]) -> Note:
-    """What the changes of one tunable gained and lost, the widest effects as examples."""
+    """Return a note on the gains and losses of one tunable, with the largest effects as examples."""
     tunable = effects[0].tunable
     shown = sorted(effects, key=lambda effect: -abs(effect.gain))[:_SHOWN]
     ups = sum(effect.gain > 0 for effect in effects)
@@ -84,7 +35,7 @@ def effects_note(effects: Sequence[Effect]) -> Note:
 
 
 def dead_end_note(end: DeadEnd) -> Note:
-    """That some values never worked; it stands for the trials that had them."""
+    """Return a note that some values never worked; it closes the trials with them."""
     assigned, trials = end
     values = " with ".join(f"{name}={value}" for name, value in sorted(assigned))
     reasons = dict.fromkeys(t.evaluation.reason for t in trials if t.evaluation)
@@ -99,8 +50,8 @@ def dead_end_note(end: DeadEnd) -> Note:
 
 
 def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tuple[frozenset[Item], ...]:
-    """The values that never worked in kernels of this structure by notes of other runs; of this run's dead ends its
-    trials tell more.
+    """Return the values that never worked in kernels of this structure by notes of other runs; this run's trials tell
+    more about its own dead ends.
     """
     dead = []
     for note in notes:
@@ -116,7 +67,7 @@ def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tu
 
 
 def best_note(family: Family) -> Note:
-    """The fastest kernel of a family, with its values."""
+    """Return a note on the fastest kernel of a family, with its values."""
     best, config = min(family.accepted, key=lambda pair: family.scale.order(pair[0].id))
     first, _ = family.accepted[0]
     measured = family.scale.ratio(best.id, first.id)
@@ -130,7 +81,7 @@ def best_note(family: Family) -> Note:
 
 
 def experiment_note(gain: float, base: Trial, trial: Trial) -> Note:
-    """What an experiment gained over its base."""
+    """Return a note on an experiment's gain over its base."""
     assert trial.experiment is not None
     did = "gained" if gain > 0 else "lost"
     text = f"{_change(gain, base, trial)}. {trial.experiment.description}"
@@ -152,7 +103,7 @@ def _change(gain: float, before: Trial, after: Trial) -> str:
 
 
 def _percent(gain: float) -> str:
-    """Of the speed before, as predictions have it: a kernel that takes twice as long lost 50 %."""
+    """Return a gain relative to the speed before, like predictions: a kernel that takes twice as long lost 50 %."""
     return f"{100 * abs(math.expm1(gain)):.0f}"
 
 

@@ -1,4 +1,4 @@
-"""Moves applied to a base: which untried configurations the catalogue leads to from here."""
+"""Moves applied to a base: the untried configurations that the catalogue leads to."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from ksflow.search.forecast import Forecasts
 from ksflow.source.families import Config, Space
 from ksflow.source.tunables import Tunable, values
 
-_PAIRED = 14  # single moves whose pairs are looked at
+_PAIRED = 14  # single moves that are combined in pairs
 _STRANGERS = 20
-_STRANGE = Move((), "other", (-50.0, 20.0), 60.0)  # a configuration by chance
+_STRANGE = Move((), "other", (-50.0, 20.0), 60.0)  # a random configuration
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A configuration, what it changes in the base, and the moves that lead to it."""
+    """A configuration, its changes of the base, and the moves that lead to it."""
 
     moves: tuple[Move, ...]
     changes: Config
@@ -26,14 +26,14 @@ class Proposal:
 
 
 def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forecasts, seed: str) -> list[Proposal]:
-    """Untried configurations, each once, under the first moves that lead to it."""
+    """Return untried configurations, each once, with the first moves that lead to it."""
     values_there = values(reference.kernel.main) if reference.kernel else {}
     around = _Neighbourhood(catalogue, space, values_there, model)
     steps = ((move, changes) for move in catalogue.moves for changes in around.applied(move))
     singles = _distinct(space, (_proposal(space, (move,), made) for move, made in steps))
     forecasts = model.of([single.config for single in singles])
     promising = sorted(zip(forecasts, singles, strict=True), key=lambda pair: -(pair[0].mean + pair[0].deviation))
-    pairs = [  # of those that promise most, two moves on different tunables
+    pairs = [  # two promising moves on different tunables
         _proposal(space, (*a.moves, *b.moves), {**a.changes, **b.changes})
         for (_, a), (_, b) in combinations(promising[:_PAIRED], 2)
         if not a.changes.keys() & b.changes.keys()
@@ -44,13 +44,12 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
 
 
 def _proposal(space: Space, moves: tuple[Move, ...], made: Config) -> Proposal:
-    """What of the changes counts once they are made."""
     config = space.counting({**space.base, **made})
     return Proposal(moves, {name: value for name, value in made.items() if name in config}, config)
 
 
 class _Neighbourhood:
-    """What moves lead to from one base."""
+    """The changes that moves make from one base."""
 
     def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: Forecasts) -> None:
         self.space, self.reference, self.model = space, reference, model
@@ -59,9 +58,8 @@ class _Neighbourhood:
             self.kinds.setdefault(catalogue.kind(tunable).name, []).append(tunable)
 
     def applied(self, move: Move) -> Iterator[Config]:
-        """What `move` can change here. Kinds that move along do what they can."""
         ways = [*move.along.items(), *((kind, move.how) for kind in move.kinds if move.scope == "each")]
-        along: dict[str, str] = {}  # of each tunable that has one, the first value that its way leads to
+        along: dict[str, str] = {}  # tunable -> the first value that its way leads to
         for kind, how in ways:
             for tunable in self.kinds.get(kind, ()):
                 if values := self._targets(tunable, how):
@@ -82,9 +80,8 @@ class _Neighbourhood:
                     yield {**along, tunable.name: value}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
-        """The values `how` leads to, from the base's."""
         options, here = tunable.options, tunable.options.index(self.space.base[tunable.name])
-        if how == "favoured":  # the one that the measurements favour
+        if how == "favoured":  # the value with the best forecast
             forecasts = self.model.of([{**self.space.base, tunable.name: option} for option in options])
             best = max(range(len(forecasts)), key=lambda i: forecasts[i].mean)
             targets = options[best : best + 1]

@@ -1,4 +1,4 @@
-"""The space that a base kernel's tunables span, for the designers that tune, and experiments that assign tunables."""
+"""The space of a base kernel's tunables for designers that tune, and experiments that assign tunables."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,9 +13,9 @@ from ksflow.source.tunables import DISPATCH
 
 
 def space(stage: str, population: Population, base: Trial, notes: Iterable[Note] = ()) -> Space:
-    """The space around `base`, from the kernels with its dispatch lines, without what notes say never worked.
+    """Return the space around `base`, from kernels with its dispatch lines, without values that never worked by notes.
 
-    StageError when it declares no tunables.
+    Raises StageError if it declares no tunables.
     """
     kernel = base.kernel
     if kernel is None or not values_in(kernel):
@@ -29,7 +29,7 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
 
 
 def assignment_experiment(changes: Config, why: str) -> Experiment:
-    """An experiment that assigns tunables, without a prediction."""
+    """Return an experiment that assigns tunables, without a prediction."""
     assigned = ", ".join(
         f"{value} {name.removeprefix('dispatch: ')}" if name.startswith(DISPATCH) else f"{name}={value}"
         for name, value in changes.items()
@@ -39,7 +39,7 @@ def assignment_experiment(changes: Config, why: str) -> Experiment:
 
 
 def exhausted_error(stage: str, base: Trial) -> StageError:
-    """What a designer raises that has nothing left to propose."""
+    """Return the error of a designer without anything left to propose."""
     return StageError(
         stage,
         f"every configuration of {base.id}'s tunables was tried, or shares the cause of {ENOUGH} failures; "

@@ -1,4 +1,4 @@
-"""Optuna's TPE over the tunables of a base, its study rebuilt each time from what was judged."""
+"""Optuna's TPE over the tunables of a base; the study is rebuilt each time from the judged kernels."""
 
 import math
 import warnings
@@ -7,19 +7,19 @@ from random import Random
 from ksflow.source.causes import Point
 from ksflow.source.families import Config, Space
 
-_ASKED = 8  # times as many as are wanted: TPE repeats itself, and proposes what fails
+_ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes failures
 
 
 def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[Config]:
-    """Distinct untried configurations, by chance fewer of those that probably fail. Chance fills up what TPE leaves."""
-    import optuna  # here: a designer that is a model starts without it
+    """Return distinct untried configurations, filled up at random; probable failures are dropped at random."""
+    import optuna  # a designer with a model starts without it
 
     configs: dict[tuple[str, ...], Config] = {}
     slowest = max((math.log(point.score_us) for point in points if point.score_us), default=0.0)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        some_only = any(tunable.when for tunable in space.tunables)  # trials have the tunables that count, in groups
+        some_only = any(tunable.when for tunable in space.tunables)  # then trials differ in their tunables
         sampler = optuna.samplers.TPESampler(
             multivariate=True, group=some_only, constant_liar=True, seed=rng.randrange(2**32)
         )

@@ -1,4 +1,4 @@
-"""A kernel's files as one text and back, with others in their place, and what a new main file must be."""
+"""Conversion between a kernel's files and one text, and checks of a new main file."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,30 +11,27 @@ from ksflow.source.tunables import has_launches
 _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
 _PART = re.compile(r"^===== (\S+) =====( removed)?[ \t]*\n?", re.MULTILINE)
 _REPLACED = re.compile(r"^>{7,}.*$", re.MULTILINE)
-"""The end of a block with edits, which may quote the line above a file."""
+"""The end of a block with edits, which may quote a line that begins a file."""
 _NEEDED = re.compile(r'^\s*(?:#\s*include\s*"([^"\n]+)"|(?:from|import)\s+(\w+))', re.MULTILINE)
 MORE_FILES = (
     "A line `===== NAME =====` after the main file begins another one (header, source, module), whole; a line "
     "`===== NAME ===== removed` takes one away; the others stay."
-)
-"""How a model writes more than the main file."""
-MOST_FILES = 64
-"""Files that a kernel has at most."""
+)  # tells a model how to write more than the main file
+MOST_FILES = 64  # of a kernel
 
 _NO_TOKENS = re.compile(
     r'"""(?:.|\n)*?"""|\'\'\'(?:.|\n)*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
     r"|//[^\n]*|/\*(?:.|\n)*?\*/|#[^\n]*"
-)
-"""Comments and texts, of any of the languages."""
+)  # comments and strings of any of the languages
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*|~{3,}[^~\n]*)$", re.MULTILINE)
 _DIFF = re.compile(r"^(?:diff --git |@@ -\d|--- a/|\+\+\+ b/|<{7,} SEARCH)", re.MULTILINE)
 _STATEMENT = re.compile(r"[;{}]\s*$|^\s*(?:import|from|def|class|@\w+|[\w.\[\]]+\s*=)(?:\W|$)", re.MULTILINE)
 
 
 def as_code(text: str) -> str:
-    """A file out of the Markdown that a model may have put around it. ValueError where it is not clear which.
+    """Return a file without the Markdown that a model may have put around it. Raises ValueError if ambiguous.
 
-    No language has a line that is a fence, but in comments and texts: code without one is returned to the letter.
+    No language has a line like a fence, except in comments and strings: code without one is returned unchanged.
     """
     fences = _FENCE.findall(_NO_TOKENS.sub("", text))
     if not fences:
@@ -42,7 +39,7 @@ def as_code(text: str) -> str:
     *lines, last = text.rstrip().split("\n")
     if len(fences) == 1 and _FENCE.fullmatch(last):
         return "".join(f"{line}\n" for line in lines)
-    from markdown_it import MarkdownIt  # which workers do not have
+    from markdown_it import MarkdownIt  # workers do not have it
 
     lines = text.split("\n")
     blocks = [token for token in MarkdownIt("commonmark").parse(text) if token.type == "fence"]
@@ -55,7 +52,7 @@ def as_code(text: str) -> str:
 
 
 def as_files(text: str) -> str:
-    """The same for a main file with others below it as `MORE_FILES` says, each of which may have Markdown around it."""
+    """Return the same for a main file with other files below it as in `MORE_FILES`, each with or without Markdown."""
     try:
         return ended(as_code(text))
     except ValueError:
@@ -68,40 +65,39 @@ def as_files(text: str) -> str:
 
 
 def divided(edits: str) -> tuple[str, str]:
-    """Edits, and the files that are named below them as `MORE_FILES` says."""
+    """Return edits, and the text of the files below them as in `MORE_FILES`."""
     last = max((match.end() for match in _REPLACED.finditer(edits)), default=0)
     first = _PART.search(edits, last)
     return (edits[: first.start()], edits[first.start() :]) if first else (edits, "")
 
 
 def ended(text: str) -> str:
-    """A file's text, ended by a line break as files are."""
     return text if text.endswith("\n") else f"{text}\n"
 
 
 def with_main(kernel: Kernel, text: str) -> dict[str, str]:
-    """The kernel's files, the main one replaced."""
+    """Return the kernel's files, with the main one replaced."""
     return {**kernel.files, next(iter(kernel.files)): text}
 
 
 def as_text(files: Mapping[str, str]) -> str:
-    """A kernel's files as one text: the main one, then each other one as `MORE_FILES` says; of one file that itself."""
+    """Return a kernel's files as one text: the main one, then each other one as in `MORE_FILES`."""
     main, *others = files
     below = "".join(f"===== {name} =====\n{files[name]}" for name in others)
     return ended(files[main]) + below if others else files[main]
 
 
 def needed(text: str) -> list[str]:
-    """The names of files beside it that a source may include or import."""
+    """Return the names of files that a source may include or import."""
     return [included or f"{module}.py" for included, module in _NEEDED.findall(text)]
 
 
 def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
-    """The kernel with another main file, under the name that its first line may give: `// file: gemm.cu`, and with the
-    changes of other files that may follow as `MORE_FILES` says.
+    """Return the kernel with another main file, which its first line may name (`// file: gemm.cu`), and with the
+    changes of other files that may follow as in `MORE_FILES`.
 
-    The name's ending and the text tell the language; the other files stay where the ending does. ValueError where it is
-    none of `languages`.
+    The name's ending and the text tell the language; the other files stay if the ending does. Raises ValueError for a
+    language that is none of `languages`.
     """
     main, *others = kernel.files
     text, *rest = _PART.split(text)
@@ -127,7 +123,8 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
 
 
 def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:
-    """ValueError if its files are too long, its main one lacks `entry`, or they are a known one's with other blanks."""
+    """Raise ValueError if the files are too long, the main one lacks `entry`, or only blanks differ from a known
+    kernel."""
     code = new.main
     if (size := len("".join(new.files.values()).encode("utf-8"))) > max_kb * 1000:
         raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
@@ -145,6 +142,6 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
 
 
 def _words(kernel: Kernel) -> tuple[list[str], dict[str, list[str]]]:
-    """Its texts whatever blanks they have; the main one whatever its name."""
+    """Return its texts as words, whatever the main file's name."""
     _, *others = kernel.files
     return kernel.main.split(), {name: kernel.files[name].split() for name in others}

@@ -1,11 +1,10 @@
-"""Why kernels of a family failed: the values that failures have together, and no accepted kernel has.
+"""Causes of failures in a family: values that failures have in common, and no accepted kernel has.
 
-Suspected of a failure is every least set of its values that no accepted kernel has together, however many they are: a
-kernel that differs from an accepted one in a single value leaves sets with that value alone. The suspects share the
-blame by how many failures for the same reason have them, those with the same wrong answer to the digit twice, and small
-sets before large ones; what one of the same wrong answers does not have is hardly the cause of the others, and those
-that the compiler or the judge names come first. Where the words state the cause
-(`FORM = amx needs ...`), they are taken at their word. Points in, causes out.
+Suspected of a failure is every minimal set of its values that no accepted kernel has, of any size: if a kernel differs
+from an accepted one in a single value, these are sets with that value. Suspects share the blame by the number of
+failures for the same reason that have them, with identical wrong answers counted twice, and small sets before large
+ones. A set that one of several identical wrong answers lacks is hardly the cause of the others, and values that the
+compiler or the judge names come first. If the message states the cause (`FORM = amx needs ...`), that counts alone.
 """
 
 import math
@@ -17,8 +16,7 @@ from functools import reduce
 from itertools import combinations
 from operator import and_
 
-ENOUGH = 3
-"""So many failures for one reason, and what probably shares its cause is not tried again."""
+ENOUGH = 3  # failures for one reason after which configurations that probably share the cause are not tried
 _REMEMBERED = 150  # failures, and twice as many accepted kernels
 _DEEP = 3  # values of a set, as long as there are sets of so few
 _SHOWN = 24  # suspects of a failure, those with the most of the blame
@@ -28,31 +26,26 @@ _UNLIKE = 0.05  # the chance that wrong answers which are the same to the digit 
 _CLASH = 0.5  # how much of what failed is expected of pairs of values that are new to each other
 _SURE = 0.99  # that a cause strikes again
 
-Item = tuple[str, str]
-"""A tunable and its value."""
+Item = tuple[str, str]  # a tunable and its value
 
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration of the family and what became of it."""
+    """A configuration of the family with its result."""
 
     id: str
     values: Mapping[str, str]
     score_us: float | None
-    failed: bool
-    """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
-    named: frozenset[str] = frozenset()
-    """Tunables that the compiler's or the judge's words mention."""
+    failed: bool  # the kernel was at fault: wrong, crashed, too slow, not compiled. A harness error does not count.
+    named: frozenset[str] = frozenset()  # tunables that the compiler's or the judge's message mentions
     stated: frozenset[Item] = frozenset()
-    """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
-    artefact: str = ""
-    """Names what the compiler made of it, where the judge says so."""
-    reason: str = ""
-    """The verdict on a failure with its words."""
+    """The stated cause: `FORM = amx needs AMX` states FORM=amx; values that this configuration lacks are included."""
+    artefact: str = ""  # digest of the compiled code, if known
+    reason: str = ""  # verdict and message of a failure
 
 
 def remembered(points: Sequence[Point], most: int) -> list[Point]:
-    """At most so many points of a long run, in their order: the best third, and the newest."""
+    """Return at most `most` points of a long run, in order: the best third, and the newest."""
     if len(points) <= most:
         return list(points)
     best = sorted(points, key=lambda point: point.score_us or math.inf)[: most // 3]
@@ -65,25 +58,24 @@ class Cause:
     """Values that together made kernels fail."""
 
     values: frozenset[Item]
-    trials: tuple[str, ...]
-    """The failures."""
+    trials: tuple[str, ...]  # the failures
 
 
 class Failures:
-    """What failed in a family, and what is to be expected of configurations because of that."""
+    """The failures of a family, and the risk of configurations that follows."""
 
     def __init__(self, points: Iterable[Point], lessons: Iterable[frozenset[Item]] = ()) -> None:
-        """`lessons`: causes that are known from elsewhere, believed until a kernel with such values is accepted."""
+        """lessons: causes known from other runs, which apply until a kernel with such values is accepted."""
         listed = list(points)
         self._accepted = _Having(remembered([point for point in listed if point.score_us], 2 * _REMEMBERED))
         self._failed = [point for point in listed if point.failed][-_REMEMBERED:]
         self._having = _Having(self._failed)
-        self._same: dict[str, int] = defaultdict(int)  # a reason, with its figures and without -> who has it
+        self._same: dict[str, int] = defaultdict(int)  # reason, with and without figures -> a bit per failure
         for place, point in enumerate(self._failed):
             self._same[point.reason] |= 1 << place
             self._same[_without_figures(point.reason)] |= 1 << place
         self._lessons = tuple(values for values in lessons if not self._accepted(values))
-        self._sure: dict[str, float] = {}  # failure -> the chance that it had one of its suspects
+        self._sure: dict[str, float] = {}  # failure -> probability that it had one of its suspects
         self._blamed: dict[frozenset[Item], dict[str, float]] = defaultdict(dict)  # suspects -> failure -> share
         suspects: dict[str, set[frozenset[Item]]] = defaultdict(set)
         for point in self._failed:
@@ -96,30 +88,31 @@ class Failures:
                 self._blamed[values][point.id] = share
         clashes = len({point.stated for point in self._failed if point.stated in self._lessons}) + len(self.causes())
         self._clash = _CLASH * clashes / (clashes + self._accepted.pairs()) if clashes else 0.0
-        """The share of pairs of values that do not go together, among those that were met."""
+        """Share of pairs of values that do not work together, among those that were tried."""
         named = {point.id: frozenset(point.values.items()) for point in self._failed}
         self._context = {
             values: frozenset.intersection(*(named[name] for name in shares)) for values, shares in self._blamed.items()
         }
 
     def risk(self, config: Mapping[str, str]) -> float:
-        """The chance that `config` fails of what made others fail, or of two values that are new to each other."""
+        """Return the probability that `config` fails by a known cause, or by a pair of values not yet tried
+        together."""
         alike = self._alike(config, _CONTEXT)
         known = max((share * self._sure.get(name, _SURE) for name, share in alike.items()), default=0.0)
         return 1 - (1 - known) * (1 - self._clash) ** self._accepted.new_pairs(config)
 
     def bars(self, config: Mapping[str, str]) -> bool:
-        """Whether so many failures probably had a cause which `config` has, too, that it is not tried again."""
+        """Return whether `config` has the probable cause of so many failures that it is not tried."""
         alike = self._alike(config)
         return "" in alike or sum(share >= 0.5 for share in alike.values()) >= ENOUGH
 
     def suspect(self, config: Mapping[str, str]) -> frozenset[Item]:
-        """Of the values of `config`, those that most probably made another kernel fail; none where none did."""
+        """Return the values of `config` that most probably made another kernel fail; empty if there are none."""
         met = [values for values in self._blamed if values <= config.items()]
         return max(met, key=lambda values: (max(self._blamed[values].values()), sorted(values)), default=frozenset())
 
     def causes(self) -> list[Cause]:
-        """What failures most probably failed of, by the number of values."""
+        """Return the most probable causes of the failures, by number of values."""
         likeliest: dict[str, tuple[float, list[Item]]] = {}
         for values, shares in self._blamed.items():
             for name, share in shares.items():
@@ -132,9 +125,9 @@ class Failures:
         return sorted(shortest, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
 
     def _alike(self, config: Mapping[str, str], context: float = 0.0) -> Mapping[str, float]:
-        """Failure -> the chance that `config` has its cause; "" where a lesson or the words on a failure say so.
+        """Return failure -> the probability that `config` has its cause; "" -> 1 for a lesson or a stated cause.
 
-        `context`: the chance that a value which all failures of a suspect have belongs to the cause, too.
+        context: the probability that a value common to all failures of a suspect belongs to the cause, too.
         """
         items = config.items()
         if any(values <= items for values in self._lessons):
@@ -148,7 +141,7 @@ class Failures:
         return chances
 
     def _shares(self, point: Point, suspects: Iterable[frozenset[Item]]) -> Iterator[tuple[frozenset[Item], float]]:
-        """Of the suspects those that a failure has, with the most of the blame first."""
+        """Yield the suspects that a failure has with their share of the blame, largest first."""
         exactly, roughly = self._same[point.reason], self._same[_without_figures(point.reason)]
         pulls = {}
         for values in (some for some in suspects if some <= point.values.items()):
@@ -162,7 +155,8 @@ class Failures:
             yield values, pulls[values] / total
 
     def _suspects(self, point: Point) -> list[frozenset[Item]]:
-        """The least sets that no accepted kernel has, of the tunables that the words name, or else of all."""
+        """Return the minimal sets that no accepted kernel has, of the tunables that the message names, or else of
+        all."""
         named = [item for item in point.values.items() if item[0] in point.named]
         for values in (named, list(point.values.items())):
             if not self._accepted(values):
@@ -171,7 +165,7 @@ class Failures:
 
 
 class _Having:
-    """Who of some points has given values: a number with a bit for each point."""
+    """Index of points by value: a call returns, as bits, the points that have all given values."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self._all = (1 << len(points)) - 1
@@ -184,15 +178,13 @@ class _Having:
         return reduce(and_, (self._with.get(item, 0) for item in values), self._all)
 
     def pairs(self) -> int:
-        """How many pairs of values somebody has."""
         return sum(bool(a & b) for a, b in combinations(self._with.values(), 2))
 
     def new_pairs(self, config: Mapping[str, str]) -> int:
-        """How many pairs of the values of `config` nobody has."""
         return sum(not a & b for a, b in combinations([self._with.get(item, 0) for item in config.items()], 2))
 
     def least_without(self, values: Sequence[Item]) -> Iterator[frozenset[Item]]:
-        """The least sets of these values that nobody has: all small ones, else a large one."""
+        """Yield the minimal sets of these values that no point has: all small ones, else one large one."""
         small = False
         stack: list[tuple[int, tuple[Item, ...], int]] = [(0, (), self._all)]
         while stack:

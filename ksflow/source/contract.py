@@ -1,7 +1,6 @@
-"""What a kernel must define in each language, told to models and to people in the same words.
+"""The contract of a kernel in each language, in the same words for models and people.
 
-Text only, from what a problem says of itself. The grammar of launch lines is in `launches`, which reads
-every language's seed.
+The grammar of launch lines is in `launches`, which reads every language's seed.
 """
 
 import re
@@ -18,7 +17,7 @@ _EXAMPLE = "for x [m, n] and y [m]:"
 
 
 def contract(problem: Problem, language: str) -> str:
-    """All that a kernel in one of the problem's languages must be."""
+    """Return the full contract of a kernel in one of the problem's languages."""
     if problem.origin.get("format") == "command":
         return problem.called
     spoken = LANGUAGES[language]
@@ -54,12 +53,12 @@ def contract(problem: Problem, language: str) -> str:
 
 
 def newer_lines(language: str, march: str) -> str:
-    """What launch lines may have beside the contract on this architecture, or nothing; models are told by notes."""
+    """Return what launch lines may have beside the contract on this architecture, or ""; notes tell it to models."""
     return _TEXTS["HOPPER"] if language == "cuda" and march.startswith(("sm_9", "sm_1")) else ""
 
 
 def short_contract(problem: Problem, language: str) -> str:
-    """The same in a few lines, for who already knows another language's."""
+    """Return the contract in a few lines, for a reader who knows another language's."""
     if problem.origin.get("format") == "command":
         return problem.called
     spoken = LANGUAGES[language]
@@ -76,7 +75,7 @@ def short_contract(problem: Problem, language: str) -> str:
 
 
 def device_signature(problem: Problem) -> str:
-    """The C declaration of a `cuda` or `hip` kernel that launches itself."""
+    """Return the C declaration of a `cuda` or `hip` kernel that launches itself."""
     return f"{problem.signature.removesuffix(')')}, void *stream)"
 
 
@@ -93,7 +92,7 @@ def _python(problem: Problem) -> str:
 
 
 def _known(language: str) -> list[str]:
-    """The shipped note on a language, without the numbers of its sources."""
+    """Return the shipped note on a language, without the numbers of its sources."""
     file = shipped("knowledge", "languages", f"{language}.md")
     text = file.read_text(encoding="utf-8").rpartition("\n---\n")[2] if file.is_file() else ""
     return [re.sub(r" ?\[[\d, ]+\]", "", text).strip()] if text else []
@@ -109,6 +108,6 @@ def _grammar(problem: Problem, spoken: Language) -> str:
 
 
 def defines(problem: Problem) -> list[str]:
-    """Of the compiler's command line; truth as a preprocessor knows it."""
+    """Return the definitions of the compiler's command line, with booleans as 1 and 0."""
     known = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
     return [f"-D{name}={value}" for name, value in known.items()]

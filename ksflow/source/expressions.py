@@ -1,7 +1,7 @@
-"""Arithmetic that people write down: sizes, conditions and work over a case's numbers and a source's constants.
+"""Arithmetic expressions for sizes, conditions and work, over a case's numbers and a source's constants.
 
-Our own walk over Python's syntax tree; nothing is run. A condition is 1 or 0. Sides of a choice that is not taken are
-not computed, so that `m if k else n // k` is fine for k = 0.
+Evaluated by a walk over Python's syntax tree, without executing code. A condition is 1 or 0. The branch of a
+conditional that is not taken is not computed, so `m if k else n // k` works for k = 0.
 """
 
 import ast
@@ -16,8 +16,7 @@ from ksflow.records import Scalar
 
 Number = int | float
 
-LARGEST = 1 << 63
-"""No size and no argument is beyond it."""
+LARGEST = 1 << 63  # limit of sizes and arguments
 _LONGEST = 500
 _LARGEST_POWER = 64
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -50,18 +49,18 @@ _ALLOWED = f"+ - * / // % ** comparisons, and, or, not, X if C else Y, {', '.joi
 
 
 def expression(text: str) -> str:
-    """The text, once it is known to be an expression of ours."""
+    """Return the stripped text if it is a valid expression. Raises ValueError."""
     _parsed(text.strip())
     return text.strip()
 
 
 def numbers(params: Mapping[str, Scalar]) -> dict[str, Number]:
-    """Those of a case's parameters that an expression can name."""
+    """Return the parameters of a case that an expression can name."""
     return {name: value for name, value in params.items() if isinstance(value, int | float)}
 
 
 def calculate(expression: str, names: Mapping[str, Number]) -> Number:
-    """The value of an expression; truth is 1 or 0. ValueError says what is wrong with it."""
+    """Return the value of an expression; a condition is 1 or 0. Raises ValueError."""
     try:
         value = _value(_parsed(expression), names)
     except (ArithmeticError, TypeError, RecursionError, MemoryError) as error:
@@ -70,7 +69,7 @@ def calculate(expression: str, names: Mapping[str, Number]) -> Number:
 
 
 def size(expression: str, known: Mapping[str, Number], least: int, most: int) -> int:
-    """The value of an expression that must be a whole number within bounds. ValueError says what is wrong with it."""
+    """Return the value of an expression that must be an integer within bounds. Raises ValueError."""
     value = calculate(expression, known)
     if not isinstance(value, int):
         raise ValueError(f"{expression!r} is {value:g}, not a whole number; // divides without rest")
@@ -109,7 +108,7 @@ def _allowed(node: ast.expr) -> bool:
 
 
 def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
-    """Of an allowed node; both sides of a choice that is not taken are left alone."""
+    """Return the value of an allowed node, without evaluating branches that are not taken."""
     match node:
         case ast.Constant(value=number):
             value = number

@@ -1,10 +1,8 @@
-"""Kernels that differ in the values of their tunables alone are a family: what of it was tried, what came of that, and
-what is left.
+"""Families: kernels that differ only in the values of their tunables; their trials, results and untried values.
 
-The one notion of it: selectors, designers and digesters all ask here. A kernel belongs to a family by its structure,
-which is its source without those values: what was learnt of one structure says nothing sure of another one with the
-same names. Times are compared among its members with the same dispatch lines: others are judged for something else than
-their values. Values and populations in, values out.
+Selectors, designers and digesters all use this definition. A kernel's family is given by its structure, which is its
+source without those values: results of one structure are no evidence for another one with the same names. Times are
+compared among members with the same dispatch lines, because other lines change more than values.
 """
 
 import math
@@ -39,8 +37,7 @@ STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
 _WORDS = 4000  # characters of a failure's evidence that are read
 _ENUMERATED = 4096  # configurations that are looked at one by one; of more, some are drawn
 
-Config = Mapping[str, str]
-"""Tunable -> value."""
+Config = Mapping[str, str]  # tunable -> value
 
 declared = lru_cache(maxsize=4096)(tunables)
 values_of = lru_cache(maxsize=4096)(values)
@@ -54,13 +51,10 @@ class Member:
     """A trial of a family."""
 
     trial: Trial
-    kernel: Kernel
-    """The trial's kernel, or the one that it should have been where it was never written."""
+    kernel: Kernel  # the trial's kernel, or for a trial without one the kernel that its experiment describes
     values: Config
-    lines: Mapping[str, Config]
-    """Its dispatch lines."""
-    us: float | None = None
-    """Its score on the population's scale."""
+    lines: Mapping[str, Config]  # its dispatch lines
+    us: float | None = None  # its score on the population's scale
 
     @property
     def text(self) -> str:
@@ -70,10 +64,10 @@ class Member:
 
 @dataclass(unsafe_hash=True, slots=True)
 class _Known:
-    """What a cache knows again by a key.
+    """A cache key with its object.
 
-    A kernel by its digest, because a long run holds the texts of its kernels compressed; another object by being the
-    same one (its `id`, for as long as the cache holds it): to compare what it holds would take longer.
+    A kernel's key is its digest, because a long run holds its kernels' texts compressed; another object's key is its
+    `id`, valid while the cache holds it, because comparing contents would take longer.
     """
 
     key: str | int
@@ -89,7 +83,6 @@ def _read(source: _Known) -> tuple[Config, Mapping[str, Config], str]:
 
 
 def _read_kernel(kernel: Kernel) -> tuple[Config, Mapping[str, Config], str]:
-    """Return the kernel's values, its dispatch lines and the name of its structure."""
     return _read(_Known(kernel.digest, kernel))
 
 
@@ -99,17 +92,17 @@ def _counting(own: _Known, config: _Known) -> Config:
 
 
 def values_in(kernel: Kernel | None) -> Config:
-    """The values of the tunables that a kernel declares; none where there is no kernel."""
+    """Return the values of a kernel's tunables; empty for None."""
     return _read_kernel(kernel)[0] if kernel else {}
 
 
 def structure_of(kernel: Kernel) -> str:
-    """Return a digest of the kernel's files without what tuning changes. Kernels with the same one are a family."""
+    """Return a digest of the kernel's files without values of tunables. Kernels with the same digest are a family."""
     return _read_kernel(kernel)[2]
 
 
 def families(population: Population) -> dict[str, tuple[Member, ...]]:
-    """The structures that declare tunables -> the trials that have them, in the order of their ids."""
+    """Return structures with tunables -> their trials, in the order of their ids."""
     grouped: dict[str, list[Member]] = {}
     for trial in population.trials:
         if kernel := trial.kernel or _unwritten(trial, population):
@@ -120,18 +113,19 @@ def families(population: Population) -> dict[str, tuple[Member, ...]]:
 
 
 def family(population: Population, kernel: Kernel) -> tuple[Member, ...]:
-    """The trials that differ from a kernel in the values of its tunables and in its dispatch lines alone."""
+    """Return the trials that differ from a kernel only in values of tunables and dispatch lines."""
     return families(population).get(structure_of(kernel), ())
 
 
 def has_untried(population: Population, trial: Trial) -> bool:
-    """Whether a designer that starts from a trial's kernel has something left to try; true where nothing is tunable."""
+    """Return whether a designer has configurations left to try from a trial's kernel; True without tunables."""
     kernel = trial.kernel
     return kernel is None or not values_in(kernel) or space(kernel, family(population, kernel)).open
 
 
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
-    """What `draw` takes of the entrants, again until that has something left to try; else the last one left."""
+    """Return `draw` of the entrants, repeated until the result has configurations left to try; else the last
+    entrant."""
     left = list(entrants)
     drawn = draw(left)
     while len(left) > 1 and not has_untried(population, drawn):
@@ -141,7 +135,7 @@ def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callab
 
 
 def comparable(population: Population) -> list[tuple[Member, ...]]:
-    """The families, apart by their dispatch lines: trials whose times differ by the values of their tunables alone."""
+    """Return the families, split by dispatch lines: trials whose times differ only by values of tunables."""
     grouped: dict[tuple[str, str], list[Member]] = {}
     for name, members in families(population).items():
         for member in members:
@@ -150,24 +144,21 @@ def comparable(population: Population) -> list[tuple[Member, ...]]:
 
 
 def comparable_to(population: Population, kernel: Kernel) -> tuple[Member, ...]:
-    """The trials that differ from a kernel in the values of its tunables alone."""
+    """Return the trials that differ from a kernel only in the values of its tunables."""
     lines = _read_kernel(kernel)[1]
     return tuple(member for member in family(population, kernel) if member.lines == lines)
 
 
 @dataclass(frozen=True)
 class Space:
-    """The configurations that a base can have: where it stands, and what became of those that were tried, in order."""
+    """The configurations of a base: its own, and the results of those that were tried, in order."""
 
     tunables: tuple[Tunable, ...]
     base: Mapping[str, str]
     points: tuple[Point, ...]
-    tried: frozenset[tuple[str, ...]]
-    """Configurations that were judged, or could not be written."""
-    kernel: Kernel
-    """The base's."""
-    lessons: tuple[frozenset[Item], ...] = ()
-    """Values that together made kernels fail elsewhere."""
+    tried: frozenset[tuple[str, ...]]  # configurations that were judged, or could not be written
+    kernel: Kernel  # the base's
+    lessons: tuple[frozenset[Item], ...] = ()  # combinations of values that made kernels fail in other runs
 
     @property
     def text(self) -> str:
@@ -175,33 +166,33 @@ class Space:
         return self.kernel.main
 
     def counting(self, config: Config) -> Config:
-        """The values of `config` that count where the others are so: two with the same ones are one configuration."""
+        """Return the values of `config` that have an effect given the others; equal ones are one configuration."""
         return counting(self.tunables, config)
 
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
-        """Names `config`, whatever values tunables without an effect in it have."""
+        """Return a key of `config` that ignores tunables without an effect in it."""
         counts = self.counting(config)
         idle = self._idle.get(self._structure(counts), frozenset())
         return tuple("" if t.name in idle else counts.get(t.name, "") for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
-        """Whether it is new, no `require` line of the base rules it out, and it shares no cause of many failures."""
+        """Return whether it is new, allowed by the base's `require` lines, and without a cause of many failures."""
         return self.key(config) not in self._known and not self.ruled_out(config) and not self.failures.bars(config)
 
     @cached_property
     def failures(self) -> Failures:
-        """What failed, and why."""
+        """The failures of this space with their causes."""
         return Failures(self.points, self.lessons)
 
     @cached_property
     def open(self) -> bool:
-        """Whether something is left to try: no search from this base comes to its end before this is false."""
+        """Whether configurations are left to try; a search from this base ends when this is False."""
         if self.size <= _ENUMERATED:
             return any(map(self.untried, self._all()))
         return bool(self.sample_untried(Random(0), 1))
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
-        """Whether a `require` line of the base forbids it for every case."""
+        """Return whether a `require` line of the base forbids it for every case."""
         return ruled_out(_requires_of(self.text), constants_of(self.text), config)
 
     @cached_property
@@ -211,8 +202,8 @@ class Space:
 
     @cached_property
     def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Structure -> the tunables that the compiler made nothing of: different values, the same artefact, and nowhere
-        another one where nothing else differs.
+        """Structure -> tunables that the compiler ignores: kernels that differ in their values have the same artefact,
+        and never another one if nothing else differs.
         """
         first: dict[tuple[tuple[str, ...], str], Point] = {}
         idle: dict[tuple[str, ...], frozenset[str]] = {}
@@ -230,11 +221,11 @@ class Space:
         return idle
 
     def _structure(self, config: Config) -> tuple[str, ...]:
-        """The values that decide which other tunables have an effect."""
+        """Return the values that decide which other tunables have an effect."""
         return tuple(config.get(t.name, "") for t in self.tunables if t.kind in STRUCTURE)
 
     def changes(self, config: Mapping[str, str]) -> Config:
-        """What `config` assigns that counts, and that the base does not."""
+        """Return the effective values of `config` that differ from the base's."""
         return {name: value for name, value in self.counting(config).items() if self.base[name] != value}
 
     @cached_property
@@ -256,7 +247,7 @@ class Space:
 
     @cached_property
     def stuck(self) -> bool:
-        """None of the last points was the best so far."""
+        """Whether none of the last points was the best so far."""
         times = [point.score_us or math.inf for point in self.points]
         return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
 
@@ -265,7 +256,8 @@ class Space:
         return prod(len(tunable.options) for tunable in self.tunables)
 
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
-        """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
+        """Return up to `count` distinct untried configurations at random; in a small space at most all that are
+        left."""
         if self.size <= _ENUMERATED:
             left = list({self.key(config): config for config in self._all() if self.untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
@@ -277,14 +269,13 @@ class Space:
         return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
-        """Every configuration, some more than once where tunables do not count."""
         names = [tunable.name for tunable in self.tunables]
         for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
             yield self.counting(dict(zip(names, reversed(chosen), strict=True)))
 
 
 def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
-    """The space around a kernel that declares tunables, as these members of its family have explored it."""
+    """Return the space of a kernel with tunables, as these members of its family have explored it."""
     own = declared(kernel.main)
     known = {(t.name, option) for t in own for option in t.options}
     judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
@@ -296,7 +287,7 @@ def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
 
 
 def point(trial: Trial, config: Config, us: float | None) -> Point:
-    """What became of `config`, by the trial that had it, and its score on the population's scale."""
+    """Return a trial's result for `config`, with its score on the population's scale."""
     evaluation = trial.evaluation
     if evaluation is None or evaluation.verdict is Verdict.HARNESS:
         return Point(trial.id, config, None, False)
@@ -309,18 +300,18 @@ def point(trial: Trial, config: Config, us: float | None) -> Point:
 
 @lru_cache(maxsize=16384)
 def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The tunables that a failure's words mention, and what they state as its cause."""
+    """Return the tunables that a failure's text mentions, and the values that it states as the cause."""
     evaluation: Evaluation = judged.held
     config: Config = configured.held
     words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
     stated = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
-    about = any(config[name] == value for name, value in stated.items())  # this configuration, or a better one
+    about = any(config[name] == value for name, value in stated.items())  # about this configuration, or a better one
     return named, frozenset((name, config[name]) for name in stated) if about else frozenset()
 
 
 def _unwritten(trial: Trial, population: Population) -> Kernel | None:
-    """Return the kernel that assigning the experiment's values would have made; None where it assigns none."""
+    """Return the kernel with the values that the experiment assigns; None if it assigns none."""
     parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
         return None

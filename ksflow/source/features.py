@@ -1,10 +1,9 @@
-"""What of a kernel's features its source and its compiler's report show: matrix cores, shared memory, precision, ...
+"""Features of a kernel that its source and its compiler's report show: matrix cores, shared memory, precision, ...
 
-Which features there are is data: `features.yaml`; what shows each in a language, too: `ksflow/languages`. Facts only: a
-feature is `present` where a line or a figure shows it, `absent` where its absence shows, else `unknown`. Comments and
-strings show nothing, inline assembly does. What may not be compiled, because a tunable or the preprocessor chooses
-between forms, shows nothing either unless the compiler's report does.
-Texts and records in, records out; nothing is run.
+The features are data (`features.yaml`), and so are their signs in each language (`ksflow/languages`). Facts only: a
+feature is `present` if a line or a figure shows it, `absent` if its absence shows, else `unknown`. Comments and strings
+show nothing, inline assembly does. Code that may not be compiled, because a tunable or the preprocessor chooses between
+forms, shows nothing unless the compiler's report does. The source is not executed.
 """
 
 import re
@@ -18,13 +17,11 @@ from ksflow.languages import LANGUAGES, Language, named
 from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence
 from ksflow.source.tunables import Tunable, tunables
 
-_SHOWN = 3
-"""Lines that are cited for one feature."""
+_SHOWN = 3  # lines that are cited for one feature
 _WIDTH = 100
-_LONGEST = 1000
-"""Characters of a line that are searched."""
+_LONGEST = 1000  # characters of a line that are searched
 
-# What is not closed ends with the text or the line, so every match succeeds and hostile text takes no longer.
+# Unclosed tokens end with the text or the line, so every match succeeds and hostile text takes no longer.
 _C_TOKEN = re.compile(
     r"""R"(?P<end>[^()\\\s"]{0,16})\((?:.*?\)(?P=end)"|.*)|"(?:\\.|[^"\\\n])*"?|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'?"""
     r"""|(?P<comment>//(?:\\\r?\n|[^\n])*|/\*(?:.*?\*/|.*))|(?P<asm>\b(?:asm|__asm__|__asm)\b)|(?P<bracket>[()])""",
@@ -44,24 +41,18 @@ _LAUNCH = re.compile(r"\s*(?://|\#)\s*launch:.*")
 class _Entry(NamedTuple):
     """A feature of the catalogue, for one language."""
 
-    row: Json
-    """As `features.yaml` has it, with empty values for what it leaves out."""
+    row: Json  # its row of `features.yaml`, with empty values for missing keys
     marks: tuple[re.Pattern[str], ...]
     hints: tuple[re.Pattern[str], ...]
     named: tuple[re.Pattern[str], ...]
-    absent: bool
-    """Whether a source without any of them is one without the feature."""
+    absent: bool  # whether a source without any of them lacks the feature
 
 
 class _Line(NamedTuple):
-    at: str
-    """`kernel.cu:12`"""
-    code: str
-    """Without comments and strings."""
-    text: str
-    """As it is written."""
-    sure: bool
-    """Whether no `#if` decides about it."""
+    at: str  # `kernel.cu:12`
+    code: str  # without comments and strings
+    text: str  # as written
+    sure: bool  # whether no `#if` encloses it
 
 
 @cache
@@ -72,26 +63,26 @@ def _data() -> Json:
 
 
 def reader() -> str:
-    """Names this version of the catalogue."""
+    """Return the name of this version of the catalogue."""
     return f"catalogue {_data()['version']}"
 
 
 @cache
 def names(kernel_language: str) -> tuple[str, ...]:
-    """The features that are told of kernels in a language."""
+    """Return the features that are described for a language."""
     return tuple(entry.row["name"] for entry in _entries(kernel_language))
 
 
 def features(kernel: Kernel, evaluation: Evaluation | None = None) -> tuple[Feature, ...]:
-    """Every feature of the catalogue, as the kernel's source and the compiler's report in its verdict show it."""
+    """Return every feature of the catalogue, from the kernel's source and the compiler's report in its verdict."""
     source, compiled = _source(kernel), evaluation.evidence.compiler if evaluation else ()
     return tuple(_feature(entry, source, compiled) for entry in _entries(kernel.language))
 
 
 def code_of(text: str, kernel_language: str) -> str:
-    """A source with blanks for its comments and strings, line by line as long as it was.
+    """Return a source with blanks in place of comments and strings, with lines of the same length.
 
-    The strings of inline assembly are code, and stay, without the comments in them.
+    Strings of inline assembly are code, and stay, without the comments in them.
     """
     if LANGUAGES[kernel_language].python:
         return _PYTHON_TOKEN.sub(lambda match: _blank(match[0]), text)
@@ -119,17 +110,14 @@ def _blank(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """A kernel's text as it is searched."""
+    """A kernel's text, prepared for searching."""
 
     lines: tuple[_Line, ...]
     tunables: tuple[Tunable, ...]
-    forms: str
-    """Why what stands in it may not be compiled; empty where nothing chooses."""
-    elsewhere: str
-    """Why what does not stand in it may be there all the same; empty where it says everything."""
+    forms: str  # why code in the text may not be compiled, or ""
+    elsewhere: str  # why code may exist outside of the text, or ""
 
     def having(self, rules: tuple[re.Pattern[str], ...]) -> list[_Line]:
-        """The lines that one of the patterns is found on."""
         return [line for line in self.lines if any(rule.search(line.code) for rule in rules)]
 
 
@@ -169,7 +157,6 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
 
 
 def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], ...]:
-    """The language's own, and those of its families."""
     shared = (rules for family, rules in row.get(key, {}).items() if family in spoken.families)
     return tuple(re.compile(rule) for group in (getattr(spoken, key).get(row["name"], ()), *shared) for rule in group)
 
@@ -201,7 +188,7 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
 
 
 def _declared(row: Json, source: _Source) -> Presence | None:
-    """What the values of the tunables say of a feature; None where they do not decide."""
+    """Return a feature's presence by the values of tunables, None if they do not decide."""
     if chosen := [row["values"][t.value] for t in source.tunables if t.value in row["values"]]:
         return Presence(chosen[0])
     numbers = [int(t.value) for t in source.tunables if t.kind in row["tunables"] and t.value.isdigit()]
@@ -209,7 +196,7 @@ def _declared(row: Json, source: _Source) -> Presence | None:
 
 
 def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) -> tuple[Presence | None, list[str]]:
-    """What the compiler's report says of a feature; None where it does not decide."""
+    """Return a feature's presence by the compiler's report, None if it does not decide, and the evidence."""
     lines: dict[str, None] = {}
     known: list[bool] = []
     instructions, figure, unless = map(entry.row["compiled"].get, ("instructions", "figure", "unless"))
@@ -232,7 +219,6 @@ def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) 
 
 
 def _cited(lines: list[_Line]) -> list[str]:
-    """`kernel.cu:12: the line`, the first of them that no `#if` decides about."""
     ordered = sorted(lines, key=lambda line: not line.sure)
     rest = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
     return [*(f"{line.at}: {one_line(line.text, _WIDTH)}" for line in ordered[:_SHOWN]), *rest]

@@ -1,7 +1,6 @@
-"""What a kernel's text comes to when layout and comments are taken away: two of one form are the same code.
+"""Fingerprints of kernels: a kernel's text without layout and comments; equal ones are the same code.
 
-A cheap, lexical notion: names, order and numbers count, and so does what stands in strings. The worst that can happen
-is that a repeat goes unnoticed.
+A cheap, lexical notion: names, order, numbers and strings count. The worst case is an undetected repeat.
 """
 
 import re
@@ -12,7 +11,7 @@ from ksflow.records import Kernel, digest
 from ksflow.source.flags import flag_lines
 from ksflow.source.tunables import launch_lines, tunables
 
-# What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
+# Unclosed tokens end with the text or the line: every match succeeds, so hostile text takes no longer.
 _TEXT = r""""(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
 _C_LIKE = re.compile(
     rf"""(?P<text>R"(?P<end>[^()\\\s"]{{0,16}})\((?:.*?\)(?P=end)"|.*)|{_TEXT})"""
@@ -28,10 +27,10 @@ _PYTHON = re.compile(
 
 
 def source_fingerprint(kernel: Kernel) -> str:
-    """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
+    """Return the code's fingerprint: 16 hexadecimal digits. Files with nothing but comments keep their texts.
 
-    Comments that count: the lines of a launch plan, those with flags for the compiler, and what tunables are declared
-    with. ValueError where the language is none.
+    Comments that count: launch lines, compiler flags, and declarations of tunables. Raises ValueError for an unknown
+    language.
     """
     if kernel.language not in LANGUAGES:
         raise ValueError(f"no language {kernel.language!r}; {suggest(kernel.language, LANGUAGES)}")
@@ -44,17 +43,17 @@ def source_fingerprint(kernel: Kernel) -> str:
 
 
 def declarations(kernel: Kernel) -> list[str]:
-    """Return what the main file declares for a tuner, sorted: each tunable with the values and the condition it has."""
+    """Return the main file's tunables, sorted, each with its options and its condition."""
     return sorted(f"tune: {each.name} {' '.join(sorted(each.options))} {each.when}" for each in tunables(kernel.main))
 
 
 def _c_like(text: str) -> str:
-    """Strings stay; layout is a blank, or a line end where it holds one: the preprocessor reads lines."""
+    """Keep strings; reduce layout to a blank, or a line end if it contains one: the preprocessor reads lines."""
     return _C_LIKE.sub(lambda match: match["text"] or ("\n" if "\n" in match["layout"] else " "), text).strip()
 
 
 def _python(text: str) -> str:
-    """Strings and indentation stay; empty lines and comments go, other blanks are one."""
+    """Keep strings and indentation; drop empty lines and comments, reduce other blanks to one."""
     lines: list[list[str]] = [[]]
     end = 0
     for match in _PYTHON.finditer(text):

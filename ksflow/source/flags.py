@@ -1,9 +1,9 @@
-"""Flags for the compiler in the source of a C++ kernel: of those that leave its results as they are.
+"""Compiler flags in the source of a C++ kernel: only flags that leave its results as they are.
 
     // flags: -funroll-loops -mprefer-vector-width=VECTOR if VECTOR
 
-What stands behind `=` and in a condition may name constants that the source declares, tunables among them. Text in,
-flags out: what is not on the list reaches no compiler, whoever wrote it.
+The value after `=` and the condition may name constants of the source, tunables among them. Flags outside of the list
+are refused.
 """
 
 import re
@@ -37,13 +37,13 @@ constexpr int FLAG_ERRNO = 1;   // tune: 1 0 | compiler: whether mathematics may
 
 
 def flag_lines(text: str) -> tuple[str, ...]:
-    """What the lines with flags say, in order."""
+    """Return the text of the lines with flags, in order."""
     matches = (_LINE.fullmatch(line) for line in text.split("\n") if "flags:" in line and len(line) <= _LONGEST)
     return tuple(match["rest"].strip() for match in matches if match)
 
 
 def compiler_flags(text: str) -> tuple[str, ...]:
-    """What a source asks its compiler for. ValueError names the line that cannot be had, and why."""
+    """Return the flags that a source asks for. Raises ValueError, which names the line."""
     known = constants(text) if (lines := flag_lines(text)) else {}
     flags: list[str] = []
     for line in lines:
@@ -60,5 +60,5 @@ def compiler_flags(text: str) -> tuple[str, ...]:
 
 
 def with_flags(text: str) -> str:
-    """A source without tunables, with some for the flags of its compiler, which ask for nothing yet."""
+    """Return a source without tunables, with tunables for compiler flags that ask for nothing yet."""
     return _PLAIN + text

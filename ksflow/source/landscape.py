@@ -1,8 +1,8 @@
-"""Made-up times for kernels that nobody runs, so that a search can be tried out in seconds. They mean nothing.
+"""Artificial times for kernels that are not run, to try out a search in seconds. They mean nothing.
 
 With recorded configurations (a JSON list of `{"values": {...}, "verdict": "...", "us": {case: us}}`) the nearest one
-answers; without, a made-up but sensible function of the tunables' positions does: smooth, coupled, with one optimum,
-and with corners that do not compile or are wrong. Same text, same seed: same answer.
+answers; without, an artificial function of the tunables' positions: smooth, coupled, with one optimum, and with corners
+that do not compile or are wrong. Same text and seed, same answer.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from ksflow.errors import ConfigError
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.records import Kernel, Problem, Verdict, digest, geomean
 from ksflow.source.tunables import Tunable, counting, tunables, values
 
@@ -33,7 +33,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the landscape says of a kernel."""
+    """The landscape's result for a kernel."""
 
     verdict: Verdict
     us: tuple[float, ...] = ()
@@ -41,18 +41,18 @@ class Answer:
 
 
 class Landscape:
-    """Answers from a file of recorded configurations, or from a made-up landscape that `seed` picks."""
+    """Answers from a file of recorded configurations, or from an artificial landscape selected by `seed`."""
 
     def __init__(self, file: str | None, seed: int) -> None:
-        """ConfigError where the file cannot be read."""
+        """Raise ConfigError if the file cannot be read."""
         self.seed = seed
         self.recorded = _read(Path(file)) if file else ()
         content = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8] if file else ""
         self.name = f"fake-{content}" if file else f"fake-{seed}" if seed else "fake"
-        """Tells landscapes apart: their answers are not comparable."""
+        """Identifies the landscape: answers of different ones are not comparable."""
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Answer:
-        """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
+        """Return the answer: a pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         cases = tuple(case.name for case in problem.benchmarks)
         declared = tunables(kernel.main)
         if not declared:
@@ -75,7 +75,7 @@ class Landscape:
     def _synthetic(
         self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
     ) -> Answer:
-        """A pair of values that a seed begins with is right, or nothing could begin from it."""
+        """Return an artificial answer. Pairs of values of a seed are right, so that every seed is."""
         counts = counting(declared, {tunable.name: tunable.value for tunable in declared})
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1 and tunable.name in counts}
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
@@ -97,13 +97,12 @@ class Landscape:
         return Answer(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
 
     def _distance(self, tunable: Tunable) -> float:
-        """From the best option, in options, times how much this tunable matters."""
+        """Return the distance from the best option, in options, weighted by the tunable's importance."""
         best = int(self._draw("best", tunable.name) * len(tunable.options))
         away = (tunable.options.index(tunable.value) - best) / len(tunable.options)
         return away * (0.3 + 0.9 * self._draw("matters", tunable.name))
 
     def _draw(self, *words: str) -> float:
-        """Uniform in [0, 1), the same for the same words."""
         return int(digest(str(self.seed), *words, digits=12), 16) / 2**48
 
 
@@ -118,7 +117,7 @@ def _read(path: Path) -> tuple[Recorded, ...]:
             )
             for row in rows
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"evaluator.landscape={path} cannot be read: {error}") from error
     if not recorded or any((answer.verdict is Verdict.ACCEPT) != bool(answer.us) for answer in recorded):
         raise ConfigError(f"evaluator.landscape={path}: times belong to every accepted row, and only there")

@@ -1,4 +1,5 @@
-"""The launch plan of a GPU kernel in strong mode: which device functions run, in what order, how large, on what.
+"""The launch plan of a GPU kernel in strong mode: which device functions run, in which order, with which sizes and
+data.
 
     // workspace: at uint8 m * k
     // launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
@@ -6,125 +7,69 @@
     // require: 4 * (BM + BN) * 128 <= 232448
     // dispatch: if m <= 1024 and k >= 4096: BM=64 BN=128
 
-`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: it may begin before the one before
-it has ended, and the kernel has to execute griddepcontrol.wait before it reads what that one writes.
+`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: the launch may begin before the
+previous one has ended, and the kernel must execute griddepcontrol.wait before it reads that one's results.
 
     // tensormap: b_map b uint8 [k, n] box [128, BN] swizzle 128
 
 describes an array for CUDA's bulk tensor copies (TMA): a launch that names `b_map` gets a CUtensorMap, which the kernel
 declares as `const __grid_constant__ CUtensorMap`. Extents and box begin with the contiguous dimension; `strides [...]`
-after the extents, in elements, are those of the others where there are gaps; `l2 128` at the end has the L2 fetch so
-many bytes at a time.
+after the extents, in elements, are those of the other dimensions, if there are gaps; `l2 128` at the end sets how many
+bytes the L2 fetches at a time.
 
-With `#` for Triton, where `warps EXPR stages EXPR` stands for the block and `NAME=EXPR` is a constexpr parameter.
-Expressions are over a case's numbers and the numbers that the source declares at top level. Text in, records out:
-nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
+Triton uses `#`, `warps EXPR stages EXPR` in place of the block, and `NAME=EXPR` for a constexpr parameter. Expressions
+may name a case's numbers and the numbers that the source declares at top level. The source is not executed. Not
+covered: whether the functions exist, which only a compiler can tell.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from ksflow.records import Scalar
-from ksflow.source.expressions import LARGEST, Number, calculate, expression, numbers, size
-from ksflow.source.tunables import NUMBER, constants, number, read_dispatch, redeclared
+from ksflow.source.expressions import LARGEST, Number, calculate, numbers, size
+from ksflow.source.launch_lines import ITEM_BYTES, READERS, Launch, TensorMap
+from ksflow.source.tunables import constants, number, redeclared
 from ksflow.source.tunables import launch_lines as lines
 
 Triple = tuple[int, int, int]
 
-ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1,
-    "float8_e5m2": 1, "float8_e5m2fnuz": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-"""dtype of a workspace -> bytes of one element."""
-_SWIZZLES = (0, 32, 64, 128)
-"""Bytes that a tensor map can swizzle by."""
-_PROMOTIONS = (0, 64, 128, 256)
-"""Bytes that the L2 can be asked to fetch for each request of a tensor map's copies."""
-_MOST_DIMENSIONS, _LARGEST_EXTENT, _LARGEST_STRIDE, _LARGEST_BOX, _UNIT = 5, 2**32, 2**40 - 1, 256, 16
-"""Of a tensor map, as cuTensorMapEncodeTiled wants it; strides and a box's rows are whole units of bytes."""
+_SWIZZLES = (0, 32, 64, 128)  # swizzle modes of a tensor map, in bytes
+_PROMOTIONS = (0, 64, 128, 256)  # L2 fetch sizes of a tensor map's copies, in bytes
+_LARGEST_EXTENT, _LARGEST_STRIDE, _LARGEST_BOX, _UNIT = 2**32, 2**40 - 1, 256, 16
+"""Limits of cuTensorMapEncodeTiled; strides and a box's rows are multiples of _UNIT bytes."""
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
-_WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
-_DESCRIBED = "NAME TENSOR DTYPE [EXTENTS] strides [STRIDES] box [SIDES] swizzle BYTES l2 BYTES"
-_ARRAY = re.compile(r"([A-Za-z_]\w*)\s+([A-Za-z_]\w*)\s+(\w+)\s*(\[.*)")
-_NUMBER = re.compile(NUMBER)
-_PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_PLACED = re.compile(r"\w+\s*\[[^\]]*\]\s*\[[^\]]*\]\s*pdl\b")
-_PLACE = "`pdl` stands once, right after the block: NAME [GRID] [BLOCK] pdl shared BYTES (ARGS) if CONDITION"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch, its sizes as expressions."""
-
-    line: str
-    kernel: str
-    grid: tuple[str, ...]
-    args: tuple[str, ...]
-    block: tuple[str, ...] = ()
-    """Threads; empty for Triton."""
-    shared: str = "0"
-    """Bytes of dynamic shared memory; Triton's compiler knows its own."""
-    warps: str = ""
-    stages: str = ""
-    constants: Mapping[str, str] = field(default_factory=dict)
-    """Triton's constexpr parameters."""
-    when: str = ""
-    """Left out for a case where this is false; empty for always."""
-    pdl: bool = False
-    """Whether it may begin before the launch before it has ended."""
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """An array as bulk tensor copies see it, its sizes as expressions; the contiguous dimension comes first."""
-
-    name: str
-    tensor: str
-    """Of the problem's, or a workspace."""
-    dtype: str
-    extents: tuple[str, ...]
-    strides: tuple[str, ...]
-    """In elements, of every dimension but the first; empty for an array without gaps."""
-    box: tuple[str, ...]
-    swizzle: str
-    """Bytes: 0, 32, 64 or 128."""
-    l2: str
-    """Bytes that the L2 fetches at least: 0, 64, 128 or 256."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All launch lines of a source, in their order; sizes and conditions are expressions."""
+    """All launch lines of a source, in order; sizes and conditions are expressions."""
 
-    constants: Mapping[str, Number]
-    """What the source declares."""
+    constants: Mapping[str, Number]  # declared by the source
     workspaces: tuple[tuple[str, str, str], ...]
-    """Name, dtype, elements: device memory of a case, arbitrary at first and kept between calls."""
+    """Name, dtype, elements: device memory of a case, uninitialised, and kept between calls."""
     launches: tuple[Launch, ...]
     requires: tuple[str, ...]
     dispatches: tuple[tuple[str, Mapping[str, str]], ...]
-    """A condition, and other values of constants for the cases where it holds."""
+    """A condition, and values of constants for the cases where it holds."""
     tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
 class CaseWorkspace:
-    """A workspace of one case."""
-
     name: str
     dtype: str
     elements: int
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return self.elements * ITEM_BYTES[self.dtype]
 
 
@@ -132,12 +77,10 @@ class CaseWorkspace:
 class CaseTensorMap:
     """A tensor map of one case, in the numbers that cuTensorMapEncodeTiled takes."""
 
-    place: tuple[str, int]
-    """("arg", index into the problem's tensors) or ("workspace", index)."""
+    place: tuple[str, int]  # ("arg", index into the problem's tensors) or ("workspace", index)
     dtype: str
     extents: tuple[int, ...]
-    strides: tuple[int, ...]
-    """In bytes, of every dimension but the first."""
+    strides: tuple[int, ...]  # in bytes, of every dimension but the first
     box: tuple[int, ...]
     swizzle: int
     l2: int
@@ -145,42 +88,37 @@ class CaseTensorMap:
 
 @dataclass(frozen=True)
 class CaseLaunch:
-    """A launch of one case. Plain data: `dataclasses.asdict` gives what JSON can hold."""
+    """A launch of one case. `dataclasses.asdict` gives JSON values."""
 
     kernel: str
     grid: Triple
-    block: Triple
-    """(0, 0, 0) for Triton."""
+    block: Triple  # (0, 0, 0) for Triton
     shared: int
-    warps: int
-    """0 but for Triton, like `stages`."""
+    warps: int  # 0 except for Triton, like `stages`
     stages: int
     args: tuple[tuple[str, int], ...]
     """("arg", index into the problem's), ("workspace", index), ("tensor_map", index) or ("int", value)."""
     constants: Mapping[str, Number]
-    pdl: bool
-    """Whether it may begin before the launch before it has ended: never the first of a case."""
+    pdl: bool  # whether it may begin before the previous launch has ended; False for the first of a case
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """What runs for one case."""
+    """The launches of one case."""
 
-    variant: int
-    """Index into the values that `plan_cases` returns."""
+    variant: int  # index into the values that `plan_cases` returns
     workspaces: tuple[CaseWorkspace, ...]
     launches: tuple[CaseLaunch, ...]
-    tensor_maps: tuple[CaseTensorMap, ...] = ()
-    """Those that the launches name."""
+    tensor_maps: tuple[CaseTensorMap, ...] = ()  # those that the launches name
 
 
 def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
-    """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
-    parsed: dict[str, list[Any]] = {kind: [] for kind in _READERS}
+    """Return the launch plan of a source; None without a launch line. Raises ValueError, which names the line."""
+    parsed: dict[str, list[Any]] = {kind: [] for kind in READERS}
     declared = constants(text)
     for kind, rest in lines(text):
         with _naming(f"{kind}: {rest}"):
-            parsed[kind].append(_READERS[kind](rest))
+            parsed[kind].append(READERS[kind](rest))
             if kind == "launch" and parsed[kind][-1].pdl and language != "cuda":
                 raise ValueError(f"`pdl` is for CUDA C++ alone, not for {language}: leave it out")
             if kind == "tensormap" and language != "cuda":
@@ -193,12 +131,11 @@ def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
                 f"dispatch: if {when}: {min(unknown)} is no number that the source declares at top level; "
                 f"those are: {', '.join(declared) or 'none'}"
             )
-    return LaunchPlan(declared, *(tuple(parsed[kind]) for kind in _READERS))
+    return LaunchPlan(declared, *(tuple(parsed[kind]) for kind in READERS))
 
 
 @contextmanager
 def _naming(line: str) -> Iterator[None]:
-    """A ValueError from within says which line it is of."""
     try:
         yield
     except ValueError as error:
@@ -206,17 +143,17 @@ def _naming(line: str) -> Iterator[None]:
 
 
 def with_constants(text: str, values: Mapping[str, str]) -> str:
-    """The source with other values where it declares constants, and blank lines for its plan."""
+    """Return the source with other values of its constants, and blank lines in place of its plan."""
     return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
 
 
 def plan_cases(
     plan: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
 ) -> tuple[list[dict[str, str]], dict[str, CasePlan]]:
-    """The distinct sets of values (`with_constants` takes them), and a plan for each case by its name.
+    """Return the distinct sets of values (for `with_constants`), and a plan for each case by its name.
 
-    `cases`: a case's name -> its parameters; `args`: the names of the problem's tensors. ValueError where something
-    cannot be computed or a `require` does not hold.
+    cases: name -> parameters; args: the names of the problem's tensors. Raises ValueError for an expression that cannot
+    be computed or a `require` that does not hold.
     """
     variants: list[dict[str, str]] = []
     plans: dict[str, CasePlan] = {}
@@ -225,7 +162,7 @@ def plan_cases(
         if hidden := sizes.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
         known = {**plan.constants, **sizes}
-        values: dict[str, str] = {}  # of the first dispatch that matches, beside what is declared anyway
+        values: dict[str, str] = {}  # of the first matching dispatch, unless declared anyway
         for when, assigned in plan.dispatches:
             with _naming(f"dispatch: if {when}"):
                 if calculate(when, known):
@@ -339,7 +276,7 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
 
 
 def _number(arg: str, known: Mapping[str, Number], places: Iterable[str]) -> int:
-    """The value of an argument that is no tensor. ValueError names the tensors, too, where the argument is unknown."""
+    """Return the value of an argument that is no tensor. Raises ValueError, which lists the known names."""
     if arg.isidentifier() and arg not in known:
         raise ValueError(f"{arg!r} is not known; known are {', '.join([*places, *known])}")
     return size(arg, known, -LARGEST, LARGEST)
@@ -348,137 +285,3 @@ def _number(arg: str, known: Mapping[str, Number], places: Iterable[str]) -> int
 def _triple(sizes: Sequence[str], known: Mapping[str, Number], most: Triple) -> Triple:
     x, y, z = (size(length, known, 1, largest) for length, largest in zip((*sizes, "1", "1"), most, strict=False))
     return x, y, z
-
-
-def _launch(rest: str) -> Launch:
-    """A launch line. ValueError says what is wrong, and where `pdl` belongs if it stands elsewhere."""
-    try:
-        return _read(rest)
-    except ValueError as error:
-        if not re.search(r"\bpdl\b", _PLACED.sub("", rest, count=1)):
-            raise
-        place = "`pdl` is for CUDA C++ alone" if re.search(r"\bwarps\b", rest) else _PLACE
-        raise ValueError(f"{error}; {place}") from error
-
-
-def _read(rest: str) -> Launch:
-    """`NAME [GRID] [BLOCK] pdl shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
-    head, _, when = _cut(rest, "if")
-    head = head.rstrip()
-    if not head.endswith(")"):
-        raise ValueError("ends without a list of arguments: (a, b, ...)")
-    depths = [*accumulate((letter == ")") - (letter == "(") for letter in reversed(head))]
-    if 0 not in depths:
-        raise ValueError("a bracket is closed that was never opened")
-    opening = len(head) - 1 - depths.index(0)  # of the bracket that closes at the end
-    sizes, inner = head[:opening].strip(), head[opening + 1 : -1]
-    name = _WORD.match(sizes)
-    if name is None:
-        raise ValueError("begins without the name of a function")
-    grid, sizes = _bracketed(sizes[name.end() :].strip(), "grid")
-    parts = _parts(inner)
-    pairs = [match for match in map(_PAIR.fullmatch, parts) if match]
-    plain = [part for part in parts if not _PAIR.fullmatch(part)]
-    constants = {match[1]: expression(match[2]) for match in pairs}
-    common = (rest, name[0], grid, tuple(map(expression, plain)))
-    condition = expression(when) if when else ""
-    if sizes.startswith("["):
-        if constants:
-            raise ValueError(f"{next(iter(constants))}=... is for Triton's constexpr parameters")
-        block, sizes = _bracketed(sizes, "block")
-        word, _, shared = sizes.partition(" ")
-        if pdl := word == "pdl":
-            word, _, shared = shared.strip().partition(" ")
-        if word not in ("", "shared"):
-            raise ValueError(f"{word!r} after the block; `pdl` and `shared EXPR` may stand there, in this order")
-        return Launch(*common, block, expression(shared) if word else "0", when=condition, pdl=pdl)
-    warps, between, stages = _cut(sizes.removeprefix("warps"), "stages")
-    if not sizes.startswith("warps") or not between:
-        raise ValueError("after the grid comes a block, [threads], or for Triton `warps EXPR stages EXPR`")
-    return Launch(*common, warps=expression(warps), stages=expression(stages), constants=constants, when=condition)
-
-
-def _workspace(rest: str) -> tuple[str, str, str]:
-    match = _WORKSPACE.fullmatch(rest)
-    if match is None:
-        raise ValueError("is not `NAME DTYPE ELEMENTS`")
-    if match[2] not in ITEM_BYTES:
-        raise ValueError(f"{match[2]!r} is no dtype; those are: {', '.join(ITEM_BYTES)}")
-    return match[1], match[2], expression(match[3])
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    """The expressions of a list in brackets, which is all there is."""
-    match = re.fullmatch(r"\s*\[(.*)\]\s*", text)
-    if match is None:
-        raise ValueError(f"is not `{_DESCRIBED}`")
-    return tuple(map(expression, _parts(match[1])))
-
-
-def _described(rest: str) -> TensorMap:
-    match = _ARRAY.fullmatch(rest)
-    if match is None:
-        raise ValueError(f"is not `{_DESCRIBED}`")
-    if match[3] not in ITEM_BYTES:
-        raise ValueError(f"{match[3]!r} is no dtype; those are: {', '.join(ITEM_BYTES)}")
-    head, _, promotion = _cut(match[4], "l2")
-    head, _, swizzle = _cut(head, "swizzle")
-    array, _, box = _cut(head, "box")
-    extents, _, strides = _cut(array, "strides")
-    sizes, steps, sides = _listed(extents), _listed(strides or "[]"), _listed(box)
-    if not 1 <= len(sizes) <= _MOST_DIMENSIONS or len(sides) != len(sizes):
-        raise ValueError(f"wants one to {_MOST_DIMENSIONS} extents and as many sides of a box, contiguous ones first")
-    if steps and len(steps) != len(sizes) - 1:
-        raise ValueError("wants a stride, in elements, for every extent but the first")
-    bytes_ = (expression(text or "0") for text in (swizzle, promotion))
-    return TensorMap(match[1], match[2], match[3], sizes, steps, sides, *bytes_)
-
-
-def _dispatch(rest: str) -> tuple[str, dict[str, str]]:
-    when, values = read_dispatch(rest)
-    if not values or not all(_WORD.fullmatch(name) and _NUMBER.fullmatch(value) for name, value in values.items()):
-        raise ValueError("after the condition come pairs NAME=NUMBER")
-    return expression(when), values
-
-
-def _cut(text: str, word: str) -> tuple[str, str, str]:
-    """What comes before and after the first `word` outside of all brackets."""
-    depth = 0
-    for match in re.finditer(r"[(\[]|[)\]]|\w+", text):
-        depth += (match[0] in "([") - (match[0] in ")]")
-        if depth == 0 and match[0] == word:
-            return text[: match.start()], word, text[match.end() :]
-    return text, "", ""
-
-
-def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
-    """The one to three expressions in the brackets that come first, and what follows them."""
-    end = text.find("]")
-    parts = _parts(text[1:end]) if text.startswith("[") and end > 0 else []
-    if not 1 <= len(parts) <= 3:
-        raise ValueError(f"the {what} is not a list of one to three sizes: [x, y, z]")
-    return tuple(map(expression, parts)), text[end + 1 :].strip()
-
-
-def _parts(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    if depth:
-        raise ValueError("a bracket is not closed")
-    return [part.strip() for part in (parts if parts[-1].strip() else parts[:-1])]
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "workspace": _workspace,
-    "launch": _launch,
-    "require": expression,
-    "dispatch": _dispatch,
-    "tensormap": _described,
-}
-"""Kind of line -> what reads the rest of it. ValueError says what is wrong."""

@@ -1,6 +1,6 @@
-"""Edits of one file, each applied at the one place it can mean, or refused: search/replace blocks, or a unified diff.
+"""Edits of one file by search/replace blocks or a unified diff: each is applied at its only possible place, or refused.
 
-Both styles are read, whichever was asked for; the first line that opens a block or a hunk says which one it is.
+Both styles are accepted, whichever was asked for; the first line that opens a block or a hunk decides.
 
     <<<<<<< SEARCH            @@ -40,3 +40,3 @@
     lines as they are          a line that stays
@@ -8,20 +8,19 @@ Both styles are read, whichever was asked for; the first line that opens a block
     lines as they shall be    +a line that comes
     >>>>>>> REPLACE
 
-- What is quoted (the search text; a hunk's context and removed lines) must be in the file once. Whole lines are
-  compared to the letter; where the file lacks them, without the blanks that end lines; then with any blanks for any
-  others. The text that comes is then indented as the file is, and refused where that is not plain. Line numbers of a
-  hunk decide nothing.
-- What models put around lines is taken off where the lines are not found with it: fences, numbers of lines.
-- Every edit quotes the file as it was given; in what they change, edits do not overlap; each changes something. What is
-  wrong with any of them is told of all at once, with the nearest lines of the file.
+- Quoted lines (the search text; a hunk's context and removed lines) must be in the file exactly once. They are compared
+  literally; if not found, without trailing blanks; then with all runs of blanks alike. New text is then indented like
+  the file, and refused if that is ambiguous. Line numbers of a hunk are ignored.
+- Fences and line numbers that models add are removed if the lines are not found with them.
+- Every edit quotes the original file; edits must not overlap, and each must change something. Errors of all edits are
+  reported together, with the nearest lines of the file.
 - Between blocks and before the first hunk there may be prose, but no line like a marker or like an edit.
-- Code that holds a line like a marker: a block may use longer ones (`<<<<<<<<< SEARCH`, `=========`, `>>>>>>>>>
-  REPLACE`, all of one length); lines of other lengths are then code. Several dividers of its length refuse a block:
-  which one is meant would be a guess.
-- In a hunk a line without a sign is context, and so is an empty one, except at the hunk's end, where it is nothing.
-- Line ends are not part of a line: a new line ends as the line it takes the place of, or else as the one above it; the
-  file's last line ends as it did.
+- For code that contains a line like a marker a block may use longer ones (`<<<<<<<<< SEARCH`, `=========`, `>>>>>>>>>
+  REPLACE`, all of one length); lines of other lengths are then code. A block with several dividers of its length is
+  refused as ambiguous.
+- In a hunk a line without a sign, or an empty line, is context; empty lines at the hunk's end are ignored.
+- Line ends are not part of a line: a new line ends like the line it replaces, or else like the one above; the file's
+  last line ends as before.
 """
 
 import re
@@ -49,28 +48,27 @@ _STRAY = re.compile(r"\s*(?:[<=>]{5,}|@@)")
 class Edit:
     """One change: lines that stay (` `), go (`-`) or come (`+`), in order."""
 
-    name: str
-    """What to call it in a refusal: block 2, hunk 1."""
+    name: str  # its name in an error: block 2, hunk 1
     lines: tuple[tuple[str, str], ...]
 
     @property
     def quoted(self) -> list[str]:
-        """The lines that the file must hold."""
+        """The lines that the file must contain."""
         return [text for sign, text in self.lines if sign != "+"]
 
     @property
     def new(self) -> list[str]:
-        """The lines that take their place."""
+        """The lines that replace them."""
         return [text for sign, text in self.lines if sign != "-"]
 
 
 def has_edits(answer: str) -> bool:
-    """Whether a text opens a block or a hunk."""
+    """Return whether a text opens a block or a hunk."""
     return any(_OPEN.fullmatch(line) or _HUNK.fullmatch(line) for line in _split(answer))
 
 
 def apply(text: str, answer: str) -> str:
-    """`text` with the edits of `answer` made. ValueError names the edits that do not apply, and why."""
+    """Return `text` with the edits of `answer` applied. Raises ValueError, which names the edits that do not apply."""
     file, lines = _File(text), _split(answer)
     first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
     edits = list(_hunks(lines) if first.startswith("@") else _blocks(lines) if first else ())
@@ -99,17 +97,16 @@ def apply(text: str, answer: str) -> str:
 
 @dataclass(frozen=True)
 class _Placed:
-    """The lines from `start` to `end` (without it) become `lines`."""
+    """The lines from `start` to `end` (exclusive) become `lines`."""
 
     start: int
     end: int
     lines: tuple[str, ...]
-    name: str = field(compare=False)
-    """The edit's."""
+    name: str = field(compare=False)  # the edit's name
 
 
 class _File:
-    """Lines, each with the characters that end it."""
+    """Lines, each with its line end."""
 
     def __init__(self, text: str) -> None:
         parts = text.split("\n")
@@ -121,7 +118,7 @@ class _File:
         self._whole: dict[Callable[[str], str], str] = {}
 
     def find(self, quoted: list[str], alike: Callable[[str], str]) -> list[int]:
-        """The first few places (line indices) where lines are that `alike` makes the same as these."""
+        """Return the first few places (line indices) whose lines equal the quoted ones under the mapping `alike`."""
         if alike not in self._whole:
             self._whole[alike] = "\n".join(["", *map(alike, self.lines), ""])
         whole, wanted = self._whole[alike], "\n".join(["", *map(alike, quoted), ""])
@@ -133,7 +130,6 @@ class _File:
         return places
 
     def changed(self, edits: list[_Placed]) -> str:
-        """The text with each edit made at its place."""
         old = [*zip(self.lines, self.ends, strict=True)]
         pairs: list[tuple[str, str]] = []
         at = 0
@@ -150,13 +146,12 @@ class _File:
         return "".join([*inner, pairs[-1][0], self.ends[-1]])
 
     def _end(self, at: int) -> str:
-        """How a new line before line `at` ends: as the line above it, which may just have gone."""
+        """Return the line end of a new line before line `at`: that of the line above, even if it was removed."""
         end = self.ends[max(at - 1, 0)]
         return end if end.endswith("\n") else self.ends[0] if self.ends[0].endswith("\n") else "\n"
 
 
 def _split(text: str) -> list[str]:
-    """The lines of a text, without what ends them."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -164,7 +159,7 @@ def _split(text: str) -> list[str]:
 
 
 def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
-    """What an edit changes, and where; ValueError says why that is not plain, with the nearest lines if `tell`."""
+    """Return an edit's changes with their places. Raises ValueError, with the nearest lines if `tell`."""
     quoted = edit.quoted
     if not any(line.strip() for line in quoted):
         raise ValueError("it quotes no line of the file; quote one beside the place, and keep it")
@@ -187,7 +182,7 @@ def _one_blank(line: str) -> str:
 
 
 def _bare(edit: Edit) -> Iterator[Edit]:
-    """The edit, and then without what models put around lines: fences, numbers of lines."""
+    """Yield the edit, then without fences, then without line numbers."""
     yield edit
     lines = tuple(row for row in edit.lines if not _FENCE.fullmatch(row[1]))
     if lines != edit.lines:
@@ -197,7 +192,7 @@ def _bare(edit: Edit) -> Iterator[Edit]:
 
 
 def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
-    """The changes of an edit whose quoted lines begin at line `at`, one for each run of lines that go and come."""
+    """Yield the changes of an edit whose quoted lines begin at line `at`, one for each run of changed lines."""
     indent = _indentation(edit.quoted, lines[at : at + len(edit.quoted)])
     for stays, rows in groupby(edit.lines, lambda row: row[0] == " "):
         run = list(rows)
@@ -207,7 +202,7 @@ def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
 
 
 def _indentation(quoted: list[str], held: list[str]) -> Callable[[str], str]:
-    """Indents a line as the file does, by how it indents what was quoted. ValueError where that does not tell."""
+    """Return a function that indents a line like the file, judging from the quoted lines. Raises ValueError."""
     pairs = [(_indent(left), _indent(right)) for left, right in zip(quoted, held, strict=True) if left.strip()]
     known, shifts = dict(pairs), {len(ours) - len(theirs) for theirs, ours in pairs}
     if all(theirs == ours for theirs, ours in pairs):
@@ -265,7 +260,7 @@ def _blocks(lines: list[str]) -> Iterator[Edit]:
 
 
 def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
-    """The edit that puts one text in the place of another, and leaves what both begin and end with."""
+    """Return the edit that replaces one text by another, keeping their common first and last lines."""
     first = _shared(old, new)
     last = _shared(old[first:][::-1], new[first:][::-1])
     start, end = len(old) - last, len(new) - last
@@ -274,7 +269,6 @@ def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
 
 
 def _shared(first: list[str], second: list[str]) -> int:
-    """How many lines at the start are the same."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))])
 
 
@@ -284,7 +278,7 @@ def _check_count(count: int) -> None:
 
 
 def _check_between(number: int, line: str, what: str) -> None:
-    """Prose may stand there, and nothing that may be a torn edit."""
+    """Raise ValueError for a line outside of all edits that looks like a part of one."""
     if _STRAY.match(line) or (what == "hunk" and line.startswith(("+", "-"))):
         raise ValueError(f"line {number} of the edits is outside every {what}: {line[:80]!r}")
 
@@ -304,14 +298,14 @@ def _hunks(lines: list[str]) -> Iterator[Edit]:
 
 
 def _nearest(quoted: list[str], lines: list[str]) -> str:
-    """Where some lines were probably meant, told to who quoted them wrongly: the lines that are most like them, and the
-    first difference. Never used to place an edit.
+    """Describe the lines of the file that are most similar to wrongly quoted ones, and the first difference. Only for
+    error messages.
     """
     wanted, held = ([line.strip()[:_WIDTH] for line in text] for text in (quoted[:_QUOTED], lines))
     alike = SequenceMatcher(lambda line: not line, held, wanted).find_longest_match()
     if alike.size:
         start = alike.a - alike.b
-    else:  # the line that is most like the longest quoted one
+    else:  # the line most similar to the longest quoted one
         longest = max(wanted, key=len)
         if not (close := get_close_matches(longest, held, n=1, cutoff=0.3)):
             return "Nothing in it is like them."

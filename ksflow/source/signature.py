@@ -1,7 +1,7 @@
-"""Whether a C-like kernel's entry is as its contract has it: its name, its arguments, what they point to. Text only.
+"""Checks the entry of a C-like kernel against its contract: name, arguments, pointer types. Reads text only.
 
-What cannot be read (a macro, a type that the source defines itself) is taken to be right, and so is what may be meant:
-floats read as words or bytes, a size as `int`, `strides` or `stream` left out at the end.
+What cannot be read (a macro, a type of the source's own) is accepted, and so is what may be intended: floats read as
+words or bytes, a size as `int`, `strides` or `stream` left out at the end.
 """
 
 import re
@@ -23,8 +23,7 @@ _TYPES = {
     "__nv_bfloat16": "f2", "float": "f4", "double": "f8", "long": "i8", "int64_t": "i8", "uint64_t": "i8",
     "size_t": "i8", "ptrdiff_t": "i8", "int32_t": "i4", "uint32_t": "i4", "int": "i4", "unsigned": "i4",
 }  # fmt: skip
-"""Type -> float or integer, and its bytes. Of several words (`unsigned long int`) the one that comes first here counts.
-"""
+"""Type -> float or integer, and its bytes. Of several words (`unsigned long int`) the first in this order counts."""
 _SPARE = ("strides", "stream")
 
 
@@ -32,14 +31,13 @@ class _Parameter(NamedTuple):
     text: str
     name: str
     pointer: bool
-    type: str
-    """As in `_TYPES`; empty where it is not known here."""
+    type: str  # as in `_TYPES`; empty if unknown
 
 
 def fault(problem: Problem, kernel: Kernel, suspected: bool = False) -> str:
-    """What is wrong with the entry of a kernel in C++, CUDA or HIP, in a line; "" for nothing, and for other languages.
+    """Return what is wrong with the entry of a kernel in C++, CUDA or HIP, in one line; "" if nothing is.
 
-    suspected: also what may be right and seldom is: arguments with each other's names, device pointers of other types.
+    suspected: report also what is seldom right: arguments with each other's names, device pointers of other types.
     """
     if LANGUAGES[kernel.language].python or has_launches(kernel.main):
         return ""
@@ -69,7 +67,6 @@ def _parameter(text: str) -> _Parameter:
 
 
 def _compared(wanted: list[_Parameter], got: list[_Parameter], typed: bool, named: bool) -> str:
-    """Where a declaration departs from the contract first."""
     order = {want.name: place for place, want in enumerate(wanted)} if named else {}
     counted = "" if len(got) == len(wanted) else f"takes {len(got)} arguments and is called with {len(wanted)}: "
     for place, (want, have) in enumerate(zip(wanted, got, strict=False)):
@@ -81,7 +78,6 @@ def _compared(wanted: list[_Parameter], got: list[_Parameter], typed: bool, name
 
 
 def _differs(want: _Parameter, have: _Parameter, typed: bool) -> bool:
-    """Whether what is passed for one parameter cannot be what the kernel takes it for."""
     if want.pointer != have.pointer:
         return have.pointer or bool(have.type)
     if not want.pointer:

@@ -1,23 +1,23 @@
-"""How many tokens a text is, where the model's own tokenizer is not here: an estimate that rather has too many."""
+"""Estimates how many tokens a text has without the model's own tokenizer; rather too high."""
 
 import re
 from functools import lru_cache
 
 _PIECE = re.compile(r"([A-Za-z]+)|(\d+)|(\s+)|([^\sA-Za-z\d]+)")
 _WORD, _LETTER, _LONGEST, _DIGITS, _BLANKS, _SIGN, _BYTE = 1.1, 0.05, 16, 1.6, 1.7, 0.85, 0.6
-"""What a word, each letter of it, three digits, a run of blanks or a line's end, a sign and a byte of another script
-take: a fit to what the tokenizers of four providers make of kernels, notes and documents, raised until none is under.
+"""Tokens of a word, of each of its letters, of three digits, of a run of blanks or a line end, of a sign, and of a byte
+of another script: fitted to tokenizers of four providers on kernels, notes and documents, raised until none is
+underestimated.
 """
 
 
 def estimate(text: str) -> int:
-    """So many at least, as far as is known, and 20 % more than there are as a rule."""
+    """Return an upper estimate, typically 20 % above the true number."""
     return round(sum(map(_of_line, text.split("\n"))))
 
 
-@lru_cache(maxsize=1 << 14)  # the lines of a kernel or a task come again in every prompt
+@lru_cache(maxsize=1 << 14)  # lines of a kernel or a task recur in every prompt
 def _of_line(line: str) -> float:
-    """Of a line with the end of the one before it; a blank line is part of that end."""
     total = 0.0
     for letters, digits, blanks, signs in _PIECE.findall(f"\n{line.rstrip()}" if line.strip() else ""):
         if letters:

@@ -1,21 +1,22 @@
-"""Tunables: numbers a kernel declares where it assigns them, in any language.
+"""Tunables: numbers that a kernel declares where it assigns them, in any language.
 
     constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile
     #define STAGES 2              // tune: 1 2 3
     BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
 
-The value is what is assigned; the list is what may be; after `|` come the kind and its meaning, both optional. What is
-read only where others have certain values says so last: by names declared above it, joined by `or` or by `and`:
+The assigned value is the current one, the list has the options; after `|` come kind and meaning, both optional. A
+tunable that is read only for certain values of others ends with a condition on names declared above, joined by `or` or
+by `and`:
 
     constexpr int MT = 2;         // tune: 1 2 3 | tile: tiles of 16 rows | if FORM == amx or FORM == dot
 
-A GPU kernel that says how it is launched can take other values for some cases, and rule values out:
+A GPU kernel with launch lines can take other values for some cases, and rule values out:
 
     // launch: gemm [cdiv(m, BM)] [256] (a, b, c, m, n, k)
     // dispatch: if m <= 1024 and k > 512: BM=64 STAGES=4
     // require: STAGES * BM * 128 <= 232448
 
-Text in, text out: nothing is run, and everything but the assigned values is left as it is, byte for byte.
+The source is not executed, and everything but the assigned values stays the same, byte for byte.
 """
 
 import contextlib
@@ -36,8 +37,8 @@ _LINE = re.compile(
 _TUNE = re.compile(
     r"""[^"'`]*?(?:\b(?P<value>[\w.]+)\s*;?\s*)?(?://|\#)\s*tune(?:\s*[:=]|\s+[-+]?\d|\b[^|]*\||\b(?=.*\b(?P=value)\b))"""
 )
-"""How a line begins that is meant to declare values, whether or not it does: with a colon, a number or a kind, or with
-the assigned value among its words. Quoted ones are not.
+"""Matches a line that is meant to declare values, valid or not: with a colon, a number or a kind after `tune`, or with
+the assigned value among its words; not in quotes.
 """
 _TERM = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sign>==|!=)\s*(?P<value>[\w.+-]+)\s*")
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
@@ -56,20 +57,18 @@ _LAUNCH_LINE = re.compile(
     r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch|tensormap):(?P<rest>.*)"
 )
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
-DISPATCH = "dispatch: if "
-"""How the name of a change begins that sets values for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`."""
+DISPATCH = "dispatch: if "  # begins the name of a change for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`
 
 
 @dataclass(frozen=True)
 class Condition:
-    """When a tunable counts: where any, or every one, of some terms holds."""
+    """When a tunable has an effect: if any, or every, term holds."""
 
-    terms: tuple[tuple[str, bool, str], ...]
-    """Name, whether it has to have the value or another one, value."""
+    terms: tuple[tuple[str, bool, str], ...]  # name, whether its value must be equal or different, value
     every: bool = False
 
     def holds(self, config: Mapping[str, str]) -> bool:
-        """Whether it does for these values. A term about a name that has none does not."""
+        """Return whether it holds for these values. A term on an unknown name does not hold."""
         terms = (name in config and (config[name] == value) is equal for name, equal, value in self.terms)
         return all(terms) if self.every else any(terms)
 
@@ -84,14 +83,13 @@ class Tunable:
     kind: str = ""
     """form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse, memory, compiler or nothing."""
     doc: str = ""
-    when: Condition | None = None
-    """Where the kernel reads it; None: always."""
+    when: Condition | None = None  # when the kernel reads it; None: always
 
 
 def tunables(text: str) -> tuple[Tunable, ...]:
-    """What `text` declares, in order. A value outside its own list counts as one of its options.
+    """Return the declared tunables, in order. A value outside its own list is added to its options.
 
-    One with a condition that cannot be read counts always; see `mistake`.
+    An invalid condition is ignored; see `mistake`.
     """
     declared: dict[str, Tunable] = {}
     for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
@@ -108,7 +106,7 @@ def tunables(text: str) -> tuple[Tunable, ...]:
 
 
 def mistake(text: str) -> tuple[int, str, str] | None:
-    """Of the first `tune` comment that cannot be read the number of the line, the line, and what is wrong with it."""
+    """Return line number, line and error of the first invalid `tune` comment, None if there is none."""
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         match = _match(_LINE, line)
@@ -125,7 +123,7 @@ def mistake(text: str) -> tuple[int, str, str] | None:
 
 
 def _condition(text: str | None, above: Mapping[str, Tunable]) -> Condition | None:
-    """A condition on tunables that are declared above it. ValueError."""
+    """Return a condition on tunables declared above. Raises ValueError."""
     if text is None:
         return None
     every = re.search(r"\sand\s", text) is not None
@@ -142,7 +140,7 @@ def _condition(text: str | None, above: Mapping[str, Tunable]) -> Condition | No
 
 
 def counting(declared: Sequence[Tunable], config: Mapping[str, str]) -> dict[str, str]:
-    """The values of `config` that count: what a kernel reads where the others are so."""
+    """Return the values of `config` that the kernel reads, given the others."""
     counts: dict[str, str] = {}
     for tunable in declared:
         if tunable.name in config and (tunable.when is None or tunable.when.holds(counts)):
@@ -151,7 +149,7 @@ def counting(declared: Sequence[Tunable], config: Mapping[str, str]) -> dict[str
 
 
 def values(text: str) -> dict[str, str]:
-    """Tunable -> the value `text` assigns."""
+    """Return tunable -> assigned value."""
     return {tunable.name: tunable.value for tunable in tunables(text)}
 
 
@@ -167,9 +165,9 @@ def without_values(text: str) -> str:
 
 
 def dispatches(text: str) -> dict[str, dict[str, str]]:
-    """Condition -> tunable -> the value for the cases where it holds. The first that holds decides.
+    """Return condition -> tunable -> value for the cases where it holds; the first that holds decides.
 
-    Lines that cannot be read are left out; the judge refuses them.
+    Invalid lines are left out; the judge refuses them.
     """
     conditions: dict[str, dict[str, str]] = {}
     for kind, rest in launch_lines(text):
@@ -180,7 +178,7 @@ def dispatches(text: str) -> dict[str, dict[str, str]]:
 
 
 def read_dispatch(rest: str) -> tuple[str, dict[str, str]]:
-    """The condition and the values of a dispatch line. ValueError where it is something else."""
+    """Return the condition and the values of a dispatch line. Raises ValueError."""
     match = _DISPATCH.fullmatch(rest)
     if match is None:
         raise ValueError("is not `if CONDITION: NAME=VALUE ...`")
@@ -188,23 +186,23 @@ def read_dispatch(rest: str) -> tuple[str, dict[str, str]]:
 
 
 def requires(text: str) -> tuple[str, ...]:
-    """The expressions that `text` says must hold."""
+    """Return the expressions of the `require` lines."""
     return tuple(rest for kind, rest in launch_lines(text) if kind == "require")
 
 
 def launch_lines(text: str) -> tuple[tuple[str, str], ...]:
-    """(launch, workspace, require, dispatch or tensormap; what it says) of every line that is one, in order."""
+    """Return (kind, text) of every line that is a launch, workspace, require, dispatch or tensormap line, in order."""
     matches = (_LAUNCH_LINE.fullmatch(line) for line in text.split("\n"))
     return tuple((match["kind"], match["rest"].strip()) for match in matches if match)
 
 
 def has_launches(text: str) -> bool:
-    """Whether `text` says how its device code is launched, so that it needs no host code."""
+    """Return whether `text` has launch lines, so that it needs no host code."""
     return any(kind == "launch" for kind, _ in launch_lines(text))
 
 
 def constants(text: str) -> dict[str, Number]:
-    """The numbers that a source declares at top level, one per line; of several with a name the first."""
+    """Return the numbers that a source declares at top level, one per line; of equal names the first."""
     numbers: dict[str, Number] = {}
     for match in filter(None, (_match(_CONSTANT, line) for line in text.split("\n"))):
         numbers.setdefault(match["name"] or match["macro"], number(match["value"]))
@@ -212,7 +210,7 @@ def constants(text: str) -> dict[str, Number]:
 
 
 def redeclared(line: str, values: Mapping[str, str]) -> str:
-    """A line of a source, with another value where it declares one of these constants."""
+    """Return a line of a source, with another value if it declares one of these constants."""
     return _rewrite(_CONSTANT, line, values)
 
 
@@ -227,7 +225,7 @@ def _rewrite(pattern: re.Pattern[str], line: str, values: Mapping[str, str]) -> 
 
 
 def number(literal: str) -> Number:
-    """What a literal of any of the languages means; true is 1. ValueError where it is no number."""
+    """Return the value of a literal of any of the languages; true is 1. Raises ValueError."""
     plain = literal.lower()
     if plain in ("true", "false"):
         return int(plain == "true")
@@ -238,9 +236,9 @@ def number(literal: str) -> Number:
 
 
 def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mapping[str, str]) -> bool:
-    """Whether one of a source's `requires` forbids `config` whatever the case; `known`: the source's `constants`.
+    """Return whether one of a source's `requires` forbids `config` for every case. known: the source's `constants`.
 
-    What depends on the case is left to the judge.
+    Rules that depend on the case are left to the judge.
     """
     for rule in rules:
         with contextlib.suppress(ValueError):
@@ -251,9 +249,9 @@ def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mappi
 
 
 def assign(text: str, changes: Mapping[str, str]) -> str:
-    """`text` with other values, everywhere or (`dispatch: if ...`) for some cases; "" takes such a line away.
+    """Return `text` with other values, for all or (`dispatch: if ...`) for some cases; "" removes such a line.
 
-    Raises ValueError for an unknown tunable, a value outside its list, or a condition that is none.
+    Raises ValueError for an unknown tunable, a value outside its list, or an invalid condition.
     """
     declared = {tunable.name: tunable for tunable in tunables(text)}
     lines = {name.removeprefix(DISPATCH): value for name, value in changes.items() if name.startswith(DISPATCH)}
@@ -277,7 +275,7 @@ def _check(changes: Mapping[str, str], declared: Mapping[str, Tunable]) -> None:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`BM=64 STAGES=4` as names and values. ValueError where it is something else."""
+    """Return `BM=64 STAGES=4` as names and values. Raises ValueError."""
     pairs = [pair.partition("=") for pair in re.sub(r"\s*=\s*", "=", text).replace(",", " ").split()]
     if wrong := [name for name, sign, value in pairs if not (name and sign and value)]:
         raise ValueError(f"dispatch: {wrong[0]!r} is not NAME=VALUE")
@@ -285,7 +283,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _dispatched(text: str, changes: Mapping[str, str]) -> str:
-    """The dispatch lines changed in their places, new ones before the first launch line."""
     lines: list[str] = []
     left = dict(changes)
     at, mark = -1, ""

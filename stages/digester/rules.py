@@ -1,9 +1,8 @@
 """Keeps which moves gained where, which values never worked, and the best configuration. Every figure was measured.
 
 It does not explain, and it does not generalise beyond the kernels it names. Its own notes are written anew each
-time (their titles start with `Measured:`); notes from elsewhere are kept as they are. A move that it once said gained,
-and that with later trials loses (or the other way round), is kept as refuted, as `Measured once:`, and so is a note of
-its own that came back refuted. A note on values that never worked closes the trials that had them.
+time (their titles start with `Measured:`); notes from elsewhere are kept as they are. A note of its own that came back
+refuted is kept as `Measured once:`. A note on values that never worked closes the trials that had them.
 """
 
 import math
@@ -11,20 +10,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ksflow.notes.lessons import trial_of
-from ksflow.records import Material, Note, Population, Problem, Status, Trial, base_of, by_number
+from ksflow.records import Material, Note, Population, Problem, Status, base_of
 from ksflow.search.effects import Effect, Family, dead_ends, effects, judged_families
 from ksflow.search.measured_notes import (
     ONCE,
     OWN,
     best_note,
-    claims,
-    contradicted,
     dead_end_note,
     effects_note,
     experiment_note,
 )
-from ksflow.source.families import structure_of
 
 _NOISE = math.log1p(0.02)  # smaller effects are not effects
 _FAILURES = 2  # how many make a dead end
@@ -48,7 +43,7 @@ class Rules:
         written = _written(material.population)
         room = max(self.most - len(bests) - self.most // _REFUTED, 0)
         now = [*bests[: self.most], *moves[: room // 2], *ends[: room // 4], *written[: room // 4]]
-        refuted = _refuted(material.notes, now, [effect for family in judged for effect in effects(family)])
+        refuted = _refuted(material.notes, now)
         left = min(self.most // _REFUTED, self.most - len(now))
         own = (*now, *refuted[max(len(refuted) - left, 0) :])
         return (*others, *(replace(note, problems=(problem.name,)) for note in own))
@@ -75,33 +70,9 @@ def _written(population: Population) -> list[Note]:
     return [experiment_note(*row) for row in ranked]
 
 
-def _structure(trial: Trial) -> str:
-    return structure_of(trial.kernel) if trial.kernel else ""
-
-
-def _refuted(old: Sequence[Note], now: Sequence[Note], known: Sequence[Effect]) -> list[Note]:
-    """What it said and later trials contradict, once each; those found out last come last."""
-    later: dict[tuple[str, ...], list[Effect]] = defaultdict(list)
-    structures: dict[str, str] = {}
-    for effect in known:
-        of = structures[effect.trials[0].id] = structures[effect.trials[1].id] = _structure(effect.trials[0])
-        later[of, effect.tunable.name, *effect.values].append(effect)
-    refuted: dict[str, Note] = {}
-    for note in (note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.REFUTED):
-        claim = next(iter(claims(note)), None)
-        if claim is None or claim.sign(later[structures.get(claim.trials[0], ""), *claim.change], _NOISE) < 1:
-            title = ONCE + note.title.removeprefix(OWN).removeprefix(ONCE)
-            refuted[title] = replace(note, title=title)
-    measured = [note for note in old if note.title.startswith((OWN, ONCE)) and note.status is Status.MEASURED]
-    newest = max((by_number(trial_of(source)) for note in measured for source in note.sources), default=by_number(""))
-    for note in measured:
-        for claim in claims(note):
-            pairs = later[structures.get(claim.trials[0], ""), *claim.change]
-            own = [effect for effect in pairs if tuple(trial.id for trial in effect.trials) == claim.trials]
-            then = [effect for effect in pairs if max(by_number(t.id) for t in effect.trials) <= newest]
-            known_before = claim.sign(own, _NOISE) > 0 > claim.sign(then, _NOISE)
-            if claim.sign(pairs, _NOISE) < 0 and not known_before:
-                fresh = contradicted(note, claim, pairs)
-                refuted.setdefault(fresh.title, fresh)
-    again = {ONCE + note.title.removeprefix(OWN) for note in now}
-    return [note for title, note in refuted.items() if title not in again]
+def _refuted(old: Sequence[Note], now: Sequence[Note]) -> list[Note]:
+    """Its own notes that came back refuted, unless they are written anew now."""
+    titles = {note.title.removeprefix(OWN) for note in now}
+    refuted = {note.title.removeprefix(OWN).removeprefix(ONCE): note for note in old if note.status is Status.REFUTED}
+    own = {title: note for title, note in refuted.items() if note.title.startswith((OWN, ONCE)) and title not in titles}
+    return [replace(note, title=f"{ONCE}{title}") for title, note in own.items()]

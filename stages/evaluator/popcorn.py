@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, reaching
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
 from ksflow.remote.popcorn_lint import fault
 from ksflow.remote.popcorn_results import Answer
-from ksflow.remote.popcorn_submission import SubmissionLog, Submitter, Work
+from ksflow.remote.popcorn_submission import Submitter, Work, turn
 
 _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": ("leaderboard",)}
 """What is submitted, in this order."""
@@ -61,7 +61,7 @@ class PopcornEvaluator(Evaluator):
         self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
         place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
-        self.log = SubmissionLog(place, min_interval_s)
+        self.log, self.min_interval_s = place, min_interval_s
         self.fingerprint = "-".join(["popcorn", gpu, mode, *([leaderboard] if leaderboard else [])])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -72,7 +72,7 @@ class PopcornEvaluator(Evaluator):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = Answer()
         try:
-            with self.log.turn():
+            with reaching(f"{self.log} cannot be used", "set evaluator.folder"), turn(self.log):
                 for mode in _MODES[self.mode]:
                     work = Work(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
                     answer = self._submit(work, kernel.digest)
@@ -85,8 +85,6 @@ class PopcornEvaluator(Evaluator):
         except (Busy, Lost) as error:
             why = f"the service gave no answer within {self.timeout_s:g} s: {error}"
             return self._verdict(Verdict.HARNESS, why, evidence)
-        except OSError as error:
-            raise ConfigError(f"{self.log.folder} cannot be used: {error}; set evaluator.folder") from error
         return self._passed(problem, answer, evidence)
 
     def start(self) -> None:
@@ -95,7 +93,7 @@ class PopcornEvaluator(Evaluator):
 
     @cached_property
     def _submit(self) -> Submitter:
-        return Submitter(Service(self.url, cli_id()), self.log, self.poll_s, self.pause_s)
+        return Submitter(Service(self.url, cli_id()), self.log, self.min_interval_s, self.poll_s, self.pause_s)
 
     def _board(self, problem: Problem) -> str:
         board = self.leaderboard or str(problem.origin.get("leaderboard") or "")

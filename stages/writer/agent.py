@@ -72,6 +72,7 @@ class AgentWriter(ModelWriter):
         if not isinstance(self.lm, Model):
             raise ConfigError("writer=agent needs an agent: agent=claude, codex, gemini or command")
         super().__post_init__()
+        self.program.layout = TaskAdapter()
 
     def __call__(
         self,
@@ -90,7 +91,7 @@ class AgentWriter(ModelWriter):
         for name, trial in (("base", selection.base), ("reference", selection.reference)):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
         key = digest(selection.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
-        with calling(workspace=Workspace(files, start, context.check)), dspy.context(adapter=TaskAdapter()):
+        with calling(workspace=Workspace(files, start, context.check)):
             return self.program.ask(_in_short(whole), key=key)
 
     def question(

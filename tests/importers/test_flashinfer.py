@@ -86,7 +86,7 @@ def data_set(tmp_path: Path) -> Path:
 def task(**more: Any) -> FlashInfer:
     spec = {"definition": DEFINITION, "inputs": {"one": GIVEN}, "root": "", "rtol": 0.01, "atol": 0.01, "ratio": 1.0}
     files = SourceFiles({"definition_reference.py": DEFINITION["reference"]})
-    return FlashInfer(files, {**spec, "destination": False, **more})
+    return FlashInfer(files, {**spec, **more})
 
 
 def tree(by: float = 1.0) -> list[Any]:
@@ -277,9 +277,8 @@ def python(body: str) -> Kernel:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("destination", [False, True])
-def test_solutions_of_either_way_are_right(data_set: Path, destination: bool, evaluator: LocalEvaluator) -> None:
-    problem = given(data_set, destination=destination)
+def test_solutions_of_either_way_are_right(data_set: Path, evaluator: LocalEvaluator) -> None:
+    problem = given(data_set)
     assert [case.name for case in problem.benchmarks] == ["M=8", "M=4"]
     assert [arg.name for arg in problem.args] == ["x", "s", "out0"]
     assert [seed.name for seed in problem.good] == ["returns.py", "writes.py"]
@@ -316,7 +315,7 @@ def test_a_definition_of_another_shape_is_named(tmp_path: Path, change: dict[str
 def test_workloads_and_solutions_of_another_shape_are_named(data_set: Path) -> None:
     found = {**DEFINITION}
     for odd in ({"spec": [1]}, {"sources": ["x"]}, {"sources": 5}):
-        assert "not as the format has it" in str(_solution(found, {**solution("odd", True, "x"), **odd}, False))
+        assert "not as the format has it" in str(_solution(found, {**solution("odd", True, "x"), **odd}))
     work = {"uuid": "one", "axes": {"M": "8"}, "inputs": GIVEN}
     (data_set / "workloads" / "scale" / "scaled_rows.jsonl").write_text(json.dumps({"workload": work}))
     with pytest.raises(ConfigError, match="workload one: axes are whole numbers"):

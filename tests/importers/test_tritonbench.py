@@ -111,7 +111,7 @@ def test_calls_that_the_judge_cannot_use_are_left_out_with_the_reason() -> None:
     rows = classify_calls(order(WHOLE, WHOLE_CALLS, "picked"))
     assert [row["why"] for row in rows[:2]] == ["", ""]
     for row in rows[2:4]:
-        assert row["why"].startswith("generate_input makes the same contents for seeds 0 and 1")
+        assert row["why"].startswith("generate_input returns the same contents for seeds 0 and 1")
     assert rows[4]["why"] == "it has 2 outputs, where most calls have 1"
     assert rows[5]["why"] == "complex numbers"
 
@@ -195,7 +195,7 @@ def doubled(x):
 def test_triton_code_answers_by_its_interpreter_on_a_cpu(tmp_path: Path, evaluator: LocalEvaluator) -> None:
     pytest.importorskip("triton")
     file = written(tmp_path, TRITON, 'doubled(torch.randn(40, device="cuda"))\n')
-    problem = load(path=str(file), device="cpu", target=detect())
+    problem = load(path=str(file), target=detect())
     assert [case.name for case in problem.benchmarks] == ["call=0"]
     assert not problem.seeds
     rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(problem)}
@@ -210,5 +210,5 @@ def test_triton_code_that_its_interpreter_does_not_run_needs_a_gpu(tmp_path: Pat
     pytest.importorskip("triton")
     upper = TRITON.replace("    out = torch", "    triton.runtime.driver.active.get_current_device()\n    out = torch")
     with pytest.raises(ConfigError, match="use a machine with a GPU") as caught:
-        load(path=str(written(tmp_path, upper, "doubled(torch.randn(40))\n")), device="cpu")
+        load(path=str(written(tmp_path, upper, "doubled(torch.randn(40))\n")))
     assert "\n" not in str(caught.value)

@@ -1,10 +1,10 @@
-"""HIP kernels on a CPU: `emulated` makes a C++ kernel of a HIP one in strong mode, which the CPU's judge judges.
+"""HIP kernels on a CPU: `emulated` turns a HIP kernel in strong mode into a C++ kernel for the CPU's judge.
 
-`device/` holds the header that compiles HIP for AMD's chips without ROCm (put it on the include path), `host/` the one
-that runs it here: a fibre for each work-item, waves of 64 in lock-step at operations across lanes. Covered: what those
-headers define; a compiler builtin that they lack is named; reads and writes past the ends of workspaces, and of
-arguments where all of them declare their shape. NOT covered: kernels in host mode, inline assembly, time
-(how long it takes says nothing of a GPU), races that the order of the waves does not show.
+`device/` holds the header that compiles HIP for AMD's chips without ROCm (an include path), `host/` the one that runs
+it here: a fibre for each work-item, waves of 64 in lock-step at operations across lanes. Covered: what those headers
+define (a missing builtin is named); reads and writes past the ends of workspaces, and of arguments if all of them
+declare their shape. NOT covered: kernels in host mode, inline assembly, times (which say nothing of a GPU), races that
+the order of the waves does not show.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,21 +18,20 @@ from ksflow.source.launches import CasePlan, parse, plan_cases
 
 __all__ = ["DEVICE_HEADERS", "SELFTEST", "emulated"]
 
-SELFTEST = Path(__file__).with_name("selftest")
-"""What another emulator of machine code has to get right before it is asked."""
+SELFTEST = Path(__file__).with_name("selftest")  # a test problem for other emulators of machine code
 
-_FNUZ = ("gfx940", "gfx941", "gfx942")
-"""Chips whose 8-bit floats are the fnuz ones."""
+_FNUZ = ("gfx940", "gfx941", "gfx942")  # chips whose 8-bit floats are the fnuz ones
 _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")
 
 _ByDims = dict[tuple[int, ...], tuple[CasePlan, Mapping[str, Scalar]]]
 
 
 def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
-    """A `cpp` kernel of one file that runs a HIP kernel's launches for the problem's cases, as a GPU `march` would.
+    """Return a `cpp` kernel of one file that runs a HIP kernel's launches for the problem's cases, as a GPU `march`
+    would.
 
-    Called with other dimensions than the cases' it aborts and says so. ValueError, one line, where it cannot be done:
-    no HIP, no launch plan or one that does not hold, or something that the emulator lacks.
+    Called with other dimensions than the cases' it aborts with a message. Raises ValueError for another language, a
+    missing or invalid launch plan, or a feature that the emulator lacks.
     """
     if kernel.language != "hip" or not march.startswith("gfx"):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
@@ -61,7 +60,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
 
 
 def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
-    """`custom_kernel`: the launches of the case that has these dimensions."""
+    """Yield the lines of `custom_kernel`, which runs the launches of the case with its dimensions."""
     yield f"{problem.signature} {{"
     yield f"  void *const given[] = {{{', '.join(f'(void *){arg.name}' for arg in problem.args)}}};"
     for sizes, (plan, params) in by_dims.items():
@@ -90,7 +89,7 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
 
 
 def _rooms(problem: Problem, params: Mapping[str, Scalar]) -> list[str]:
-    """The arguments' memory in a case, in C++; none where one does not declare its shape, and strides have no place."""
+    """Return the arguments' memory in a case, in C++; empty if one declares no shape."""
     rooms, first = [], 0
     for arg in problem.args:
         sizes = extents(arg.shape, params)

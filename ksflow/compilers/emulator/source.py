@@ -1,4 +1,4 @@
-"""A HIP source as the emulator's compiler takes it: what it lacks is found, what C++ says otherwise is rewritten."""
+"""HIP sources for the emulator: finds what it lacks, and rewrites what differs in C++."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +8,7 @@ from pathlib import Path
 from ksflow.records import Kernel
 from ksflow.source.launches import with_constants
 
-DEVICE_HEADERS = Path(__file__).parent / "device"
-"""The include path for compiling HIP without ROCm."""
+DEVICE_HEADERS = Path(__file__).parent / "device"  # include path for compiling HIP without ROCm
 
 _HOST_HEADERS = Path(__file__).parent / "host"
 _RUNTIME = "hip/hip_runtime.h"
@@ -22,14 +21,13 @@ _WAIT = re.compile(
     r"""\b(?:__)?asm(?:__)?\s+(?:__)?volatile(?:__)?\s*\(\s*
         "(?:s_waitcnt|s_nop|s_setprio)\b[^";\\]*"\s*(?::[^;]*)?\)\s*;""",
     re.VERBOSE,
-)
-"""One instruction that only waits, so that nothing is lost with it."""
+)  # matches one instruction that only waits, and can be dropped
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _SIZED = r"__attribute__\(\(\s*(?:__)?ext_vector_type(?:__)?\(([^()]+)\)\s*\)\)"
 _REWRITES = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        # One namespace per variant keeps their names apart, which C's linkage would not.
+        # One namespace per variant keeps names apart, which C linkage would not.
         (r'\bextern\s*"C"\s*\{', "inline namespace c_names {"),
         (r'\bextern\s*"C"', ""),
         (
@@ -38,7 +36,7 @@ _REWRITES = tuple(
         ),
         (r"\bstatic\s+__shared__\b", "__shared__"),
         (r"\b__shared__\s+(alignas\s*\([^;]*?\))(?=\s+[A-Za-z_])", r"\1 __shared__"),
-        # g++ does not know vectors by the number of their elements.
+        # g++ does not know vectors by their number of elements.
         (rf"\btypedef\s+([\w ]+?)\s+(\w+)\s*{_SIZED}", r"typedef \1 \2 __attribute__((KSFLOW_VECTOR(\1, \3)))"),
         (rf"\btypedef\s+([\w ]+?)\s+{_SIZED}\s*(\w+)", r"typedef \1 \3 __attribute__((KSFLOW_VECTOR(\1, \2)))"),
         (rf"\btypedef\s+{_SIZED}\s*([\w ]+?)\s+(\w+)\s*;", r"typedef \2 \3 __attribute__((KSFLOW_VECTOR(\2, \1)));"),
@@ -52,13 +50,12 @@ _NAMES = {
     "CONVERT": ("cvt_f32_{}", "cvt_pk_f32_{}", "cvt_pk_{}_f32"),
     "MFMA": ("mfma_{}",),
     "SCALED": ("mfma_scale_{}",),
-}
-"""Macro of the headers -> what the builtins are called that it defines."""
+}  # macro of the headers -> names of the builtins that it defines
 _DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _NAMES))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
 
 
 def whole(kernel: Kernel) -> str:
-    """The kernel's first file, with its others where they are included."""
+    """Return the kernel's first file, with its other files in place of their includes."""
 
     def text(match: re.Match[str]) -> str:
         return kernel.files[match[2]] if match[2] in kernel.files else match[0]
@@ -67,7 +64,7 @@ def whole(kernel: Kernel) -> str:
 
 
 def check(source: str) -> None:
-    """That the emulator has what the source needs, as far as its text tells. ValueError names what it lacks."""
+    """Raise ValueError, which names a missing feature, if the emulator cannot run the source."""
     code = _COMMENT.sub("", source)
     lost = [name for name in _BUILTIN.findall(code) if name not in _builtins()]
     if lost:
@@ -81,14 +78,14 @@ def check(source: str) -> None:
 
 
 def includes(source: str) -> Iterator[str]:
-    """The C++ library's headers: they must stand outside of a namespace, and before HIP's words become macros."""
+    """Yield the includes of the C++ library, which must precede the namespace and HIP's macros."""
     for match in _INCLUDE.finditer(source):
         if match[1] and match[1] != _RUNTIME:
             yield match[0].strip()
 
 
 def variant(source: str, values: dict[str, str], index: int, name: str) -> str:
-    """The source with these values in a namespace of its own; the macros it defines end with it."""
+    """Return the source with these values in a namespace of its own; its macros are undefined at the end."""
     text = _WAIT.sub("((void)0);", _INCLUDE.sub("", with_constants(source, values)))
     for pattern, words in _REWRITES:
         text = pattern.sub(words, text)
@@ -99,7 +96,7 @@ def variant(source: str, values: dict[str, str], index: int, name: str) -> str:
 
 @cache
 def headers(name: str = "hip_runtime.h") -> str:
-    """The emulator in one text; or one of its headers, with those that it includes."""
+    """Return the emulator in one text, or one of its headers with its includes."""
     folder = next(path for path in (_HOST_HEADERS, DEVICE_HEADERS) if (path / "hip" / name).is_file())
     text = (folder / "hip" / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
     return _INCLUDE.sub(lambda match: headers(match[2]) if match[2] else match[0], text)
@@ -107,6 +104,5 @@ def headers(name: str = "hip_runtime.h") -> str:
 
 @cache
 def _builtins() -> frozenset[str]:
-    """The compiler's builtins that the emulator has."""
     pairs = _DEFINED.findall(headers())
     return frozenset(f"__builtin_amdgcn_{form.format(name)}" for macro, name in pairs for form in _NAMES[macro])

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from ksflow.errors import ConfigError, suggest
+from ksflow.errors import ConfigError, reaching, suggest
 from ksflow.formats.checkout import path_in_checkout, provenance, slug
 from ksflow.home import not_source
 from ksflow.languages import ENDINGS, named
@@ -106,11 +106,9 @@ def _digest(root: Path, source: Path, commands: Json) -> str:
         for path in (Path(folder, name) for name in sorted(set(names) - not_source(folder, names))):
             if path == source or not path.is_file():
                 continue
-            try:
+            with reaching(f"cannot read {path}", "the repository is copied whole"):
                 size = path.stat().st_size
                 digest.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
                 if size <= _LARGEST_READ:
                     digest.update(path.read_bytes())
-            except OSError as error:
-                raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
     return digest.hexdigest()[:16]

@@ -41,31 +41,28 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     root: str | None = None,
     definition: str | None = None,
     workloads: str | Sequence[str] | None = None,
-    destination: bool = False,
     rtol: float = 1e-2,
     atol: float = 1e-2,
     ratio: float | None = None,
-    device: str = "auto",
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
     """The problem of a definition. Raises ConfigError.
 
-    destination: candidates get the outputs after the inputs, and return nothing. rtol, atol, ratio: an element is wrong
-    where both are exceeded, this share of them must be right, and the rest is held to the bounds' root mean square.
-    device: `cpu` has `cuda` mean the CPU. cap: see `assemble`; workloads with tensors from files are never cut.
+    rtol, atol, ratio: an element is wrong where both are exceeded, this share of them must be right, and the rest is
+    held to the bounds' root mean square.
+    cap: see `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
     task = _definition(file)
     chosen = [*{repr(params(work)): work for work in _workloads(base, task, workloads)}.values()]
     ratio = ratio if ratio is not None else _RATIOS.get(str(task.get("op_type", "")), 1.0)
-    on = None if device == "cpu" else target
-    parsed = _parse(file, base, task, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio, "destination": destination})
-    seeds, good, bad, left_out = _solutions(base, task, [work["uuid"] for work in chosen], destination, on)
+    parsed = _parse(file, base, task, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio})
+    seeds, good, bad, left_out = _solutions(base, task, [work["uuid"] for work in chosen], target)
     parsed.origin["dropped"] += left_out
     parsed = replace(parsed, seeds=(*parsed.seeds, *seeds), good=tuple(good), bad=tuple(bad))
     fixed = any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values())
-    return assemble(parsed, on, None if fixed else cap)
+    return assemble(parsed, target, None if fixed else cap)
 
 
 def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, Path]:
@@ -180,9 +177,6 @@ def _lines(folder: Path, name: str) -> Iterator[tuple[Path, Json]]:
 
 
 def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
-    destination = bounds["destination"]
-    arguments = [*definition["inputs"], *(definition["outputs"] if destination else ())]
-    returns = "writes the outputs" if destination else f"returns {', '.join(definition['outputs'])}"
     dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
     dropped += [f"tags: {', '.join(definition['tags'])}"] if definition.get("tags") else []
     inferred = [
@@ -197,7 +191,7 @@ def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bou
             "which may be indices, are the same in every call"
         )
     files = {"definition_reference.py": definition["reference"]}
-    baseline = adapted(definition, "definition_reference", "run", destination=False, wanted=destination)
+    baseline = adapted(definition, "definition_reference", "run", destination=False)
     return ParsedProblem(
         name=slug(definition["name"]),
         title=f"{definition['name']} (FlashInfer)",
@@ -209,10 +203,10 @@ def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bou
         tests=(),
         benchmarks=[(params(work), index) for index, work in enumerate(chosen)],
         listing=definition["reference"],
-        called=f"`run({', '.join(arguments)})`: {returns}; numbers are Python's, the rest are tensors.",
+        called=f"`run({', '.join(definition['inputs'])})`: returns {', '.join(definition['outputs'])}; numbers are "
+        "Python's, the rest are tensors.",
         origin={"format": "flashinfer", "path": str(file), "definition": definition["name"], **provenance(file.parent),
-                "destination": destination, "inferred": inferred, "dropped": dropped,
-                "workloads": [dict(work) for work in chosen]},
+                "inferred": inferred, "dropped": dropped},
         seeds=(reference_seed(baseline, files),),
         arg_names=tuple(name for name, tensor in definition["inputs"].items() if tensor["shape"] is not None),
         optional="workload",
@@ -237,7 +231,7 @@ def _statement(definition: Json) -> str:
 
 
 def _solutions(
-    base: Path, definition: Json, uuids: Sequence[str], destination: bool, target: Target | None
+    base: Path, definition: Json, uuids: Sequence[str], target: Target | None
 ) -> tuple[list[Seed], list[Seed], list[Seed], list[str]]:
     """A data set's solutions in Python or Triton by what its traces say: those to start from, which are all but those
     that are known not to run or not to be right; those that are known to be right, and to be wrong; why others are
@@ -262,7 +256,7 @@ def _solutions(
         if solution.get("definition") != definition["name"]:
             continue
         name = str(solution.get("name", file.stem))
-        seed = _solution(definition, solution, destination)
+        seed = _solution(definition, solution)
         statuses = traced.get(name, set()) if traced else {_PASSED}
         if isinstance(seed, str):
             left_out.append(f"solution {name}: {seed}")
@@ -278,7 +272,7 @@ def _solutions(
     return seeds, good, bad, left_out
 
 
-def _solution(definition: Json, solution: Json, destination: bool) -> Seed | str:
+def _solution(definition: Json, solution: Json) -> Seed | str:
     spec, files = solution.get("spec"), solution.get("sources")
     if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(source, dict) for source in files)):
         return "it is not as the format has it: spec is a mapping, sources a list of mappings"
@@ -288,7 +282,7 @@ def _solution(definition: Json, solution: Json, destination: bool) -> Seed | str
     sources = {str(source.get("path")): str(source.get("content")) for source in files}
     if file not in sources or not entry.isidentifier():
         return f"its entry point {file}::{entry} is in none of its files"
-    main = adapted(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)
+    main = adapted(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)))
     name = slug(str(solution.get("name")))
     kind = "triton" if any(named(path, body) == "triton" for path, body in sources.items()) else "python"
     try:

@@ -23,7 +23,7 @@ _KINDS = {
 
 
 class FlashInfer(Task):
-    """spec: `definition`, `inputs` of each workload, `root` of the data set, `rtol`, `atol`, `ratio`, `destination`."""
+    """spec: `definition`, `inputs` of each workload, `root` of the data set, `rtol`, `atol`, `ratio`."""
 
     own_check = True
 
@@ -33,7 +33,7 @@ class FlashInfer(Task):
         self._definition = spec["definition"]
 
     def call_spec(self, params: Params) -> Json:
-        return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"])}
+        return {"entry": "run", "spread": True}
 
     def inputs(self, params: Params, seed: int) -> Tree:
         kinds = self._spec["inputs"].get(str(params.get("workload", "")), {})

@@ -1,9 +1,6 @@
-"""FlashInfer's solutions and traces, in and out: text only."""
+"""FlashInfer's solutions, in and out: text only."""
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-
-from ksflow.records import Evaluation, Json, Kernel, Target
+from ksflow.records import Json, Kernel
 
 
 def params(work: Json) -> Json:
@@ -12,11 +9,11 @@ def params(work: Json) -> Json:
     return dict(work["axes"]) if plain and work["axes"] else {**work["axes"], "workload": work["uuid"]}
 
 
-def adapted(task: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
-    """The text of a file whose `run` calls a solution's function, whichever way either of them hands over outputs."""
+def adapted(task: Json, module: str, entry: str, destination: bool) -> str:
+    """The text of a file whose `run` calls a solution's function, whichever way that hands over outputs."""
     inputs, outputs = ", ".join(task["inputs"]), ", ".join(task["outputs"])
     body = ["run = _run"]
-    if destination and not wanted:  # outputs are made by the sizes of the inputs
+    if destination:  # outputs are made by the sizes of the inputs
         first = next((name for name, item in task["inputs"].items() if item["shape"]), next(iter(task["inputs"])))
         lines = [
             f"    {name} = torch.empty(({''.join(f'{_size(task, axis)}, ' for axis in item['shape'] or ())}), "
@@ -24,14 +21,6 @@ def adapted(task: Json, module: str, entry: str, destination: bool, wanted: bool
             for name, item in task["outputs"].items()
         ]
         body = [f"def run({inputs}):", *lines, f"    _run({inputs}, {outputs})", f"    return {outputs}"]
-    elif wanted and not destination:  # what is returned is copied to where it belongs
-        body = [
-            f"def run({inputs}, {outputs}):",
-            f"    made = _run({inputs})",
-            "    made = made if isinstance(made, (tuple, list)) else (made,)",
-            f"    for mine, theirs in zip(({outputs},), made):",
-            "        mine.copy_(theirs)",
-        ]
     return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *body, ""])
 
 
@@ -46,7 +35,7 @@ def _size(task: Json, axis: str) -> str:
     return axis
 
 
-def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str, destination: bool) -> Json:
+def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str) -> Json:
     """A solution as the format has it."""
     return {
         "name": name,
@@ -58,27 +47,7 @@ def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: s
             "target_hardware": [hardware],
             "entry_point": f"{next(iter(kernel.files))}::{entry}",
             "dependencies": [],
-            "destination_passing_style": destination,
+            "destination_passing_style": False,
         },
         "sources": [{"path": path, "content": body} for path, body in kernel.files.items()],
     }
-
-
-def traces(
-    definition: str,
-    name: str,
-    workloads: Sequence[Mapping[str, Json]],
-    evaluations: tuple[Evaluation, Evaluation],
-    errors: Sequence[Json],
-    target: Target,
-) -> list[Json]:
-    """One for each workload, in the order of the problem's benchmarks. `evaluations`: the kernel's, the reference's."""
-    head = {"status": "PASSED", "environment": {"hardware": target.chip, "libs": {}}, "log": ""}
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = []
-    for workload, mine, theirs, error in zip(workloads, *(side.timings for side in evaluations), errors, strict=True):
-        performance = {"latency_ms": mine.us / 1000, "reference_latency_ms": theirs.us / 1000}
-        performance["speedup_factor"] = theirs.us / mine.us
-        outcome = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
-        rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": outcome})
-    return rows

@@ -3,8 +3,8 @@
     problem=gpumode problem.path=~/reference-kernels/problems/amd/fp8-mm
     problem=gpumode problem.root=~/reference-kernels problem.name=amd-fp8-mm       the leaderboard's name
 
-Upstream's cases travel as text, which makes strings of booleans; `fidelity=upstream` does the same and checks the typed
-ones besides. How upstream times (seven generations of eval.py) is not repeated: the judge's own clock counts.
+Upstream's cases travel as text, which makes strings of booleans; so it does here, and the typed ones are checked
+besides. How upstream times (seven generations of eval.py) is not repeated: the judge's own clock counts.
 """
 
 import ast
@@ -19,13 +19,12 @@ import yaml
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
-from ksflow.formats.cases import SeededParams, check_user_cases
+from ksflow.formats.cases import SeededParams
 from ksflow.formats.checkout import provenance, slug
 from ksflow.languages import named
 from ksflow.problem.loader import read_text
 from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target
 
-_FIDELITIES = ("upstream", "typed")
 _SCORES = {"last": "last", "mean": "mean", "geom": "geomean", None: "last"}
 _KEYS = {
     "files", "lang", "description", "config", "templates", "tests", "benchmarks", "test_timeout", "benchmark_timeout",
@@ -41,23 +40,17 @@ _TYPED = re.compile(r"==\s*['\"]true['\"]")
 """In an `eval.py` that makes truth values of words."""
 
 
-def load(  # noqa: PLR0913 - what a user may say of a task
+def load(
     path: str | None = None,
     root: str | None = None,
     name: str | None = None,
-    tests: Sequence[Mapping[str, Any]] | None = None,
-    benchmarks: Sequence[Mapping[str, Any]] | None = None,
-    fidelity: str = "upstream",
-    device: str = "auto",
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
     """The task in a folder, or of a leaderboard's name below a checkout. Raises ConfigError.
 
-    tests, benchmarks: other cases than the task's. device: `cpu` has `cuda` mean the CPU. cap: see `assemble`.
+    cap: see `assemble`.
     """
-    if fidelity not in _FIDELITIES:
-        raise ConfigError(f"problem.fidelity={fidelity}; {suggest(fidelity, _FIDELITIES)}")
     folder = _folder(path, root, name)
     file = folder / "task.yml"
     task = _yaml(file)
@@ -68,8 +61,8 @@ def load(  # noqa: PLR0913 - what a user may say of a task
     if not isinstance(task.get("templates") or {}, Mapping):
         raise ConfigError(f"{file}: templates is not a mapping of languages to files")
     check_task(task, str(file))
-    parsed = parse(task, dict(_files(folder, task)), _source(folder, task, fidelity), tests, benchmarks)
-    return assemble(parsed, None if device == "cpu" else target, cap)
+    parsed = parse(task, dict(_files(folder, task)), _source(folder, task))
+    return assemble(parsed, target, cap)
 
 
 def _folder(path: str | None, root: str | None, name: str | None) -> Path:
@@ -131,24 +124,14 @@ class Source:
     name: str
     title: str
     origin: Json
-    fidelity: str = "upstream"
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
     eval_text: str = ""
     """Of its `eval.py`, which is not run: what it does otherwise is said."""
 
 
-def parse(
-    task: Json,
-    files: Mapping[str, str],
-    source: Source,
-    tests: Sequence[Mapping[str, Any]] | None = None,
-    benchmarks: Sequence[Mapping[str, Any]] | None = None,
-) -> ParsedProblem:
-    """A task's meaning. Raises ConfigError.
-
-    files: what lies beside a submission. tests, benchmarks: in place of its own.
-    """
+def parse(task: Json, files: Mapping[str, str], source: Source) -> ParsedProblem:
+    """A task's meaning. Raises ConfigError. files: what lies beside a submission."""
     reference = next((name for name in ("reference.py", *files) if _makes_inputs(files.get(name, ""))), "")
     if not reference:
         raise ConfigError(
@@ -156,17 +139,14 @@ def parse(
             "asks for something else cannot be judged here"
         )
     body = files[reference]
-    check_user_cases(body, tests, "problem.tests")
-    check_user_cases(body, benchmarks, "problem.benchmarks")
-    checked = tests if tests is not None else task.get("tests") or []
-    listed = benchmarks if benchmarks is not None else task.get("benchmarks") or checked
+    checked = task.get("tests") or []
+    listed = task.get("benchmarks") or checked
     if not listed:
-        raise ConfigError(f"{source.name}: it has neither tests nor benchmarks; give problem.benchmarks=[...]")
+        raise ConfigError(f"{source.name}: it has neither tests nor benchmarks")
     score = _SCORES[task.get("ranking_by")]
     only_last = score == "last" and len(listed) > 1
     counted = f"Only the last of {len(listed)} benchmarks counts." if only_last else ""
-    upstream = source.fidelity == "upstream"
-    typed = [case for case in checked if upstream and any(isinstance(value, bool) for value in case.values())]
+    typed = [case for case in checked if any(isinstance(value, bool) for value in case.values())]
     ranked = task.get("ranked_timeout") or task.get("benchmark_timeout") or _DEFAULT_S
     return ParsedProblem(
         name=source.name,
@@ -175,8 +155,8 @@ def parse(
         format="gpumode",
         files=files,
         spec={"reference": reference},
-        tests=[*(_case(case, source, upstream) for case in checked), *(_case(case, source, False) for case in typed)],
-        benchmarks=[_case(case, source, upstream) for case in (listed[-1:] if score == "last" else listed)],
+        tests=[*(_case(case, source, True) for case in checked), *(_case(case, source, False) for case in typed)],
+        benchmarks=[_case(case, source, True) for case in (listed[-1:] if score == "last" else listed)],
         listing=body,
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
         origin={**source.origin, "inferred": _inferred(task, files, listed, source),
@@ -191,7 +171,7 @@ def parse(
     )  # fmt: skip
 
 
-def _source(folder: Path, task: Json, fidelity: str) -> Source:
+def _source(folder: Path, task: Json) -> Source:
     templates = {str(language): str(name) for language, name in (task.get("templates") or {}).items()}
     origin: Json = {"format": "gpumode", "path": str(folder), **provenance(folder)}
     if templates:
@@ -202,7 +182,6 @@ def _source(folder: Path, task: Json, fidelity: str) -> Source:
         slug(f"{folder.parent.name}-{folder.name}"),
         f"{folder.name} (GPU MODE)",
         origin,
-        fidelity,
         tuple(_solutions(folder / "solutions" / "correct")),
         tuple(_solutions(folder / "solutions" / "wrong")),
         read_text(judged.resolve()) if judged.is_file() else "",
@@ -287,7 +266,7 @@ def _inferred(task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str,
         f"only the last of {len(timed)} benchmarks counts, so only that one is timed": len(timed) > 1
         and _SCORES[task.get("ranking_by")] == "last",
         f"{', '.join(flags)} arrive as the words True and False, as upstream's text files make of them; typed ones are "
-        "checked besides (problem.fidelity=typed for those alone)": flags and source.fidelity == "upstream",
+        "checked besides": flags,
         "its files say cuda; on a CPU that means the CPU": any(map(_SAYS_CUDA.search, files.values())),
         "its eval.py makes truth values of the words true and false, and so does this": _TYPED.search(source.eval_text),
     }

@@ -1,7 +1,7 @@
 """KernelBench's files: one `.py` with `Model`, `get_inputs` and `get_init_inputs`; a candidate defines `ModelNew`.
 
     problem=kernelbench problem.root=~/KernelBench problem.level=1 problem.id=19 problem.precision=bf16
-    problem=kernelbench problem.path=my_model.py problem.overrides='{batch_size: 16}'
+    problem=kernelbench problem.path=my_model.py problem.cap=256
 
 Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, the batch first and
 sizes that differ to different ones (`formats.sizes`), and what is computed from them follows. Upstream's clock (100
@@ -9,15 +9,9 @@ trials between CUDA events) is not repeated: the judge's own counts.
 """
 
 import ast
-import contextlib
-import os
 import re
-import socket
-import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats import sizes
@@ -33,7 +27,6 @@ TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
 _BUDGET = CaseBudget(memory_mb=64, generate_s=0.3, run_s=0.15)
 _PUBLIC_SEED = 1
 _NEEDED = ("Model", "get_inputs", "get_init_inputs")
-_CONNECT_S = 5.0
 _NUMBER = re.compile(r"(\d+)_")
 _PLAIN_CALLS = {"super", "int", "float", "bool", "tuple", "len"}
 _CALLED = (
@@ -61,62 +54,35 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     level: int | None = None,
     id: int | None = None,
     precision: str = "fp32",
-    overrides: Mapping[str, Any] | None = None,
     training: bool = True,
     compile: bool | None = None,
-    device: str = "auto",
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
     """The problem in a file, or of a number below a checkout. Raises ConfigError.
 
-    precision: fp32, fp16 or bf16, of the model and of inputs that are floats. overrides: values of names that the file
-    assigns at its top level. training: False has the model in eval(); True leaves it as its constructor does, which is
-    upstream's way. compile: have the model through
-    `torch.compile` as a second baseline; None on a GPU only, as every process of it compiles anew, which takes a CPU
-    some ten seconds. device: `cpu` has `cuda` mean the CPU. cap: see `assemble`.
+    precision: fp32, fp16 or bf16, of the model and of inputs that are floats. training: False has the model in eval();
+    True leaves it as its constructor does, which is upstream's way. compile: have the model through `torch.compile` as
+    a second baseline; None on a GPU only, as every process of it compiles anew, which takes a CPU some ten seconds.
+    cap: see `assemble`.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")
     file = _file(path, root, level, id)
     source = read_text(file)
     module = parse_python(file, source, _NEEDED, "a KernelBench file has all three")
-    if "from_pretrained(" in source and not _hub_answers():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what is not here fails at once, not after many tries
-    known = sizes.constants(module)
-    assigned: Json = {}
-    for name, value in (overrides or {}).items():
-        if name not in known:
-            raise ConfigError(f"problem.overrides: {file.name} assigns no {name} at top level; {suggest(name, known)}")
-        assigned[name] = tuple(value) if isinstance(value, list) and isinstance(known[name], ast.Tuple) else value
     spec: Json = {
         "file": "model.py",
         "precision": precision,
         "tolerance": TOLERANCES[precision],
         "training": training,
         "constants": "drawn",
-        "sizes": sizes.edits(source, assigned),
+        "sizes": sizes.edits(source),
         "cut": sizes.VERSION,
     }
-    target = None if device == "cpu" else target
-    task = assemble(_parse(file, module, source, spec, assigned), target, cap, _BUDGET)
+    task = assemble(_parse(file, module, source, spec), target, cap, _BUDGET)
     compiled = compile is True or (compile is None and target is not None and target.kind == "gpu")
     return _resized(task, source, spec["sizes"], compiled)
-
-
-def _hub_answers() -> bool:
-    """Whether Hugging Face can be reached, for the weights that level 4 loads. Looking its name up has no time limit of
-    its own."""
-    answers: list[bool] = []
-
-    def ask() -> None:
-        with contextlib.suppress(OSError), socket.create_connection(("huggingface.co", 443), _CONNECT_S):
-            answers.append(True)
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_CONNECT_S)
-    return bool(answers)
 
 
 def _file(path: str | None, root: str | None, level: int | None, number: int | None) -> Path:
@@ -139,11 +105,11 @@ def _file(path: str | None, root: str | None, level: int | None, number: int | N
     return files[int(number)].resolve()
 
 
-def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: Json) -> ParsedProblem:
+def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedProblem:
     model = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Model")
     functions = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
     forward, precision = functions.get("forward"), spec["precision"]
-    inferred = [f"{key} is {value!r}, as problem.overrides says" for key, value in overrides.items()]
+    inferred = []
     init = functions.get("__init__")  # bare: it calls nothing that could make parameters
     calls = [ast.unparse(node.func) for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
     bare = all(call in _PLAIN_CALLS or re.fullmatch(r"super\(.*\)\.__init__", call) for call in calls)

@@ -22,7 +22,6 @@ from ksflow.formats.gpumode import importer
 from ksflow.records import Case, Json, Problem, Target, digest
 
 _TIMEOUT_S = 30.0
-_LARGEST = 64 << 20
 _KEPT = ("lang", "files", "tests", "benchmarks", "ranking_by", "multi_gpu", "libraries", *importer.TIMEOUTS)
 """What is kept of a task. Not its secret seed, should a service tell it."""
 _LANGUAGES = ("python", "triton")
@@ -94,14 +93,7 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     if file.exists() and not refresh:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     try:
-        with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
-            answer.raise_for_status()
-            body = b""
-            for part in answer.iter_bytes():
-                body += part
-                if len(body) > _LARGEST:
-                    raise ConfigError(f"{service}/leaderboards is longer than {_LARGEST >> 20} MiB")
-        listed = json.loads(body)
+        listed = httpx.get(f"{service}/leaderboards", timeout=_TIMEOUT_S).raise_for_status().json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         why = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(f"{service} does not tell its leaderboards: {why}; correct problem.service") from error

@@ -43,12 +43,11 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     file: str | None = None,
     rtol: float = 1e-3,
     atol: float = 1e-3,
-    device: str = "auto",
     target: Target | None = None,
 ) -> Problem:
     """The problem in a file. Raises ConfigError.
 
-    rtol, atol: an element may differ by atol + rtol * its size. device: `cpu` has `cuda` mean the CPU.
+    rtol, atol: an element may differ by atol + rtol * its size.
     """
     source = _file(path, root, channel, file)
     halves = _LINE.split(read_text(source))
@@ -57,15 +56,14 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     upper, lower = halves
     spec: Json = {"functions": _functions_under_test(source, upper, lower), "rtol": rtol, "atol": atol}
     files = {"golden.py": upper, "tests_of_task.txt": lower, "name.txt": source.stem}
-    on = None if device == "cpu" else target
-    gpu = on is not None and on.kind == "gpu"
+    gpu = target is not None and target.kind == "gpu"
     calls = _calls(source, files, spec, "cuda" if gpu and default_target().kind == "gpu" else "cpu")
     parsed = _parse(source, files, spec, calls)
     if not gpu and parsed.seeds[0].kernel.language != "python":
         note = "the reference is Triton code: on a CPU, its interpreter answers, and there is no kernel to start from"
         origin = {**parsed.origin, "inferred": [*parsed.origin["inferred"], note]}
         parsed = replace(parsed, origin=origin, seeds=(), good=parsed.seeds)
-    return assemble(parsed, on, None, _BUDGET)
+    return assemble(parsed, target, None, _BUDGET)
 
 
 def _file(path: str | None, root: str | None, channel: str, file: str | None) -> Path:

@@ -1,9 +1,8 @@
-"""A run, or several, as one page that opens from disk without a network: what was tried, what won, what to believe.
+"""A page on one or more runs that opens from disk without a network: what was tried, what won, and the evidence.
 
-`facts` reads a lineage into plain data, `details` what a click on a trial shows, `render` writes the page, whose own
+`facts` reads a lineage as JSON values, `details` makes the details of a trial, `render` writes the page, whose own
 script draws it, `markdown` writes a summary for a pull request, `picture` has a browser draw the first screen. Nothing
-here decides or ranks anything: every figure is the lineage's. Texts that models wrote are data in the page, never
-markup or script.
+here decides or ranks: every figure is the lineage's. Texts of models are data in the page, never markup or script.
 """
 
 from ksflow.report.page.facts import RunFacts, run_facts

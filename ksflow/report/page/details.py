@@ -1,4 +1,4 @@
-"""What a click on a trial shows: its evidence, what it does, what changed from its base."""
+"""Details of a trial on the page: evidence, features, changes from its base."""
 
 import difflib
 import re
@@ -8,13 +8,12 @@ from dataclasses import asdict
 from ksflow.records import Explanation, Json, Trial
 from ksflow.report import evidence, explanation, words
 
-_CONTEXT = 3
-"""Lines around a change, as difflib has them."""
+_CONTEXT = 3  # lines around a change
 _PLACE = re.compile(r"([-+])(\d+)")
 
 
 def trial_details(trial: Trial, base: Trial | None, explained: Explanation | None) -> Json:
-    """The details of one trial."""
+    """Return the details of one trial."""
     before = base.kernel.files if base and base.kernel else {}
     after = trial.kernel.files if trial.kernel else {}
     diff: list[str] = []
@@ -35,7 +34,7 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
 
 
 def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
-    """As `difflib.unified_diff` has it; what is the same at both ends is not searched, most of a kernel as a rule."""
+    """Yield lines like `difflib.unified_diff`, without searching the common ends, usually most of a kernel."""
     same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     start = max(same - _CONTEXT, 0)
     rest = zip(reversed(old[same:]), reversed(new[same:]), strict=False)

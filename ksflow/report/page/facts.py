@@ -1,4 +1,4 @@
-"""Everything that a page says of one run, as plain data that JSON can hold."""
+"""All facts of a page on one run, as JSON values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,26 +26,25 @@ from ksflow.report.headline import Headline, called, headline, known_baselines
 from ksflow.report.page.details import trial_details
 from ksflow.report.words import day, recorded
 
-_BUDGETS = ("evaluations", "minutes", "usd")
-"""Of a call, those whose use the page of a run that goes on can tell."""
+_BUDGETS = ("evaluations", "minutes", "usd")  # budgets of a call whose use the page of a running run can show
 _PYTORCH = "PyTorch"
-_WORDS = 140
-"""Letters of what is said of every trial; the details have all."""
-_NO_WINNER: Json = {"headline": "no kernel was accepted", "start": "", "held_out": "", "winner": ""}
+_WORDS = 140  # letters of the texts shown for every trial; the details have all
+_STATEMENT = 1500  # letters of a problem's statement
+_NO_WINNER: Json = {"headline": "no kernel was accepted", "claim": "", "tied": []}
+_NO_WINNER |= {"start": "", "held_out": "", "winner": ""}
 _NO_WINNER |= {"winner_commit": "", "trust": {}, "over": [], "cases": [], "story": [], "explanation": []}
-_Source = tuple[str, str, Explanation | None]
-"""What the details of a trial are made of: its commit, its base's, its explanation."""
+_Source = tuple[str, str, Explanation | None]  # input of a trial's details: its commit, its base's, its explanation
 
 
 def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
-    """The facts of a run, see `RunFacts`."""
+    """Return the facts of a run, see `RunFacts`."""
     return RunFacts(lineage, problem).read()
 
 
 class RunFacts:
-    """The facts of a run whose verdicts are taken as they are on record. What does not change is worked out once.
+    """The facts of a run, with the verdicts on record. Results that do not change are cached.
 
-    problem: says which seeds are baselines, where the record is from before that was kept.
+    problem: tells which seeds are baselines, for records from before that was kept.
     """
 
     def __init__(self, lineage: Lineage, problem: Problem | None = None) -> None:
@@ -54,7 +53,7 @@ class RunFacts:
         self._details: dict[str, tuple[_Source, Json]] = {}
 
     def read(self, details: bool = True) -> Json:
-        """The facts as they are now; without the details of each trial, where nobody needs them. LineageError."""
+        """Return the current facts, without each trial's details if `details` is False. Raises LineageError."""
         lineage = self._lineage
         lineage.expect_as_recorded()
         everything = lineage.all_trials()
@@ -69,6 +68,7 @@ class RunFacts:
             "problem": lineage.problem,
             "run": lineage.run,
             "repository": str(lineage.store.path),
+            "about": _about(self._problem),
             "session": _session(*lineage.began, everything, dates, settings),
             "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
@@ -103,6 +103,8 @@ class RunFacts:
         assert best.evaluation
         return {
             "headline": str(claimed),
+            "claim": claimed.claim,
+            "tied": [trial.id for trial in claimed.known.tied],
             "start": claimed.start,
             "held_out": claimed.held_out,
             "winner": best.id,
@@ -127,9 +129,9 @@ class RunFacts:
 
 
 def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
-    """Date of a result -> minutes of work until then, since the first session was opened.
+    """Return date of a result -> minutes of work until then, since the first session was opened.
 
-    What lies between the last result before a session and that session's opening is no work.
+    The time between the last result before a session and that session's opening does not count.
     """
     worked, before, found = 0, 0, dict[int, float]()
     for date, opens in sorted([*((date, False) for date in set(dates)), *((date, True) for date in sessions)]):
@@ -141,7 +143,7 @@ def minutes(dates: Iterable[int], sessions: Iterable[int]) -> dict[int, float]:
 def _trials(
     everything: Iterable[Trial], population: Population, dates: Mapping[str, int], worked: Mapping[int, float]
 ) -> list[Json]:
-    """A row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
+    """Return a row for each trial in the order of ids, with the best so far. Times are on the population's scale."""
     best_after = {t.id: best for t, best in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
@@ -176,7 +178,6 @@ def _trials(
 
 
 def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> list[Json]:
-    """A row per timed case of the winner: its time, those of the baselines, the roofline."""
     timed = {row.case: row for row in best.evidence.timed}
     near = {row.case: plain(row) for row in best.evidence.roofline}
     scale = claimed.known.scale
@@ -194,12 +195,13 @@ def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> l
 
 
 def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json]:
-    """The winner's ancestors from the first, each with how far it came and what else was tried on its base."""
     known = claimed.known
     return [
         {
             "id": trial.id,
             "idea": trial.idea,
+            "gain": gain.ratio if gain else None,
+            "tie": bool(gain and (gain.tie or not gain.ranked)),
             "came": [
                 *([gain.over(base.id)] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
@@ -215,8 +217,16 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
     ]
 
 
+def _about(problem: Problem | None) -> Json | None:
+    """Return the problem's title, its statement up to the first section, and its arguments; None without a problem."""
+    if problem is None:
+        return None
+    body = problem.statement.lstrip().removeprefix("# ").partition("\n")[2]
+    args = [f"{arg.name} {arg.shape and f'[{arg.shape}] '}{arg.dtype}, {arg.role}" for arg in problem.args]
+    return {"title": problem.title, "statement": body.partition("\n#")[0].strip()[:_STATEMENT], "args": args}
+
+
 def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
-    """How many times as fast the winner is as what its claim is over, and as PyTorch where both are on one scale."""
     if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []
@@ -230,7 +240,7 @@ def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
 
 
 def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str, int], settings: Json) -> Json:
-    """What the newest call of the run may use, and what its experiments have used: those whose ids come `after`."""
+    """Return the budgets of the run's newest call, and the use of its experiments: those with ids after `after`."""
     loop = settings.get("loop") or {}
     options = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
     judged = [trial for trial in trials if trial.evaluation or trial.failure]
@@ -247,7 +257,7 @@ def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str
 
 
 def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
-    """What the winner's verdict holds for, and what it rests on.
+    """Return what the winner's verdict applies to, and its evidence.
 
     The machine is `AMD EPYC, 2 cores`, as the judge or the run's settings name it, else the target's fingerprint.
     """

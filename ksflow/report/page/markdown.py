@@ -1,4 +1,4 @@
-"""A run in the words of a pull request: the claim, what it rests on, the cases, how it came about."""
+"""A run as text of a pull request: the claim, its evidence, the cases, the history."""
 
 from ksflow.errors import counted
 from ksflow.records import Json
@@ -7,7 +7,7 @@ _MOMENTS = "Times are as of the newest confirmation: they follow from ratios of 
 
 
 def as_markdown(run: Json) -> str:
-    """One run's facts as Markdown. Text that models wrote is quoted, so that it formats nothing."""
+    """Return one run's facts as Markdown. Texts of models are escaped."""
     trust, rows = run["trust"], {row["id"]: row for row in run["trials"]}
     lines = [f"## {_plain(run['headline'])}", ""]
     if run["held_out"]:
@@ -54,7 +54,6 @@ def as_markdown(run: Json) -> str:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """Rows, of which the first has the heads, and an empty line."""
     heads, *body = rows
     return [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
 
@@ -68,5 +67,4 @@ def _us(value: float | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line that Markdown takes as text."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in " ".join(text.split()))

@@ -2,7 +2,7 @@
 // Texts come from models, compilers and people: they are set as text, never as markup.
 const at = id => document.getElementById(id);
 const ROWS = 100, WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, PACKED = null, STAMP = "", shown = 0, axis = "trials";
+let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, PACKED = null, STAMP = "", shown = 0, axis = "trials", ORDER = { by: "trial", down: false };
 
 function make(tag, text, kind) {
   const found = document.createElement(tag);
@@ -11,7 +11,7 @@ function make(tag, text, kind) {
   return found;
 }
 const figure = value => value == null ? "" : value >= 1000 ? WHOLE.format(value) : String(+value.toPrecision(4));
-const percent = value => value == null ? "" : (value > 0 ? "+" : "") + figure(value) + " %";
+const percent = value => value == null ? "" : (value > 0 ? "+" : "") + (figure(value) || "0") + " %";
 const times = value => "x" + +value.toPrecision(3);
 const kindOf = row => row.verdict === "accept" ? "accept" : /reject|error|contained|failed|malformed/.test(row.verdict) ? "rejected" : "other";
 const counts = row => row.us && !row.stale;
@@ -22,7 +22,16 @@ function table(place, heads, rows, batch = ROWS) {  // batch: rows a frame; all 
   const told = heads.map((_, column) => rows.some(row => row[column] != null && row[column] !== ""));  // the rest says nothing
   place.replaceChildren();
   const head = place.createTHead().insertRow();
-  heads.forEach(([name, number], column) => { if (told[column]) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); } });
+  heads.forEach(([name, number, sort], column) => {
+    if (!told[column]) return;
+    const cell = make("th", sort ? undefined : name, number ? "n" : ""), button = make("button", name);
+    cell.scope = "col";
+    head.append(cell);
+    if (!sort) return;
+    cell.append(button);
+    if (ORDER.by === name) cell.setAttribute("aria-sort", ORDER.down ? "descending" : "ascending");
+    button.addEventListener("click", () => { ORDER = { by: name, down: ORDER.by === name && !ORDER.down }; sort(); });
+  });
   const body = place.createTBody();
   (function fill(from, until) {
     for (const row of rows.slice(from, from + batch)) {
@@ -267,30 +276,102 @@ function cards(run) {
     ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
   ];
 }
+const KEYS = { trial: row => RUNS[shown].trials.indexOf(row), verdict: row => row.verdict, "µs": row => row.us, "over its base": row => row.gain, predicted: row => row.predicted?.[1], base: row => row.parents[0], idea: row => row.idea, reason: row => row.why || row.unranked };
 function listing(batch = 10) {
-  const run = RUNS[shown];
-  table(at("trials"), [["trial"], ["verdict"], ["µs", 1], ["over its base", 1], ["predicted", 1], ["base"], ["idea"], ["reason"]], run.trials.map(row => [
+  const run = RUNS[shown], words = at("words").value.toLowerCase().split(/\s+/).filter(Boolean), only = at("verdicts").value, key = KEYS[ORDER.by];
+  const rows = run.trials.filter(row => (!only || row.verdict === only) && words.every(word => [row.id, row.idea, row.why, row.unranked, row.by, row.verdict].join(" ").toLowerCase().includes(word)));
+  const last = value => value == null || value === "";  // what has no figure comes last, whichever way the order goes
+  if (ORDER.by !== "trial" || ORDER.down) rows.sort((a, b) => { const [m, n] = [key(a), key(b)]; return last(m) || last(n) ? last(m) - last(n) : (m < n ? -1 : m > n ? 1 : 0) * (ORDER.down ? -1 : 1); });
+  at("matching").textContent = rows.length < run.trials.length ? `${rows.length} of ${run.trials.length} trials` : `${rows.length} trials`;
+  const heads = Object.keys(KEYS).map(name => [name, ["µs", "over its base", "predicted"].includes(name) ? 1 : 0, () => listing()]);
+  table(at("trials"), heads, rows.map(row => [
     () => link(shown, row.id), () => make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), row.us && (() => figure(row.us)), row.gain == null ? "" : () => percent(row.gain),
     row.predicted && (() => row.predicted.map(figure).join(" to ") + " %"), row.parents[0] && (() => link(shown, row.parents[0])), row.idea, row.why || row.unranked]), batch);
 }
-function told(run, step) {
-  const row = run.trials[PLACE.get(step.id)], line = make("li"), beside = step.beside.length;
+function limits(run) {  // a picture for each case: the winner, the baselines, and the roofline as a line through their bars
+  return run.cases.map(row => {
+    const found = make("figure"), limit = row.roofline?.bound_us, bars = [["winner", row.us], ...Object.entries(run.baselines).map(([id, name]) => [name, row.baselines[id]])].filter(bar => bar[1]), whole = most(bars.map(bar => bar[1]));
+    found.append(make("figcaption", row.case));
+    for (const [name, us] of bars) {
+      const bar = make("div", undefined, name === "winner" ? "bar winner" : "bar"), track = make("span", undefined, "track"), fill = make("i"), line = make("u");
+      fill.style.width = `${100 * us / whole}%`;
+      line.style.left = `${100 * limit / whole}%`;
+      track.append(fill, ...(limit && limit <= whole ? [line] : []));
+      bar.append(make("span", name), track, make("b", `${figure(us)} µs`));
+      found.append(bar);
+    }
+    if (limit) found.append(make("p", `roofline ${figure(limit)} µs${row.roofline.bound ? `, ${row.roofline.bound}` : ""}`, "quiet"));
+    return found;
+  });
+}
+function scatter(run) {  // gains as ratios on two logarithmic axes, so that a half and a double lie equally far from none
+  const rows = run.trials.filter(row => row.predicted && row.gain != null), place = at("scatter"), wide = 560, high = 360, left = 58, base = high - 40;
+  place.replaceChildren();
+  if (!rows.length) return;
+  const log = value => Math.log(Math.max(.05, 1 + value / 100)), all = rows.flatMap(row => [...row.predicted, row.gain]).map(log), low = least([...all, -.1]), top = most([...all, .1]);
+  const x = value => left + (wide - left - 12) * (log(value) - low) / (top - low), y = value => base - (base - 14) * (log(value) - low) / (top - low), svg = draw(place, "svg", { viewBox: `0 0 ${wide} ${high}` });
+  const far = (values, place, room) => values.reduce((kept, value) => kept.every(other => Math.abs(place(value) - place(other)) > room) ? [...kept, value] : kept, []);
+  const round = [0, 100, -50, 900, 9900, 400, -90, 200, 50, 25, -25, -75, 1900, 4900].filter(value => log(value) >= low && log(value) <= top);  // the first have their place
+  for (const value of far(round, y, 18)) {
+    draw(svg, "path", { class: "grid", d: `M${left} ${y(value)}H${wide - 12}` });
+    draw(svg, "text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, percent(value));
+  }
+  for (const value of far(round, x, 64)) {
+    draw(svg, "path", { class: "grid", d: `M${x(value)} 14V${base}` });
+    draw(svg, "text", { x: x(value), y: base + 16, "text-anchor": "middle" }, percent(value));
+  }
+  draw(svg, "path", { class: "even", d: `M${left} ${base}L${wide - 12} 14` });
+  draw(svg, "path", { class: "range", d: rows.map(row => `M${x(row.predicted[0]).toFixed(1)} ${y(row.gain).toFixed(1)}H${x(row.predicted[1]).toFixed(1)}`).join("") });
+  draw(svg, "path", { class: "dot", d: rows.map(row => `M${x((row.predicted[0] + row.predicted[1]) / 2).toFixed(1)} ${y(row.gain).toFixed(1)}h.01`).join("") });
+  draw(svg, "text", { x: wide - 12, y: high - 6, "text-anchor": "end" }, "predicted gain");
+  draw(svg, "text", { x: 4, y: 10 }, "measured gain");
+  const within = rows.filter(row => row.gain >= row.predicted[0] && row.gain <= row.predicted[1]).length;
+  place.setAttribute("aria-label", `Predicted and measured gains of ${rows.length} experiments; ${within} lie within their predicted range`);
+}
+function unfolded(title, fill) {  // a part that is made when somebody opens it
+  const found = make("details");
+  found.append(make("summary", title));
+  found.addEventListener("toggle", async () => found.append(await fill()), { once: true });
+  return found;
+}
+async function code(step) {
+  const number = shown, found = await details(number, step.id);
+  return found?.diff ? diffed(found.diff) : found?.source ? make("pre", found.source) : make("p", found?.left_out ? `git -C ${RUNS[number].repository} show ${RUNS[number].problem}/${RUNS[number].run}/${step.id}` : "no code is on record", "quiet");
+}
+function told(run, step, first) {
+  const row = run.trials[PLACE.get(step.id)], line = make("li", undefined, step.tie ? "tie" : ""), beside = step.beside.length;
   line.append(link(shown, step.id), ` ${step.came.join("; ") || (row.us ? figure(row.us) + " µs" : row.verdict)}`, make("p", step.idea));
   if (step.features) line.append(make("p", "has " + step.features, "quiet"));
-  if (beside) {
-    const more = make("details");
-    more.append(make("summary", `${beside} other${beside === 1 ? " was" : "s were"} tried on its base`));
-    more.addEventListener("toggle", () => more.append(scrolling([["trial"], ["verdict"], ["over its base", 1], ["idea"]], step.beside.map(id => run.trials[PLACE.get(id)]).map(
-      other => [link(shown, other.id), make("span", other.verdict, kindOf(other)), percent(other.gain), other.idea]))), { once: true });
-    line.append(more);
-  }
+  line.append(unfolded(first ? "its code" : "what changed in the code", () => code(step)));
+  if (beside) line.append(unfolded(`${beside} other${beside === 1 ? " was" : "s were"} tried on its base`, () => scrolling([["trial"], ["verdict"], ["over its base", 1], ["idea"]], step.beside.map(id => run.trials[PLACE.get(id)]).map(
+    other => [link(shown, other.id), make("span", other.verdict, kindOf(other)), percent(other.gain), other.idea]))));
   return line;
+}
+function story(run) {  // steps that are ties lie together in a part that is folded
+  const lines = run.story.map((step, index) => told(run, step, !index)), found = [];
+  for (let index = 0; index < lines.length; index++) {
+    let until = index;
+    while (run.story[until]?.tie && until < lines.length - 1) until++;
+    if (until - index < 2) { found.push(lines[index]); continue; }
+    const place = make("li", undefined, "tie"), part = make("details"), list = make("ol");
+    list.start = index + 1;
+    list.append(...lines.slice(index, until));
+    part.append(make("summary", `${until - index} steps that are ties with their bases`), list);
+    place.value = index + 1;
+    place.append(part);
+    found.push(place);
+    if (lines[until]) lines[until].value = until + 1;
+    index = until - 1;
+  }
+  return found;
 }
 function page() {
   const run = RUNS[shown], trust = run.trust;
   at("problem").textContent = `${run.problem} · ${run.run}`;
-  at("headline").textContent = run.headline;
-  const words = [trust.machine, trust.date, run.start, run.held_out, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
+  at("headline").textContent = run.claim || run.headline;
+  at("about").hidden = !run.about;
+  if (run.about) { at("statement").textContent = run.about.statement || run.about.title; at("args").textContent = run.about.args.join(" · "); }
+  const words = [run.claim && `winner ${run.winner}${run.tied.length ? `, a tie with ${run.tied.join(", ")}` : ""}`, trust.machine, trust.date, run.start, run.held_out, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
     trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && !run.headline.includes(trust.unranked) && `unranked: ${trust.unranked}`];
   at("trust").textContent = words.filter(Boolean).join(" · ");
   at("where").textContent = `${run.repository}, commit ${run.winner_commit}; machine ${trust.target ?? "unknown"}`;
@@ -298,7 +379,12 @@ function page() {
   choices();
   progress();
   if (at("all").open) listing();
-  at("story").replaceChildren(...run.story.map(step => told(run, step)));
+  at("story").replaceChildren(...story(run));
+  at("limits").replaceChildren(...limits(run));
+  scatter(run);
+  const verdict = at("verdicts").value;
+  at("verdicts").replaceChildren(...["", ...new Set(run.trials.map(row => row.verdict))].map(name => { const option = make("option", name || "all"); option.value = name; return option; }));
+  at("verdicts").value = run.trials.some(row => row.verdict === verdict) ? verdict : "";
   const names = Object.keys(run.baselines);
   table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
@@ -318,7 +404,7 @@ function page() {
   table(at("designers"), [["designed by"], ["experiments", 1], ["accepted", 1], ["in range", 1], ["predicted (median)", 1], ["measured (median)", 1]],
     run.calibration.map(row => [row.by, row.experiments, row.accepted, row.held, percent(row.predicted_percent), percent(row.measured_percent)]));
   at("learnt").hidden = !run.notes.length;
-  at("notes").replaceChildren(...run.notes.map(note => { const found = make("details"); found.append(make("summary", `${note.title} (${note.status})`), make("p", note.text), make("p", note.sources.join("; "), "quiet")); return found; }));
+  at("notes").replaceChildren(...run.notes.map(note => { const found = make("details"); found.append(make("summary", note.title.toLowerCase().startsWith(note.status) ? note.title : `${note.title} (${note.status})`), make("p", note.text), make("p", note.sources.join("; "), "quiet")); return found; }));
   at("paid").hidden = !run.costs.length;
   table(at("costs"), [["stage"], ["model"], ["calls", 1], ["tokens", 1], ["of them cached", 1], ["US dollars", 1], ["for cached", 1]], run.costs.map(row => [row.stage, row.model, row.calls, figure(row.tokens), figure(row.cached) || "0", row.usd.toFixed(4), row.usd_cached.toFixed(4)]));
   at("compare").hidden = RUNS.length < 2;
@@ -353,6 +439,7 @@ async function ask() {
 RUNS.forEach((run, number) => { const option = make("option", run.run); option.value = number; at("runs").append(option); });
 at("which").hidden = RUNS.length < 2;
 at("runs").addEventListener("change", () => choose(Number(at("runs").value)));
+for (const name of ["words", "verdicts"]) at(name).addEventListener("input", () => listing());
 at("all").addEventListener("toggle", () => { if (at("all").open) listing(); });
 for (const button of document.querySelectorAll("[data-axis]")) button.addEventListener("click", () => { axis = button.dataset.axis; choices(); });
 at("chart").addEventListener("pointermove", event => point(nearest(event)));

@@ -1,4 +1,4 @@
-"""A page's first screen as a PNG, drawn by a Chromium that is installed here."""
+"""A page's first screen as a PNG, drawn by an installed Chromium."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ _SAID = 200
 
 
 def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
-    """The top of an HTML page, 1280 x 1200 points with two pixels each. ConfigError where no browser can draw it."""
+    """Return the top of an HTML page, 1280 x 1200 points at two pixels each. Raises ConfigError without a browser."""
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
         raise ConfigError(
@@ -37,7 +37,7 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
         place.write_text(page, encoding="utf-8")
         options = {
             "headless": "",
-            **({"no-sandbox": ""} if os.geteuid() == 0 else {}),  # the browser's own, which root cannot have
+            **({"no-sandbox": ""} if os.geteuid() == 0 else {}),  # root cannot use the browser's own
             "user-data-dir": folder,
             "hide-scrollbars": "",
             "force-device-scale-factor": str(_SCALE),
@@ -53,7 +53,8 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
 
 
 def _run(command: list[str], home: str, patience_s: float) -> str:
-    """What it said. Its whole group ends with it, however it ends. ConfigError where it takes too long."""
+    """Run the browser and return its stderr. Its process group is killed at the end. Raises ConfigError on a
+    timeout."""
     environment = {**base_environment(), "HOME": home}
     with subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""A page out of facts: one file with its style and its script, which fetches nothing when it is opened."""
+"""Renders facts as a page: one file with style and script, which loads nothing else."""
 
 import base64
 import gzip
@@ -12,23 +12,21 @@ from jinja2 import Environment
 from ksflow.records import Json
 
 _HERE = Path(__file__).parent
-_PART = 50
-"""Trials whose details are unpacked at once."""
-_LETTERS = 6_000_000
-"""Of the details of a run, all together; they are packed to a fifth or less."""
+_PART = 50  # trials whose details are unpacked at once
+_LETTERS = 6_000_000  # limit of a run's details; compression reduces them to a fifth or less
 
 
 def as_html(runs: Sequence[Json], live: bool = False) -> str:
-    """The page of one run or of several side by side.
+    """Return the page of one run or of several side by side.
 
-    live: the page asks the server that it came from for new facts every few seconds.
+    live: the page polls its server for new facts every few seconds.
     """
     template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     shown, details = apart(runs)
     facts = json.dumps(shown, allow_nan=False, separators=(",", ":"))
     return template.render(
         runs=runs,
-        facts=facts.replace("<", "\\u003c"),  # which ends no script element, whatever models wrote
+        facts=facts.replace("<", "\\u003c"),  # so texts of models cannot end the script element
         packed=json.dumps([_packed(run["trials"], own) for run, own in zip(runs, details, strict=True)]),
         part=_PART,
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
@@ -38,14 +36,14 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
 
 
 def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
-    """What a page shows at once, and the details, which it looks up when somebody asks for them."""
+    """Return what a page shows at once, and the details, which it looks up on demand."""
     shown = [{key: value for key, value in run.items() if key != "details"} for run in runs]
     return shown, [_bounded(run) for run in runs]
 
 
 def _bounded(run: Json) -> Json:
-    """The details of a run. Where there is no room for all, the winner's ancestors and then the fastest have theirs; of
-    the others is said where git has them."""
+    """Return the details of a run. Without room for all, the winner's ancestors and then the fastest have theirs;
+    others are marked as left out."""
     details, left, bounded = run["details"], _LETTERS, {}
     fastest = sorted(run["trials"], key=lambda row: row["us"] or math.inf)
     for name in dict.fromkeys([*(step["id"] for step in run["story"]), *(row["id"] for row in fastest)]):
@@ -57,7 +55,6 @@ def _bounded(run: Json) -> Json:
 
 
 def _packed(trials: Sequence[Json], details: Json) -> list[str]:
-    """The details of so many trials each as JSON, compressed, in letters that a page can hold."""
     parts = (trials[at : at + _PART] for at in range(0, len(trials), _PART))
     texts = (json.dumps({row["id"]: details.get(row["id"]) for row in part}, allow_nan=False) for part in parts)
     return [base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode() for text in texts]

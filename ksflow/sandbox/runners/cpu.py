@@ -1,7 +1,7 @@
-"""The candidate's own process, confined: load the kernel, then call it on the slots the judge names.
+"""The candidate's own process, confined: loads the kernel, then calls it on the slots that the judge names.
 
-Nothing this process says is believed: the judge reads the output bytes and its own clock. Messages from the judge are
-CASE + number + JSON (how the tensors lie) and GO + number + slots; answers are `ready`, DONE + the same number,
+The judge trusts nothing that this process says: it reads the output bytes and its own clock. Messages from the judge
+are CASE + number + JSON (layout of the tensors) and GO + number + slots; answers are `ready`, DONE + the same number,
 `wrong` + text, `error` + text.
 """
 
@@ -29,7 +29,7 @@ _POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
 def prepare(order: Json) -> None:
-    """Import what calls such a kernel, while whatever goes wrong can still not be the kernel's doing."""
+    """Import the runner of such a kernel, while a failure cannot be the kernel's fault."""
     mode = order.get("device", {}).get("mode", "")
     if order["language"] == "triton" and not mode:
         importlib.import_module("ksflow.sandbox.runners.interpreted")
@@ -38,10 +38,7 @@ def prepare(order: Json) -> None:
 
 
 def run(order: Json, fds: list[int]) -> None:
-    """Be the sandbox. Never returns.
-
-    `fds`: socket, inputs, outputs, log, and where there are such, the artefact and the `loop` that calls it.
-    """
+    """Run the sandbox; never returns. `fds`: socket, inputs, outputs, log, then the artefact and its `loop` if any."""
     socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
     loop = f"/proc/self/fd/{artefact.pop()}" if order.get("loop") else ""
     with answering(socket_fd, log_fd) as judge:
@@ -57,7 +54,7 @@ def run(order: Json, fds: list[int]) -> None:
 
 @contextlib.contextmanager
 def answering(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
-    """A sandbox's life, with the socket to the judge: however it ends, the judge is told, and the process is over."""
+    """Yield the socket to the judge, report how the block ends, and exit."""
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)
     os.close(log_fd)
@@ -71,7 +68,7 @@ def answering(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
         _tell(judge, "wrong", str(error))
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException as error:  # noqa: BLE001 - the child's entry: whatever a candidate raises is told
+    except BaseException as error:  # noqa: BLE001 - the child's entry: whatever a candidate raises is reported
         _tell(judge, "error", _explain(error))
     finally:
         os._exit(status & 0xFF)
@@ -105,26 +102,25 @@ def _runner(order: Json, artefact: list[int]) -> Runner:
 
 
 def log_by_line() -> None:
-    """Have what Python code prints in the log line by line: nothing is flushed when a sandbox ends."""
+    """Write Python's output to the log line by line, because nothing is flushed when a sandbox ends."""
     sys.stdout = open(1, "w", 1, "utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", 1, "utf-8", closefd=False)  # noqa: SIM115
 
 
 class Native:
-    """A shared object with `custom_kernel(pointers..., sizes..., strides)`, after which come more arguments (a GPU's
-    stream); without a library, a call that does nothing.
+    """A shared object with `custom_kernel(pointers..., sizes..., strides, extra...)`, extra being a GPU's stream;
+    without a library, a call that does nothing.
     """
 
     def __init__(self, library: str | None, *extra: None) -> None:
         loaded = ctypes.CDLL(library)
         self.function = loaded.custom_kernel if library else loaded.abs
         self.function.restype = None
-        self.arguments: list[list[int]] = []
-        """Of one call on each slot."""
+        self.arguments: list[list[int]] = []  # of one call on each slot
         self._extra = len(extra)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
-        """One ready call per slot."""
+        """Return one ready call per slot."""
         bases = [
             region if isinstance(region, int) else ctypes.addressof(ctypes.c_char.from_buffer(region))
             for region in (inputs, outputs)
@@ -137,8 +133,8 @@ class Native:
 
 
 class NativeLoop:
-    """Answers calls of a native kernel in C++ (`loop.cpp`): Python's own part of a call is longer than short kernels,
-    and one that takes the harness's place leaves it out."""
+    """Answers calls of a native kernel in C++ (`loop.cpp`): Python's part of a call takes longer than short kernels,
+    and a kernel that replaces the harness would skip it."""
 
     _most = 64
 
@@ -148,7 +144,7 @@ class NativeLoop:
         self._message = ctypes.create_string_buffer(LARGEST_MESSAGE)
 
     def receive(self, judge: socket.socket, native: Native) -> bytes:
-        """The next message that is no call, or that Python has to answer as it has too many arguments."""
+        """Return the next message that is not a call, or that Python must answer because it has too many arguments."""
         rows = native.arguments
         if rows and len(rows[0]) > self._most:
             return judge.recv(LARGEST_MESSAGE)
@@ -160,7 +156,7 @@ class NativeLoop:
 
 
 def pointers(case: Json, bases: Sequence[int], slot: int) -> list[int]:
-    """Where a slot's tensors lie."""
+    """Return the addresses of a slot's tensors."""
     return [bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"] for piece in case["pieces"]]
 
 
@@ -169,7 +165,6 @@ def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
 
 
 def _explain(error: BaseException) -> str:
-    """The error in one line, then where it came from."""
     first = f"{type(error).__name__}: {error}".strip()
     trace = "".join(traceback.format_tb(error.__traceback__)[-8:])
     return f"{first}\n{trace}"

@@ -1,12 +1,11 @@
-"""The candidate's process on a GPU: queue calls behind gates, say when they are queued and how long they took.
+"""The candidate's process on a GPU: queues calls behind gates, reports when they are queued and how long they took.
 
-Inputs and outputs are device memory that the judge made for this sandbox alone. Every call has a number. On the default
-stream it waits until the judge's word, in memory that both processes and the device see, has reached that number; then
-comes a small write of this process's own, during which the device fetches the commands of the call, as it would have
-had it not waited; then an event, the call, another event, and the same number as this sandbox's word. The judge writes
-the inputs of a call only after the word of the call before it. So what the host has to do is done before any inputs
-exist, the clocks see the device's work only, and no call finds the inputs of another one.
-
+Inputs and outputs are device memory that the judge made for this sandbox alone. Every call has a number. The call waits
+on the default stream until the judge's word, in memory that both processes and the device share, reaches that number.
+Then come a small write of this process, during which the device fetches the commands of the call as without a wait; an
+event, the call, another event; and the same number as this sandbox's word. The judge writes the inputs of a call only
+after the word of the previous call. So host work is done before any inputs exist, the clocks measure the device's work
+only, and no call finds the inputs of another one.
 Messages are those of `cpu`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
 """
 
@@ -36,22 +35,17 @@ from ksflow.sandbox.runners.cpu import (
 from ksflow.sandbox.runners.protocol import Call, Json, Runner
 
 QUEUED = b"qu"
-FIRST = struct.Struct("=I")
-"""The number of an order's first call."""
+FIRST = struct.Struct("=I")  # the number of an order's first call
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
 _SCRATCH_BYTES = 64
 _SIZES = {"int": 4, "arg": 8, "workspace": 8, "tensor_map": TENSOR_MAP_BYTES}
-"""Of a launch's arguments in bytes, where neither driver nor compiler tells those of the parameters."""
-FLAG = 64
-"""Where in the shared page the sandbox's word is; the judge's is at 0."""
+"""Bytes of a launch's arguments, if neither driver nor compiler reports the parameters' sizes."""
+FLAG = 64  # offset of the sandbox's word in the shared page; the judge's is at 0
 
 
 def run(order: Json, fds: list[int]) -> None:
-    """Be the sandbox. `fds`: socket, inputs, outputs, the gate's page, log, and the artefact where there is one.
-
-    Never returns.
-    """
+    """Run the sandbox; never returns. `fds`: socket, inputs, outputs, the gate's page, log, and the artefact if any."""
     socket_fd, inputs_fd, outputs_fd, gate_fd, log_fd, *artefact = fds
     platform = order["device"]["platform"]
     if visible := order["device"]["visible"]:
@@ -60,7 +54,7 @@ def run(order: Json, fds: list[int]) -> None:
         if order["device"]["mode"].endswith("torch"):
             import torch
 
-            torch.zeros(1, device=torch_device(platform))  # the context, as torch wants it
+            torch.zeros(1, device=torch_device(platform))  # creates the context as torch wants it
         driver = open_driver(platform)
         inputs = driver.map_shared(inputs_fd, order["inputs_bytes"])
         outputs = driver.map_shared(outputs_fd, order["outputs_bytes"])
@@ -71,7 +65,7 @@ def run(order: Json, fds: list[int]) -> None:
 
 
 class Gate:
-    """A page of memory that the judge, this process and the device see."""
+    """A page of memory shared by the judge, this process and the device."""
 
     def __init__(self, driver: Driver, fd: int) -> None:
         self.driver = driver
@@ -82,19 +76,19 @@ class Gate:
         self._events: list[tuple[Any, Any]] = []
 
     def queue(self, first: int, calls: Sequence[Call]) -> None:
-        """Put calls on the stream, each behind the judge's word for it, with this process's word after it."""
+        """Queue calls on the stream, each between the judge's word and this process' word."""
         while len(self._events) < len(calls):
             self._events.append((self.driver.event(), self.driver.event()))
         for number, (call, (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
             self.driver.wait(self.word, number)
-            self.driver.clear(self._scratch, _SCRATCH_BYTES)  # meanwhile the device fetches what follows
+            self.driver.clear(self._scratch, _SCRATCH_BYTES)  # meanwhile the device fetches the following commands
             self.driver.record(before)
             self.driver.submit(call)
             self.driver.record(after)
             self.driver.write(self.word + FLAG, number)
 
     def times_us(self, count: int) -> list[float]:
-        """How long each of the latest calls took, once all are done."""
+        """Wait for the latest calls, and return the µs of each."""
         self.driver.synchronize()
         return [self.driver.elapsed_us(*pair) for pair in self._events[:count]]
 
@@ -132,7 +126,7 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
 
 
 class Launcher:
-    """Device code and how to launch it: nothing of the candidate's runs on the host."""
+    """Launches device code: no code of the candidate runs on the host."""
 
     def __init__(self, driver: Driver, container: Mapping[str, Any]) -> None:
         self.driver = driver
@@ -141,7 +135,7 @@ class Launcher:
         self._workspaces: dict[str, list[Pointer]] = {}
 
     def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
-        """One ready call per slot."""
+        """Return one ready call per slot."""
         plan = self.container["plans"][case["name"]]
         if case["name"] not in self._workspaces:
             self._workspaces[case["name"]] = [self.driver.allocate(size) for size in plan["workspaces"]]
@@ -196,14 +190,12 @@ class Launcher:
 
 
 class Null:
-    """The null kernel: it writes zeros over the outputs, as fast as the device can, so that what follows finds them
-    where any kernel leaves them. What its own calls take is known from its events, which can be trusted.
-    """
+    """The null kernel: writes zeros over the outputs as fast as the device can. Its own events can be trusted."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
 
     def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
-        """One ready call per slot."""
+        """Return one ready call per slot."""
         size = sum(piece["bytes"] for piece in case["pieces"] if piece["out"])
         return [partial(self.driver.clear, outputs + slot * case["pitch"][1], size) for slot in range(case["slots"])]

@@ -1,4 +1,4 @@
-"""Code that was written for one device, run on another: meanwhile, `cuda` means what the judge says."""
+"""Device mapping: code written for `cuda` runs on another device."""
 
 import contextlib
 import random
@@ -14,7 +14,7 @@ _IGNORED = ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set
 
 @contextlib.contextmanager
 def cuda_means(where: str) -> Iterator[None]:
-    """Meanwhile, tensors and generators asked for on `cuda` are made on `where`; nothing where that is cuda."""
+    """Create tensors and generators on `where` if the block asks for `cuda`; no change if `where` is cuda."""
     if where.startswith("cuda"):
         yield
         return
@@ -34,11 +34,11 @@ def cuda_means(where: str) -> Iterator[None]:
 
 
 class _Nowhere(contextlib.nullcontext[None]):
-    """A device to be on, where there is none."""
+    """Stands for `torch.cuda.device` without a GPU."""
 
 
 def _ignored(name: str) -> Any:
-    """What there is to do on a device that is not there. Torch's compiler wants each to be a function of its own."""
+    """Return a function that does nothing. torch.compile needs a separate function for each name."""
 
     def nothing(*_: Any, **__: Any) -> None: ...
 
@@ -48,7 +48,7 @@ def _ignored(name: str) -> Any:
 
 def _generator(real: Any, where: str) -> type:
     class Generator(real):  # type: ignore[misc]
-        """Still a type, for annotations and `isinstance`; what it makes are the real ones."""
+        """Still a type, for annotations and `isinstance`; creates real generators."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
             return real(device=where if _is_cuda(device) else device)
@@ -63,7 +63,7 @@ def _is_cuda(value: object) -> bool:
 
 
 class _DeviceMapping(TorchFunctionMode):
-    """Every call of torch's, with its devices exchanged."""
+    """Replaces the devices in every torch call."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _DeviceMapping(TorchFunctionMode):
 
 
 def seeded(seed: int) -> None:
-    """Seed what foreign code draws from."""
+    """Seed the random generators that foreign code uses."""
     random.seed(seed)
     torch.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):

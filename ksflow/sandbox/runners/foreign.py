@@ -1,10 +1,9 @@
-"""Calls of a foreign candidate: the tensors of a slot become its arguments, what it returns goes into the slot.
+"""Calls of candidates in another project's format: arguments are made of a slot's tensors, results written to it.
 
-`binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
-`init` (packed arguments) after seeding with `seed`; `spread`: the arguments are given one by one, not as one;
-`trailing`: so are the outputs after them, and nothing is returned; `keywords`: names that the last ones go by;
-`types`: those of what the reference returned, one for each of `results`; `device`: what `cuda` means, where none is
-here.
+`binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is created once per case from
+`init` (packed arguments) after seeding with `seed`; `spread`: arguments are passed one by one, not as one; `keywords`:
+names of the last arguments; `types`: the types of the reference's results, one for each of `results`; `device`: the
+meaning of `cuda` where there is none.
 """
 
 import math
@@ -20,12 +19,11 @@ from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
 
-_SPREAD, _TINY = 0.1, 0.02
-"""What is the same everywhere is drawn with a spread of a tenth of it, and of at least so much."""
+_SPREAD, _TINY = 0.1, 0.02  # a constant is drawn with a spread of a tenth, at least so much
 
 
 def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
-    """Tensors of a slot -> a ready call."""
+    """Return a function: tensors of a slot -> a ready call."""
     function = _function(module, binding, where)
     tree = unpack(binding["tree"])
     like = unpack(binding["result_tree"])
@@ -38,15 +36,12 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
         keywords = binding.get("keywords", ())
         named = dict(zip(keywords, arguments[len(arguments) - len(keywords) :], strict=True))
         arguments = arguments[: len(arguments) - len(keywords)]
-        if binding.get("trailing"):
-            arguments += outputs
 
         def call() -> None:
             for mine, theirs in fresh:
                 mine.copy_(theirs)
             result = function(*arguments, **named)
-            if not binding.get("trailing"):
-                _settle(result, like, outputs, binding["types"])
+            _settle(result, like, outputs, binding["types"])
 
         def mapped() -> None:
             with cuda_means(binding["device"]):
@@ -58,7 +53,7 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
 
 
 def missing(module: ModuleType, name: str) -> AttributeError:
-    """What to raise where a kernel lacks its entry: it says what there is instead."""
+    """Return the error for a kernel without its entry, which names a function that exists."""
     own = [other for other, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     return AttributeError(f"the kernel defines no {name}{f', but {own[-1]}' if own else ''}")
 
@@ -82,10 +77,10 @@ def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., An
 
 
 def draw_constants(model: Any) -> Any:
-    """The model, with parameters and running statistics that are the same everywhere drawn around their value.
+    """Return the model, with constant parameters and running statistics drawn around their value.
 
-    A kernel has to read a weight of 1 or a bias of 0 then. What is drawn depends on the tensor's shape and on how many
-    such tensors come before it, so that two models with the same parameters in the same order stay alike.
+    A kernel then has to read a weight of 1 or a bias of 0. The draw depends on the tensor's shape and on the number of
+    such tensors before it, so two models with the same parameters in the same order stay alike.
     """
     statistics = [(name, one) for name, one in model.named_buffers() if name.endswith(("running_mean", "running_var"))]
     seen: dict[tuple[int, ...], int] = {}
@@ -105,10 +100,10 @@ def draw_constants(model: Any) -> Any:
 
 
 def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:
-    """What was returned, into the slot; dicts by the names that they have in `like`, the reference's result.
+    """Copy the result into the slot; dicts in the order of `like`, the reference's result.
 
-    A tensor is of the type that the output has, or that the reference returns for it, which may be wider. A number
-    counts as a tensor of any type.
+    A tensor must have the output's type, or the type that the reference returns, which may be wider. A number counts as
+    a tensor of any type. Raises WrongResult.
     """
     try:
         tensors = returned(ordered(result, like))

@@ -1,8 +1,8 @@
-"""Triton kernels on a CPU, by Triton's interpreter: for checking results where there is no GPU, never for times.
+"""Triton kernels on a CPU, by Triton's interpreter: checks results where there is no GPU, never times.
 
-Covered: the launches of a plan, and `custom_kernel(data)`, on tensors in main memory. Not covered: what only a
-compiler or a device shows, such as the rounding of its matrix unit, races between programs, memory limits; and what
-raises NotImplementedError, of which nothing can be told: arithmetic on 8-bit floats, assembly, external functions.
+Covered: the launches of a plan, and `custom_kernel(data)`, on tensors in main memory. Not covered: effects of a
+compiler or a device, such as the rounding of its matrix unit, races between programs, memory limits. Arithmetic on
+8-bit floats, assembly and external functions raise NotImplementedError.
 """
 
 import linecache
@@ -21,17 +21,17 @@ from ksflow.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.source.launches import with_constants
 
 _SWITCH = "TRITON_INTERPRET"
-_STALE = 0xFF
-"""What workspaces are filled with: NaN in every float format, so that what was never written shows."""
+_STALE = 0xFF  # fill of workspaces: NaN in every float format, so that unwritten memory shows
 
 
 class TritonInterpreted:
-    """A Runner for Triton files: `plans` and `variants` in the order mean launch lines, without them host code."""
+    """A Runner for Triton files: by launch lines if the order has `plans` and `variants`, else by host code."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
-        """`main`: the file, in the working directory. `variants`, `plans`: of `launches.plan_cases`, as JSON.
+        """Prepare the interpreter. Call it before anything imports Triton, which then chooses how functions are
+        compiled.
 
-        To be called before anything imports Triton, which decides then how functions are compiled.
+        order: `main`, the file in the working directory; `variants`, `plans`: of `launches.plan_cases`, as JSON.
         """
         assert "triton" not in sys.modules or os.environ.get(_SWITCH) == "1"
         os.environ[_SWITCH] = "1"
@@ -50,7 +50,7 @@ class TritonInterpreted:
         self._modules = [_module(f"kernel_{index}", str(path), source) for index, source in enumerate(texts)]
 
     def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Call]:
-        """One ready call per slot. The slots share the workspaces."""
+        """Return one ready call per slot. The slots share the workspaces."""
         if self._plans is None:
             return self._host.stage(case, inputs, outputs)
         plan = self._plans[case["name"]]
@@ -72,8 +72,8 @@ class TritonInterpreted:
 
 
 def _round_like_devices() -> None:
-    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even; to 8-bit
-    floats it rounds without a carry."""
+    """Patch Triton's interpreter: round float32 to bfloat16 to nearest even, where it truncates, and to 8-bit floats
+    with a carry."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -85,7 +85,7 @@ def _round_like_devices() -> None:
     def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
         if source == tl.float32 and target in eights and mode != to_zero:
             kind = eights[target]
-            most = torch.finfo(kind).max  # devices stop there
+            most = torch.finfo(kind).max  # devices saturate
             exact = torch.from_numpy(np.array(data, dtype=np.float32)).clamp(-most, most)
             return exact.to(kind).view(torch.uint8).numpy()
         if source != tl.float32 or target != tl.bfloat16:
@@ -98,12 +98,12 @@ def _round_like_devices() -> None:
 
 
 _RESULT_OF = {"binary_op": 0, "unary_op": 0, "create_rsqrt": 0, "create_erf": 0, "ternary_op": 2, "create_fma": 2}
-"""Method of Triton's interpreter that computes -> the operand whose type its result has."""
+"""Computing method of Triton's interpreter -> index of the operand whose type its result has."""
 
 
 def _compute_like_devices() -> None:
-    """Triton's interpreter computes with the bits of bfloat16 and 8-bit floats as if they were integers. Have it
-    compute in float32 and round, as devices do, or raise NotImplementedError."""
+    """Patch Triton's interpreter, which computes with the bits of bfloat16 and 8-bit floats as integers: compute in
+    float32 and round, as devices do, or raise NotImplementedError."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -144,7 +144,7 @@ def _compute_like_devices() -> None:
 
 
 def _refuse_narrow_sums(builder: Any, reductions: Any, half: Any) -> None:
-    """Atomic updates and reductions of bfloat16 and 8-bit floats raise NotImplementedError."""
+    """Make atomic updates and reductions of bfloat16 and 8-bit floats raise NotImplementedError."""
     atomic, apply = builder.create_atomic_rmw, reductions.apply
 
     def updated(self: Any, operation: Any, pointers: Any, value: Any, *options: Any) -> Any:
@@ -160,19 +160,19 @@ def _refuse_narrow_sums(builder: Any, reductions: Any, half: Any) -> None:
 
 
 def _kind(value: Any) -> Any:
-    """The type of an operand's elements; None for what is no operand."""
     return value.dtype.scalar if hasattr(value, "dtype") and hasattr(value, "data") else None
 
 
 def _refuse(what: str, *kinds: Any, half: Any = None) -> None:
-    """Raises NotImplementedError for 8-bit floats, and for `half` where it is given."""
+    """Raise NotImplementedError for 8-bit floats, and for type `half` if given."""
     for kind in kinds:
         if kind is not None and kind.is_floating() and (kind.primitive_bitwidth == 8 or kind == half):
             raise NotImplementedError(f"no way to {what} ({kind})")
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:
-    """The source with one set of values. Triton reads the text of functions again, so each has a name of its own."""
+    """Return a module of the source with one set of values. Triton rereads the source, so each needs its own file
+    name."""
     file = f"{path}, {name}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)

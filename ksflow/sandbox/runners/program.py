@@ -1,4 +1,4 @@
-"""A program run in a sandbox, such as a compiler: its log goes to a pipe, one file that it made goes out as bytes."""
+"""Runs a program in a sandbox, such as a compiler: its log goes to a pipe, one file that it made to a descriptor."""
 
 import os
 import shutil
@@ -7,12 +7,11 @@ import stat
 import subprocess
 from typing import Any, NoReturn
 
-_NO_FILE = 120
-"""The status where the program succeeded without making its file."""
+_NO_FILE = 120  # exit status if the program succeeded without making its file
 
 
 def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Be the sandbox. `fds`: log, and where the file's bytes go."""
+    """Run the program and exit. `fds`: log, and the descriptor for the file's bytes."""
     log, result = fds
     status = 1
     try:
@@ -33,7 +32,6 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
 
 
 def _hand_out(name: str, result: int, largest: int) -> bool:
-    """Copy a regular file that is not too large; whether it was one."""
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size > largest:

@@ -1,4 +1,4 @@
-"""What every runner has: it makes calls of a case, and may say that a kernel's result is none."""
+"""The interface of runners: they make the calls of a case, and may report that a result is invalid."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -8,11 +8,11 @@ Json = dict[str, Any]
 
 
 class WrongResult(Exception):
-    """The kernel returned something that is not the result."""
+    """The kernel returned a value that is not a result: wrong number, type or shape."""
 
 
 class Runner(Protocol):
-    """Knows how to call a kernel of one language."""
+    """Calls kernels of one language."""
 
     def stage(self, case: Json, inputs: Any, outputs: Any) -> list[Call]:
-        """One ready call per slot. The regions are `mmap`s, or addresses on a device."""
+        """Return one ready call per slot. The regions are `mmap`s, or addresses on a device."""

@@ -1,7 +1,7 @@
-"""Arguments of any shape as flat tensors: what a foreign function takes, taken apart and put together again.
+"""Arguments of any structure as flat tensors, for functions of other projects.
 
-A tree is a tensor, a list, a tuple, a named tuple, a dict or a dataclass of trees, or any other value, which is
-constant: pickled by the judge, unpickled in the sandbox, never the other way round.
+A tree is a tensor, a list, a tuple, a named tuple, a dict or a dataclass of trees. Any other value is a constant, which
+the judge pickles and the sandbox unpickles, never the other way round.
 """
 
 import base64
@@ -17,17 +17,16 @@ from typing import Any
 import torch
 
 Tree = Any
-HIDDEN = "__only_the_judge_has_it__"
-"""An attribute of modules that candidates cannot import."""
+HIDDEN = "__only_the_judge_has_it__"  # attribute of modules that candidates cannot import
 Tensors = tuple[torch.Tensor, ...]
 
 
 class Flat(tuple[torch.Tensor, ...]):
-    """A case's tensors, inputs first, with how a candidate is called on them.
+    """A case's tensors, inputs first, with the calling convention of a candidate.
 
-    binding: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
-    first is copied into the second before a call; `results`: the places of what the call returns, in order;
-    `entry`, `init`, `seed`, `device`, `trailing`: see `foreign`.
+    binding: `tree` (packed); `order`: for each tensor of the tree its index here; `inout`: pairs of indices, of which
+    the first tensor is copied into the second before a call; `results`: the indices of the returned tensors, in order;
+    `entry`, `init`, `seed`, `device`: see `foreign`.
     """
 
     binding: Mapping[str, Any]
@@ -39,7 +38,7 @@ class Flat(tuple[torch.Tensor, ...]):
 
 
 def like(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
-    """Other tensors of the same case."""
+    """Return other tensors of the same case, with its binding."""
     return Flat(tensors, data.binding) if isinstance(data, Flat) else tuple(tensors)
 
 
@@ -51,7 +50,7 @@ class Leaf:
 
 
 def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
-    """The tree with `Leaf`s where the tensors were, and the tensors."""
+    """Return the tree with `Leaf`s in place of the tensors, and the tensors."""
     tensors: list[torch.Tensor] = []
 
     def take(tensor: torch.Tensor) -> Leaf:
@@ -62,7 +61,7 @@ def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
 
 
 def portable(tree: Tree) -> Tree:
-    """The tree as it is. Raises TypeError where a module is in it: the state it keeps cannot be seen."""
+    """Return the tree. Raises TypeError if it contains a module, whose state cannot be seen."""
 
     def refuse(module: torch.nn.Module) -> None:
         kind = type(module).__name__
@@ -73,12 +72,12 @@ def portable(tree: Tree) -> Tree:
 
 
 def build(shape: Tree, tensors: Sequence[torch.Tensor]) -> Tree:
-    """The tree of a shape, as `flatten` returns it, with these tensors."""
+    """Return the tree of a shape, as `flatten` returns it, with these tensors."""
     return _map(shape, Leaf, lambda leaf: tensors[leaf.index])
 
 
 def returned(result: Tree) -> list[Any]:
-    """What a call returned, flat: tensors and numbers."""
+    """Return a call's result as a flat list of tensors and numbers."""
     if isinstance(result, torch.Tensor | bool | int | float):
         return [result]
     if isinstance(result, Mapping):
@@ -89,7 +88,7 @@ def returned(result: Tree) -> list[Any]:
 
 
 def ordered(result: Tree, like: Tree) -> Tree:
-    """The result with its dicts in the order of those of `like`. Raises KeyError where they have other names."""
+    """Return the result with its dicts in the order of those of `like`. Raises KeyError if their keys differ."""
     if isinstance(result, Mapping) and isinstance(like, Mapping):
         if {*result} != {*like}:
             raise KeyError(f"with {', '.join(map(repr, result))}, expected {', '.join(map(repr, like))}")
@@ -100,14 +99,14 @@ def ordered(result: Tree, like: Tree) -> Tree:
 
 
 def pack(shape: Tree) -> str:
-    """A tree without tensors, as text for the sandbox. Types that only the judge has become plain ones."""
+    """Return a tree without tensors as text for the sandbox. Classes that only the judge has become plain ones."""
     buffer = io.BytesIO()
     _Pickler(buffer).dump(shape)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 class _Pickler(pickle.Pickler):
-    """Values of a class in a module that is marked `HIDDEN` keep their attributes, and lose their class."""
+    """Pickles objects of a module marked `HIDDEN` with their attributes, without their class."""
 
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
@@ -123,7 +122,7 @@ def _named(name: str, fields: Sequence[str], values: tuple[Any, ...]) -> Any:
 
 
 def unpack(text: str) -> Tree:
-    """The tree that the judge packed."""
+    """Return the tree that the judge packed."""
     return pickle.loads(base64.b64decode(text))
 
 

@@ -1,4 +1,4 @@
-"""Kernels in Python: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
+"""Kernels in Python: torch tensors over the slots, `custom_kernel(data)`, results copied back into the slot."""
 
 import ctypes
 import importlib.util
@@ -18,7 +18,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 
 class TorchRunner:
-    """A module with `custom_kernel(data)`. `where`: what torch calls the device on which regions are addresses."""
+    """Runs a module with `custom_kernel(data)`. `where`: torch's name of the device if regions are addresses."""
 
     def __init__(self, main: str, where: str = "cpu") -> None:
         torch.set_num_threads(1)
@@ -28,7 +28,7 @@ class TorchRunner:
         self._function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
-        """One ready call per slot."""
+        """Return one ready call per slot."""
         regions = [
             device_bytes(region, pitch * case["slots"], self._where)
             if isinstance(region, int)
@@ -43,7 +43,7 @@ class TorchRunner:
 
     @property
     def function(self) -> Callable[[Tensors], object]:
-        """The kernel's `custom_kernel`. Raises AttributeError where it has none."""
+        """The kernel's `custom_kernel`. Raises AttributeError if it has none."""
         if self._function is None:
             raise missing(self._module, "custom_kernel")
         return self._function
@@ -54,7 +54,7 @@ class TorchRunner:
 
 
 def loaded(name: str, path: str | os.PathLike[str]) -> ModuleType:
-    """Run a Python file as a module: in processes for that only."""
+    """Execute a Python file as a module; use it only in processes dedicated to that."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -65,21 +65,21 @@ def loaded(name: str, path: str | os.PathLike[str]) -> ModuleType:
 
 
 class _Bytes:
-    """Device memory, as other libraries offer it."""
+    """Device memory with the interface of other libraries' arrays."""
 
     def __init__(self, pointer: int, size: int) -> None:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
 def device_bytes(pointer: int, size: int, where: str) -> torch.Tensor:
-    """Memory on the device that somebody else made, as a tensor of bytes."""
+    """Return existing device memory as a tensor of bytes."""
     if where == "cpu":
         return torch.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=torch.uint8)
     return torch.as_tensor(_Bytes(pointer, size), device=where)
 
 
 def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
-    """A slot's tensors, as views of the regions that inputs and outputs lie in."""
+    """Return a slot's tensors, as views of the regions of inputs and outputs."""
     views = []
     for piece in case["pieces"]:
         start = slot * case["pitch"][piece["out"]] + piece["offset"]

@@ -104,7 +104,7 @@ def test_shipped_problems_are_admitted(problem: str, variant: str | None) -> Non
     ("old", "new", "row", "words"),
     [
         ("manual_seed(seed)", "manual_seed(0)", "seeds", "the same contents for seeds 1 and 2"),
-        ("manual_seed(seed)", "manual_seed(seed).seed() and None", "seeds", "other contents each time for seed 1"),
+        ("manual_seed(seed)", "manual_seed(seed).seed() and None", "seeds", "other contents at each call for seed 1"),
         ("    return torch.sum(x", "    x.abs_()\n    return torch.sum(x", "inputs", "ref_kernel changes its input x"),
         (
             "bounds.reduction(data[0], 1)",
@@ -333,7 +333,7 @@ def test_a_property_alone_can_decide(trap: Admit, tmp_path: Path) -> None:
 
 
 def test_integers_are_admitted_by_the_checks_that_apply(trap: Admit, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"of an output of torch.int64 what is no whole number"):
+    with pytest.raises(ValueError, match=r"of an output of torch.int64 is no integer"):
         trap(dtype="int64")
     code = tmp_path / "reference.py"
     text = code.read_text().replace("torch.sum(x, 1, out=y)", "y.copy_(x.argmax(1))")
@@ -348,7 +348,7 @@ def test_the_mutation_score_names_what_the_check_cannot_tell(trap: Admit) -> Non
     killed, kinds = map(int, re.findall(r"kills (\d+) of (\d+) kinds", words)[0])
     assert killed == kinds >= 40, words
     words = trap("c1: 8", "c1: 40000")["mutation score"][1]
-    assert "it cannot tell:" in words
+    assert "it does not detect:" in words
     assert "rounded to TF32" in words
 
 

@@ -275,6 +275,6 @@ def test_what_a_kernel_says_of_public_inputs_is_told(evaluator: LocalEvaluator, 
 )
 def test_only_the_type_and_the_line_of_an_exception_are_told(said: str, told: str) -> None:
     words = without_values("error", said, {"kernel.py": "one\ntwo\n"})
-    assert words.startswith(f"{told}, on inputs that stay secret")
+    assert words.startswith(f"{told}, on secret inputs")
     assert "25" not in words
     assert ("kernel.py, line 2: two" in words) == ("line 2," in said)

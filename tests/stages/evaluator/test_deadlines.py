@@ -66,7 +66,7 @@ def test_a_lock_is_waited_for_as_long_as_one_is_told(tmp_path: Path) -> None:
 def test_a_message_that_nobody_reads_is_given_up() -> None:
     reader, writer = os.pipe()
     try:
-        with pytest.raises(wire.Closed, match="takes no message in time"):
+        with pytest.raises(wire.Closed, match="accepted no message in time"):
             wire.send(writer, {"text": "x" * (1 << 20)}, 0.2)
         with pytest.raises(wire.Closed, match=wire.LATE):
             wire.receive(writer_to_nobody := os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY), 0.1)
@@ -135,7 +135,7 @@ def test_kernel_supervisor_and_zygote_that_hang_are_told_apart(problem: Problem)
         "exit exited with status 3",
         "its supervisor waits",
         "timeout no answer in time",
-        "harness nothing starts it: its zygote or its supervisor stands still",
+        "harness it did not start: its zygote or its supervisor does not respond",
     ], said.stderr
 
 
@@ -184,7 +184,7 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_compiler_that_hangs_is_named(problem: Problem, hanging: None) -> None:
-    with pytest.raises(ConfigError, match=r"bin/g\+\+ does not compile an empty file within 1 s: mend it"):
+    with pytest.raises(ConfigError, match=r"bin/g\+\+ does not compile an empty file within 1 s: repair it"):
         client.compile_kernel(problem, toy.RIGHT_CPP, detect())
 
 
@@ -206,7 +206,7 @@ def test_boxes_that_hang_name_the_command_the_supervisor_or_the_server(tmp_path:
     asked.join(120)
     with suppress(ProcessLookupError):  # the server may have ended it by now
         os.kill(supervisor, signal.SIGCONT)
-    with pytest.raises(ConfigError, match="the compiler's box does not start: its supervisor stands still"):
+    with pytest.raises(ConfigError, match="the compiler's sandbox does not start: its supervisor does not respond"):
         client.outcome(answers[0], str(made), 4, 256)
     server = client.CompileServer(grace_s=0)
     server.ask(boxed(made, "true", limit=15), 60)

@@ -191,6 +191,6 @@ def test_what_the_interpreter_cannot_compute_is_no_verdict(tmp_path: Path) -> No
         for what in ("x + x * 2 - 1", "tl.sum(x)")
     )
     assert emulator(problem, right, "sm_90").verdict is Verdict.UNTIMED
-    with pytest.raises(ValueError, match=r"Triton's interpreter cannot tell: no way to reduce these floats .bf16"):
+    with pytest.raises(ValueError, match=r"Triton's interpreter gives no result: no way to reduce these floats .bf16"):
         emulator(problem, untold, "sm_90")
     emulator.close()

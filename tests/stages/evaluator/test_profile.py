@@ -115,7 +115,7 @@ def test_a_page_is_never_long() -> None:
 def test_what_a_kernel_makes_a_tool_say_is_bounded() -> None:
     page = ncu.outcome(report(("k" * 100_000, 1000.0, {})), ToolResult(0, ""), 60)["page"]
     assert len(page) < 5000
-    assert "brought no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), ToolResult(0, ""), 60)["refused"]
+    assert "returned no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), ToolResult(0, ""), 60)["refused"]
     endless = ToolResult(0, f"========= ERROR SUMMARY: {'9' * 10_000} errors")
     assert "no summary" in sanitizer.outcome("memcheck", endless, 60).refused
 
@@ -572,7 +572,7 @@ def test_rocprofv3_that_may_not_says_so(install: Install, add: Workload, tmp_pat
     install("rocprofv3", "echo 'Unable to open /dev/kfd read-write: Permission denied'; exit 1")
     assert "groups render and video" in rocprof.profile(add, 10).refused
     install("rocprofv3", "echo 'a new trouble'")
-    assert rocprof.profile(add, 10).refused == "rocprofv3 brought no kernels: a new trouble"
+    assert rocprof.profile(add, 10).refused == "rocprofv3 returned no kernels: a new trouble"
 
 
 def test_a_job_is_plain_json(add: Workload) -> None:

@@ -43,7 +43,7 @@ def test_gluon_has_no_interpreter(problem: Problem) -> None:
     text = "from triton.experimental import gluon\n\n\ndef custom_kernel(data):\n    return data[-1]\n"
     found = StaticEvaluator(gpu_toy.H200)(small, gpu_toy.triton(text), ())
     assert found.verdict is Verdict.UNTIMED
-    assert found.evidence.emulated == "not emulated: nothing here runs gluon without a GPU"
+    assert found.evidence.emulated == "not emulated: ksflow has no emulator or interpreter of gluon"
 
 
 @pytest.mark.slow

@@ -248,7 +248,11 @@ def test_rocm_behind_links_compiles_in_a_box(problem: Problem, rocm: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("#include <hip", "#include <rocwmma/rocwmma.hpp>\n#include <hip", "^rocwmma/rocwmma.hpp is not here; install"),
+        (
+            "#include <hip",
+            "#include <rocwmma/rocwmma.hpp>\n#include <hip",
+            "^rocwmma/rocwmma.hpp is not installed; install",
+        ),
         ("#include <hip", '#include "tiles.h"\n#include <hip', "^kernel.hip:.* error: 'tiles.h' file not found$"),
         ("out[i] =", "out[i] = nothing +", "^kernel.hip:.* error: use of undeclared identifier 'nothing'$"),
         ("// launch:", "//", "^compile: host mode needs ROCm's hipcc"),
@@ -315,7 +319,7 @@ def test_what_a_source_writes_itself_is_not_trusted(problem: Problem) -> None:
     forged = "import os\nopen('made.json', 'w').write('{\"entries\": [3]}')\nos._exit(0)\n"
     made = build(problem, gpu_toy.triton(f"{TRITON}\n{forged}"), H200)
     assert not made.artefact
-    assert made.reason.startswith("compile: what was made cannot be read")
+    assert made.reason.startswith("compile: the compiled file cannot be read")
 
 
 def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:

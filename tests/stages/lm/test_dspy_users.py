@@ -7,7 +7,8 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError
-from ksflow.optimize.teaching import PromptCompiler
+from ksflow.optimize.examples import Case
+from ksflow.optimize.teaching import Course
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import dummy
@@ -71,16 +72,14 @@ def test_dspys_cache_stays_everybodys(provider, problem, population):
 
 
 @pytest.fixture
-def school(provider, problem, population):
+def opened(provider, problem, population):
     stage = LlmSelector(provider.model())
-    made = PromptCompiler(stage.program)
-    for _ in range(6):
-        made.hear(lambda: stage.question(problem, population), lambda shown: lambda answered, refused: (0.5, "half"))
-    return made
+    case = Case(stage.question(problem, population), lambda answered, refused: (0.5, "half"))
+    return Course(stage.program, [[case] * 6, [case], []])
 
 
-def test_threads_of_an_optimiser_are_recorded_and_graded(school, calls):
-    with school.course(range(6), [0]) as course:
+def test_threads_of_an_optimiser_are_recorded_and_graded(opened, calls):
+    with opened.open() as course:
         evaluate = dspy.Evaluate(devset=course.train, metric=course.metric, num_threads=3)
         assert evaluate(course.program).score == 50.0
         pairs = [(course.program, example) for example in course.train]
@@ -90,10 +89,10 @@ def test_threads_of_an_optimiser_are_recorded_and_graded(school, calls):
     assert course.graded == 6
 
 
-def test_a_budget_ends_the_threads_of_an_optimiser(school, provider):
+def test_a_budget_ends_the_threads_of_an_optimiser(opened, provider):
     def refuse(question):
         raise BudgetError("usd=1 used up")
 
-    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course(range(6), [0]) as made:
+    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), opened.open() as made:
         dspy.Evaluate(devset=made.train, metric=made.metric, num_threads=3)(made.program)
     assert not provider.requests

@@ -1,37 +1,43 @@
-"""What a school hears, asks and grades, with a model that is a function."""
+"""What a course asks and grades, with a model that is a function."""
 
 import dspy
 import pytest
 
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.optimize.teaching import PromptCompiler
+from ksflow.optimize.examples import Case
+from ksflow.optimize.teaching import Course, Settings, compiled
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
 
 
-def _school(change, grade, problem, population):
+def _course(change, grade, problem, population, count=2):
     stage = LlmSelector(scripted(change))
-    school = PromptCompiler(stage.program)
-    assert school.hear(lambda: stage.question(problem, population), lambda shown: grade) == 0
-    return school
+    case = Case(stage.question(problem, population), grade)
+    return Course(stage.program, [[case] * count, [case] * count, [case]])
 
 
-def _optimizer(name):
-    return compose.build(compose.compose(["llm=dummy"], "optimize").optimizers[name])
+def _compiled(course, optimizer, rollouts, start=0.0):
+    configured = compose.build(compose.compose(["llm=dummy"], "optimize").optimizers[optimizer])
+    with course.open():
+        return compiled(course, Settings(rollouts=rollouts), start, **configured)[0]
+
+
+def _examined(course, examples):
+    with course.open():
+        return course.examine(course.program, examples)
 
 
 def test_a_stage_says_what_it_would_ask_and_nobody_is_asked(problem, population, calls):
-    school = _school(lambda text: text, lambda made, refused: (1.0, ""), problem, population)
+    course = _course(lambda text: text, lambda made, refused: (1.0, ""), problem, population)
     assert not calls
-    assert "00002" in school.inputs(0)["population"]
-    assert school.hear(lambda: None, lambda shown: lambda made, refused: (0.0, "")) is None
+    assert "00002" in course.train[0].population
 
 
 def test_answers_are_read_by_the_stage_itself_and_kept(problem, population, calls):
-    school = _school(lambda text: text, lambda made, refused: (len(made.base.id) / 10, ""), problem, population)
-    assert school.examine(school.student(), [0, 0]) == [0.5, 0.5]
+    course = _course(lambda text: text, lambda made, refused: (len(made.base.id) / 10, ""), problem, population)
+    assert _examined(course, course.train) == [0.5, 0.5]
     assert {call.stage for call in calls} == {"selector=llm"}
     assert len(calls) == 2
 
@@ -51,8 +57,8 @@ def test_a_bad_answer_is_graded_with_its_reason(change, reason, problem, populat
         told.append((made, refused))
         return 0.0, refused
 
-    school = _school(change, grade, problem, population)
-    assert school.examine(school.student(), [0]) == [0.0]
+    course = _course(change, grade, problem, population)
+    assert _examined(course, course.held_out) == [0.0]
     assert told[0][0] is None
     assert reason in told[0][1]
 
@@ -63,17 +69,16 @@ def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem,
     def grade(made, refused):
         raise error
 
-    school = _school(lambda text: text, grade, problem, population)
+    course = _course(lambda text: text, grade, problem, population)
     with pytest.raises(type(error)) as caught:
-        school.compile(_optimizer(optimiser), [0, 0], [0, 0], start=0.0, rollouts=6)
+        _compiled(course, optimiser, rollouts=6)
     assert caught.value is error
     capsys.readouterr()
 
 
 def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
-    school = _school(lambda text: text, lambda made, refused: (0.9, ""), problem, population)
-    made, _ = school.compile(_optimizer("bootstrap"), [0], [0], start=0.5, rollouts=4)
-    made.save(tmp_path / "x.json")
+    course = _course(lambda text: text, lambda made, refused: (0.9, ""), problem, population, 1)
+    _compiled(course, "bootstrap", rollouts=4, start=0.5).save(tmp_path / "x.json")
     stage = LlmSelector(scripted(lambda text: text))
     stage.program.load(tmp_path / "x.json")
     (demo,) = stage.program.predict.demos
@@ -91,18 +96,18 @@ def test_an_unknown_prompt_names_both_places(tmp_path, monkeypatch):
 
 
 def test_a_course_is_what_dspys_own_tools_take(problem, population, calls):
-    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
-    with school.course([0], [0], [0]) as course:
+    course = _course(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    with course.open():
         assert dspy.Evaluate(devset=course.held_out, metric=course.metric)(course.program).score == 50.0
         assert course.teacher("hello")
     assert [call.stage for call in calls] == ["selector=llm", "selector=teacher"]
-    assert course.program.predict is not school.program.predict
+    assert course.program.predict is not course.original.predict
 
 
 def test_a_budget_ends_a_plain_optimiser(problem, population):
     def refuse(question):
         raise BudgetError("usd=1 used up")
 
-    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
-    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course([0], [0]) as course:
+    course = _course(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), course.open() as course:
         dspy.BootstrapFewShot(metric=course.metric).compile(course.program, trainset=course.train)

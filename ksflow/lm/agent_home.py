@@ -1,0 +1,94 @@
+"""What an agent may reach: a folder that is thrown away, a home with copies of its settings, programs and ports."""
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ksflow.errors import ConfigError
+from ksflow.lm.agent_output import mapping
+from ksflow.sandbox.confine import PREFIX
+
+_SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates"),
+    *("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/localtime", "/etc/alternatives"),
+    *("/etc/ld.so.cache", "/run/systemd/resolve/stub-resolv.conf", "/proc/meminfo", "/proc/cpuinfo"),
+)
+ADDRESSES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+_LONGEST_SETTING = 256 << 10
+
+
+@contextlib.contextmanager
+def thrown_away() -> Iterator[Path]:
+    """A folder that is removed afterwards, whatever was built in it: of any depth, closed to its owner."""
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}agent-")
+    try:
+        yield Path(folder)
+    finally:
+        for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            if os.path.exists(folder):
+                subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)
+
+
+def copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
+    """Copy files below the user's home into another one: the contents of each."""
+    contents: dict[str, bytes] = {}
+    for name in names:
+        file = Path(name).expanduser()
+        if not file.is_relative_to(Path.home()):
+            raise ConfigError(f"{name}: an agent's files are named from the home folder: ~/.agent/settings.json")
+        with contextlib.suppress(OSError):
+            if file.is_file() and file.stat().st_size <= _LONGEST_SETTING:
+                contents[name] = file.read_bytes()
+                target = home / file.relative_to(Path.home())
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(contents[name])
+                target.chmod(0o600)
+    return contents
+
+
+def renew(credentials: Mapping[str, bytes], home: Path) -> None:
+    """Put what an agent made of its credentials in their place: a plain file with an object of the same parts, where
+    nobody else changed the original meanwhile. Anything else is left.
+    """
+    for name, before in credentials.items():
+        file, own = Path(name).expanduser().resolve(), home / Path(name).expanduser().relative_to(Path.home())
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            if own.parent.resolve() != home.resolve() / own.parent.relative_to(home):
+                continue
+            with os.fdopen(os.open(own, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+                plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode) and os.fstat(opened.fileno()).st_nlink == 1
+                after = opened.read(_LONGEST_SETTING) if plain else before
+            parts = [mapping(json.loads(text)).keys() for text in (before, after)]
+            if after == before or parts[0] != parts[1] or not parts[0] or file.read_bytes() != before:
+                continue
+            draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+                written.write(after)
+            draft.replace(file)
+
+
+def installed(program: str) -> list[str]:
+    """What has to be seen so that a program can be started: the system, its file, and what was installed with it."""
+    real = Path(program).resolve()
+    folders = [parent for parent in real.parents if parent.name == "node_modules"]
+    environment = Path(program).absolute().parent.parent  # an interpreter's own packages
+    own = [str(environment)] if (environment / "pyvenv.cfg").is_file() else []
+    return [*_SYSTEM, os.path.abspath(program), str(real), *map(str, folders[-1:]), *own]
+
+
+def proxy_ports(environment: Mapping[str, str]) -> list[int]:
+    """The ports that proxies and servers in an environment have."""
+    ports = []
+    for name, text in environment.items():
+        if name in ADDRESSES or name.endswith("_BASE_URL"):
+            with contextlib.suppress(ValueError):
+                if port := urlsplit(text).port:
+                    ports.append(port)
+    return ports
