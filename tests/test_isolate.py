@@ -13,12 +13,13 @@ from types import ModuleType
 import pytest
 import torch
 
+from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
 from ksflow.hardware.target import detect
 from ksflow.model.isolate import Seen, observe
 from ksflow.model.package import region_of
-from ksflow.problem.loader import load
+from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -337,3 +338,64 @@ def test_another_sitecustomize_runs_too(shop: Path, tmp_path: Path, monkeypatch:
     (tmp_path / "seen").mkdir()
     seen("shop.filters:add", "import os; assert os.environ['THEIRS']; filters.many(2)", tmp_path / "seen")
     assert json.loads(next((tmp_path / "seen").glob("*.json")).read_text())["calls"] == 2
+
+
+FUNCTION = '''import numpy as np
+
+START = 0.5
+
+
+def smooth(x, k=START):
+    """Three points.
+
+    >>> smooth(np.arange(12.0))[0]
+    0.0
+    >>> y = smooth(np.arange(15.0))
+    """
+    y = x.copy()
+    y[1:-1] = k * (x[:-2] + x[2:])
+    return y
+
+
+def order(x):
+    return np.sort(x)
+
+
+def lacking(x):
+    return x
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "cases", "kernel", "verdict"),
+    [
+        ("smooth", "", "seeds/cpu/01_loops.cpp", Verdict.ACCEPT),
+        ("order", "CASES = [{'x': np.random.rand(5)}, lambda: (np.random.rand(7),)]", "kernel.cpp", Verdict.INCORRECT),
+    ],
+)
+def test_a_function_alone_is_a_problem(
+    tmp_path: Path, evaluator: LocalEvaluator, name: str, cases: str, kernel: str, verdict: Verdict
+) -> None:
+    (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
+    assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
+    problem = load(str(tmp_path / "Mine"), target=detect())
+    assert len(problem.benchmarks) == 2
+    found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
+    assert found.verdict is verdict, found.reason
+    assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("own.py:lacking", "nothing says what x can be: write CASES"),
+        ("own.py:nope", "own.py has no nope"),
+        ("other.py:nope", "name a Python file and a function in it"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_said(tmp_path: Path, given: str, said: str) -> None:
+    (tmp_path / "own.py").write_text(FUNCTION)
+    with pytest.raises(ConfigError, match=said):
+        init(["problem", str(tmp_path / "mine")], [f"from={tmp_path}/{given}"])
+    assert not (tmp_path / "mine").exists()

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace

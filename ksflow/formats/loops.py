@@ -7,6 +7,7 @@ does, such as a loop over elements or a function that is not listed here, is the
 import math
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ class Array:
                     Size.of(default if end is None else end if end >= 0 else size + end)
                     for end, default in ((one.start, Size.of(0)), (one.stop, size))
                 )
-                shape.append(last - first if first else last)
+                shape.append(Size.of(last - first) if first else last)
                 parts.append((first.text if first else "", True))
             else:
                 raise NotImplementedError("it indexes with steps or arrays")
@@ -380,15 +381,23 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
         several = [each[place] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
-        arrays.append(Array(nest, shape, lambda index, name=name, steps=steps: f"{name}[{_offset(index, steps)}]"))
+        arrays.append(Array(nest, shape, partial(_element, name, steps)))
         first += len(shape)
     for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
         made = _array(nest, result)
-        nest.loops(out.shape, lambda index, out=out, made=made: [f"{out._at(index)} = {made._at(index)};"])
+        nest.loops(out.shape, partial(_assigned, out, made))
         nest.count += 1
     body = "\n".join(f"  {line}" for line in nest.lines)
     heads = "".join(f"#include <{name}>\n" for name in ("algorithm", "cmath", "cstdint", "vector"))
     return f"// Plain loops, made from the reference, to start from.\n{heads}\n{order['signature']} {{\n{body}\n}}\n"
+
+
+def _element(name: str, steps: Sequence[str], index: Sequence[str]) -> str:
+    return f"{name}[{_offset(index, steps)}]"
+
+
+def _assigned(out: Array, made: Array, index: Sequence[str]) -> list[str]:
+    return [f"{out._at(index)} = {made._at(index)};"]
 
 
 def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:

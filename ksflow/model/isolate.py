@@ -282,7 +282,7 @@ class _Function:
         """A value as Python, with the names of arrays."""
         kind = node[0]
         if kind == "leaf":
-            return self.words[node[1]]
+            return str(self.words[node[1]])
         if kind == "const":
             return f'float("{node[2]}")' if node[2] in ("nan", "inf", "-inf") else str(node[2])
         if kind == "text":

@@ -111,7 +111,7 @@ class Recorder:
             nodes = look.bound(bound, signature, self.facts)
         except Exception:  # noqa: BLE001 - a wrong call, which the function itself complains of, or an odd object
             bound, nodes = None, ()
-        key = (nodes, tuple(look.metas))
+        key: Any = (nodes, tuple(look.metas))
         size = sum(leaf.nbytes for leaf in look.leaves)
         with self.lock:
             if key not in self.groups and len(self.groups) >= _SIGNATURES:
@@ -404,7 +404,7 @@ def _watch_program(recorder: Recorder) -> None:
 
 def _begin(target: str, folder: str) -> None:
     recorder = Recorder(target, folder)
-    sys.meta_path.insert(0, _Finder(recorder))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder(recorder))
     _watch_program(recorder)
     atexit.register(recorder.dump)
     os.register_at_fork(after_in_child=recorder.reset)
