@@ -17,7 +17,7 @@ from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
 from ksflow.hardware.target import detect
-from ksflow.model.isolate import Seen, observe
+from ksflow.model.capture import Seen, observe
 from ksflow.model.package import region_of
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Kernel, Problem, Verdict

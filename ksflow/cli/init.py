@@ -16,7 +16,6 @@ from rich.console import Console
 
 from ksflow import report
 from ksflow.cli import usage
-from ksflow.cli.model import show_table
 from ksflow.config import keys
 from ksflow.errors import ConfigError, suggest, writing
 from ksflow.formats.loops import naive
@@ -112,7 +111,7 @@ def _problem(console: Console, name: str, function: str) -> None:
 
 def _from_function(console: Console, folder: Path, function: str) -> None:
     """A problem from a function's own calls, with a kernel to begin with."""
-    from ksflow.model import isolate  # torch takes seconds
+    from ksflow.model import capture, isolate  # torch takes seconds
 
     file, _, name = function.rpartition(":")
     path = Path(file).expanduser()
@@ -122,9 +121,9 @@ def _from_function(console: Console, folder: Path, function: str) -> None:
         driver = Path(place, "driver.py")
         driver.write_text(_DRIVER, encoding="utf-8")
         words = [sys.executable, str(driver), str(path.resolve().parent), path.stem, name]
-        seen = isolate.observe(f"{path.stem}:{name}", shlex.join(words), Path(place), f"the calls in {path.name}")
+        seen = capture.observe(f"{path.stem}:{name}", shlex.join(words), Path(place), f"the calls in {path.name}")
         table, _ = isolate.isolate(seen, Path(place), folder.parent, folder.name)
-    show_table(table)
+    report.say(console, *table["remarks"])
     problem = load(str(folder), target=detect())
     kernel, why = naive(problem)
     ready = folder / "seeds" / "cpu" / "01_loops.cpp" if kernel else folder / "kernel.cpp"

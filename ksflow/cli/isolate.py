@@ -20,13 +20,14 @@ def isolate(words: list[str], overrides: list[str]) -> int:
         known[word] = value if equals else rest.pop(0)
     if len(words) != 1 or not re.fullmatch(r"[\w.]+:[\w.]+", words[0]) or not known["run"]:
         raise ConfigError('the command is: isolate MODULE:FUNCTION --run "COMMAND", such as --run "pytest -q"')
-    from ksflow.model import isolate as capture  # torch takes seconds
+    from ksflow.model import capture  # torch takes seconds
+    from ksflow.model.isolate import isolate as write
 
     console = report.console()
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         with report.console(stderr=True).status(known["run"]):
             seen = capture.observe(words[0], known["run"], Path(folder))
-        table, written = capture.isolate(seen, Path(folder), Path(known["out"]).expanduser())
+        table, written = write(seen, Path(folder), Path(known["out"]).expanduser())
     show_table(table)
     typed = written if written.is_absolute() else f"./{written}"
     report.say(console, f"written to {written}: python -m ksflow problem={typed}")

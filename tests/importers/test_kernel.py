@@ -121,7 +121,6 @@ def test_an_emulator_gets_the_smallest_case_as_it_is(tmp_path: Path) -> None:
         ('"seed": 3', '"seed": "x"', {}, "a case's seed is a whole number, not 'x'"),
         ("def ref_kernel", "def ref", {}, "defines no ref_kernel"),
         ("def", "def def", {}, "is not Python"),
-        ("x", "x", {"reference": None}, "needs problem.reference=FILE.py, and may have problem.kernel=FILE"),
         ("x", "x", {"cases": [3]}, "3 is not a case"),
     ],
 )
@@ -211,6 +210,11 @@ def test_a_kernel_that_takes_other_arguments_is_told_the_right_ones(tmp_path: Pa
         match=r"takes 6 .* `int64_t m` where `float \*out0` is .* float \*out0, int64_t m",
     ):
         given(tmp_path, REFERENCE.replace("return x, s", "return x, s, s.clone()"))
+
+
+def test_a_reference_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"needs problem.reference=FILE.py, and may have problem.kernel=FILE"):
+        load(kernel="mine.cpp", target=detect())
 
 
 @pytest.mark.slow
