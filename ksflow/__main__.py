@@ -92,6 +92,7 @@ def _command(arguments: list[str]) -> int:
     arguments = arguments or ["--help"]
     if arguments[:1] == ["--version"]:
         return _say(f"ksflow {__version__}")
+    arguments = ["format=json" if argument == "--json" else argument for argument in arguments]
     verb = list(takewhile(_is_word, arguments))
     name = verb[0] if verb else "run"
     if not {"--help", "-h", "help"}.isdisjoint(arguments):

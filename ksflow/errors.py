@@ -132,6 +132,13 @@ def boolean(name: str, value: str) -> bool:
     return plain == "true"
 
 
+def one_of(name: str, value: str, valid: Iterable[str]) -> str:
+    """What a command's own `name=value` says, one of the valid words. ConfigError."""
+    if value not in (words := tuple(valid)):
+        raise ConfigError(f"{name}={value}; valid: {', '.join(words)}")
+    return value
+
+
 def suggest(word: object, valid: Iterable[str]) -> str:
     """The tail of an error about a mistyped word: what was meant, what is valid."""
     names = sorted(valid)

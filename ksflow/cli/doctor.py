@@ -56,8 +56,9 @@ _PATIENCE_S = 20
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
-def show(console: Console) -> int:
-    """Print the findings; 0 when the main job can run here, else 1."""
+def show(console: Console, form: str = "table") -> int:
+    """Print the findings as a table or as JSON; 0 when the main job can run here, else 1."""
+    findings = dict[str, str]()
     table = Table(title=f"ksflow {__version__}", title_justify="left", show_header=False)
     compilers = executables.compilers()
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
@@ -65,6 +66,7 @@ def show(console: Console) -> int:
 
     def add(name: str, text: str) -> None:
         """A row of plain words: brackets in them are no markup."""
+        findings[name] = text
         table.add_row(name, Text(text))
 
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
@@ -91,6 +93,9 @@ def show(console: Console) -> int:
         add("torch on the GPU", why)
     present = [name for name in _KEYS if os.environ.get(name)]
     add("model keys", ", ".join(present) or "none set: llm=offline works without; see --help for llm=")
+    if form == "json":
+        sys.stdout.write(json.dumps({"version": __version__, "ready": usable, **findings}, indent=1) + "\n")
+        return 0 if usable else 1
     console.print(table)
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)

@@ -1,12 +1,21 @@
 """The verb `runs`: every run that a lineage has, a line each."""
 
+import csv
+import json
+import shutil
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from ksflow import report
+from ksflow import home, report
+from ksflow.cli import usage
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, boolean, counted, one_of, suggest, writing
+from ksflow.lineage import Lineage
 from ksflow.records import Origin
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import grid, us
@@ -18,21 +27,104 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def runs(words: list[str], overrides: list[str]) -> int:
-    """`runs [problem=NAME]`: the table; 0, or ConfigError where there is no run."""
+    """`runs [problem=NAME]`: the table; `runs delete|rename|export NAME`. ConfigError where there is no such run."""
     if words:
-        raise ConfigError(f"runs takes key=value, such as problem=softmax, not {words[0]!r}")
-    cfg = compose.compose(overrides)
-    wanted = keys.own_options(overrides, "problem")[0].get("problem", "").strip("/")
+        usage.expect_word("runs", words, _VERBS)
+        if len(words) != 2:
+            raise ConfigError(f"runs {words[0]} takes one run, as `ksflow runs` lists them: problem/run")
+        return _VERBS[words[0]](words[1], overrides)
+    options, rest = keys.own_options(overrides, "format")
+    form = one_of("format", options.get("format", "table"), ("table", "json", "csv"))
+    cfg = compose.compose(rest)
+    wanted = keys.own_options(rest, "problem")[0].get("problem", "").strip("/")
     with opened(cfg, "any", "main") as lineage:
         names = [name for name in lineage.store.runs() if wanted.rpartition("/")[2] in ("", name[0])]
     if not names:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
     rows = [cells for _, cells in sorted((_row(cfg, *name) for name in names), key=lambda row: -row[0])]
+    if form == "json":
+        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        return 0
+    if form == "csv":
+        table = csv.DictWriter(sys.stdout, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        return 0
     console = report.console()
     console.print(grid(console, rows, _WORDS, ("run",), _DISPENSABLE, 12))
     shows = f"python -m ksflow lineage {rows[0]['run']} (or report, watch, verify ... ID) shows one"
     report.say(console, f"{shows}; a run goes on with the command that it was begun with")
     return 0
+
+
+@contextmanager
+def _named(name: str, overrides: list[str]) -> Iterator[Lineage]:
+    problem, _, run = name.partition("/")
+    cfg = compose.compose(overrides)
+    with opened(cfg, "any", "main") as lineage:
+        known = ["/".join(each) for each in lineage.store.runs()]
+    if f"{problem}/{run or 'main'}" not in known:
+        raise ConfigError(f"no run {name} in {cfg.lineage.path}; {suggest(name, known)}")
+    with opened(cfg, problem, run or "main") as lineage:
+        yield lineage
+
+
+def _folders(lineage: Lineage) -> list[Path]:
+    """The folder of the winner's files, if there is one."""
+    best = lineage.store.path.parent / "best" / lineage.problem / lineage.run
+    return [best] if best.is_dir() else []
+
+
+def _delete(name: str, overrides: list[str]) -> int:
+    options, rest = keys.own_options(overrides, "yes")
+    with _named(name, rest) as lineage:
+        full = f"{lineage.problem}/{lineage.run}"
+        if not boolean("yes", options.get("yes", "false")):
+            if not sys.stdin.isatty():
+                raise ConfigError(f"runs delete {full} deletes every kernel and verdict of the run: add yes=true")
+            sys.stderr.write(f"delete {full}, with {len(lineage.all_trials())} trials and its files? [y/N] ")
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise ConfigError("nothing was deleted")
+        count = lineage.relocate()
+        for folder in _folders(lineage):
+            shutil.rmtree(folder)
+    report.say(report.console(), f"deleted {full}: {counted(count, 'ref')} and the winner's files")
+    return 0
+
+
+def _rename(name: str, overrides: list[str]) -> int:
+    options, rest = keys.own_options(overrides, "to")
+    with _named(name, rest) as lineage:
+        new = options.get("to", "").removeprefix(f"{lineage.problem}/")
+        if not new:
+            raise ConfigError("runs rename takes the new name as well, such as to=first")
+        with opened(compose.compose(rest), lineage.problem, new) as other:  # ConfigError where it can name no run
+            lineage.relocate(other.run)
+        for folder in _folders(lineage):
+            folder.rename(folder.with_name(new))
+    report.say(report.console(), f"{lineage.problem}/{lineage.run} is now {lineage.problem}/{new}")
+    return 0
+
+
+def _export(name: str, overrides: list[str]) -> int:
+    from ksflow.report.page import as_html, run_facts
+
+    options, rest = keys.own_options(overrides, "out")
+    with _named(name, rest) as lineage:
+        lineage.expect_as_recorded()
+        folder = Path(options.get("out", f"runs/exports/{lineage.problem}_{lineage.run}"))
+        with writing(f"out={folder}"):
+            folder.mkdir(parents=True, exist_ok=True)
+            lineage.bundle(folder / "lineage.bundle")
+            home.write(folder / "page.html", as_html([run_facts(lineage)]))
+            for files in _folders(lineage):
+                shutil.copytree(files, folder / "winner", dirs_exist_ok=True)
+    clone = f"git clone --mirror {folder}/lineage.bundle runs/lineage.git"
+    report.say(report.console(), f"written to {folder}: the page, the winner's files, the lineage ({clone} reads it)")
+    return 0
+
+
+_VERBS = {"delete": _delete, "rename": _rename, "export": _export}
 
 
 def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
-from ksflow.errors import ConfigError, NothingTried, boolean
+from ksflow.errors import ConfigError, NothingTried, boolean, one_of
 from ksflow.handover import hand_over
 from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
@@ -171,10 +172,22 @@ def problem(words: list[str], overrides: list[str]) -> int:
 def lineage(words: list[str], overrides: list[str]) -> int:
     """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
     usage.expect_word("lineage", words, ("show", "diff"))
-    options, rest = keys.own_options(overrides, "details")
+    options, rest = keys.own_options(overrides, "details", "format")
     details = boolean("details", options.get("details", "false"))
+    form = one_of("format", options.get("format", "text"), ("text", "json"))
     with recorded_run(compose.compose(rest)) as (task, tree):
         trials = some_trials(tree)
+        if form == "json":
+            from ksflow.report.page import RunFacts
+
+            facts = RunFacts(tree, task).read(details=details)
+            if words[:1] == ["show"] and len(words) == 2:
+                name = named_trial(words[1], trials).id
+                facts = next(row for row in facts["trials"] if row["id"] == name) | facts["details"].get(name, {})
+            elif words:
+                raise ConfigError("format=json is for lineage and lineage show ID")
+            sys.stdout.write(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+            return 0
         console = report.console()
         match words:
             case []:
@@ -208,9 +221,10 @@ def examine(words: list[str], overrides: list[str]) -> int:
     """`doctor`."""
     from ksflow.cli import doctor
 
-    if words or overrides:
-        raise ConfigError("doctor takes no arguments")
-    return doctor.show(report.console())
+    options, rest = keys.own_options(overrides, "format")
+    if words or rest:
+        raise ConfigError("doctor takes no arguments but format=json")
+    return doctor.show(report.console(), one_of("format", options.get("format", "table"), ("table", "json")))
 
 
 def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:

@@ -1,5 +1,7 @@
 """The commands about one kernel: judge a file, judge a commit again, give it a person's word."""
 
+import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,7 +13,7 @@ from rich.console import Console
 from ksflow import report
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, writing
+from ksflow.errors import ConfigError, boolean, one_of, writing
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
@@ -50,7 +52,9 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
 def verify(words: list[str], overrides: list[str]) -> int:
     """`verify COMMIT`: 0 when the record holds, 1 when it does not, 3 when the judge could not tell."""
     (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
-    with _committed(word, overrides) as (cfg, problem, lineage, place):
+    options, rest = keys.own_options(overrides, "format")
+    form = one_of("format", options.get("format", "table"), ("table", "json"))
+    with _committed(word, rest) as (cfg, problem, lineage, place):
         trial = lineage.at(place.trial, place.commit)
         if trial.evaluation is None or trial.kernel is None:
             raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
@@ -66,17 +70,21 @@ def verify(words: list[str], overrides: list[str]) -> int:
         tried.append(comparison.compare(problem, record, now, said))
         if now.lasting and now.verdict is not record.verdict:
             break
-    console = report.console()
+    console = report.console(stderr=form == "json")
     for title, evaluation in (("on record", record), ("now", now)):
         console.print(f"\n{what} {title}", style="bold")
         evidence.show(console, evaluation, details=False)
-    return _conclude(console, tried)
-
-
-def _conclude(console: Console, tried: list[comparison.Agreement]) -> int:
-    """Print what became of the record; the exit code. What could not be told once is not refuted."""
     agreement = next((each for each in tried if each.holds), None)
     agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
+    if form == "json":  # what a person reads went to stderr
+        found = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
+        rows = [dict(zip(("figure", "on_record", "now", "remark"), row, strict=False)) for row in agreement.rows]
+        sys.stdout.write(json.dumps({**found, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    return _conclude(console, agreement, tried)
+
+
+def _conclude(console: Console, agreement: comparison.Agreement, tried: list[comparison.Agreement]) -> int:
+    """Print what became of the record; the exit code. What could not be told once is not refuted."""
     console.print(table(("", "on record", "now", ""), agreement.rows))
     word = {None: f"not verified ({agreement.why})", True: "holds", False: "DOES NOT HOLD"}[agreement.holds]
     note = f": {agreement.why}" if agreement.holds is not None and agreement.why else ""

@@ -186,9 +186,9 @@ def assemble(
         alike=alike(languages, target),
         args=args,
         dims=tuple(dims) if plain else (),
-        tests=tuple(map(_case, tests or benchmarks)),
-        benchmarks=tuple(map(_case, benchmarks)),
-        small=(_case(described.cases[min(small)[1]]),) if small else (),
+        tests=tuple(map(as_case, tests or benchmarks)),
+        benchmarks=tuple(map(as_case, benchmarks)),
+        small=(as_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=ACCUMULATE),
         digest=digest(json.dumps(identity, default=str)),
         origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *inferred], "cap": chosen.cap,
@@ -298,5 +298,6 @@ def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[A
     )
 
 
-def _case(case: Json) -> Case:
+def as_case(case: Json) -> Case:
+    """One of `build_cases`."""
     return Case(case["name"], case["params"], case["seed"])

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -52,6 +53,7 @@ from ksflow.redaction import redact
 from ksflow.source import fingerprint
 
 _LOG = logging.getLogger("ksflow.lineage")
+_IN_USE = "session"  # what every process with an open session claims beside the others
 
 
 class Lineage(TrialLog):
@@ -116,6 +118,37 @@ class Lineage(TrialLog):
         """How many trials are not finished, and whether another process is at work on one of them."""
         left = self._index.undone()
         return len(left), any(map(self.claims.held_elsewhere, left))
+
+    @property
+    @locked
+    def in_use(self) -> bool:
+        """Whether another process has a session of this run open, or is at work on one of its trials."""
+        return self.claims.held_elsewhere(_IN_USE) or self.undone()[1]
+
+    @locked
+    def relocate(self, run: str = "") -> int:
+        """Give the run another name, or without a name delete its refs; return how many refs there were.
+
+        Raises LineageError where the run is in use, where the name is taken, or where a ref changed meanwhile.
+        """
+        if self.in_use:
+            raise LineageError(f"{self.problem}/{self.run} is in use: end the process that works on it first")
+        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
+        refs = self.store.refs(self._heads, self._side, tags)
+        changes = [(name, ZERO, commit) for name, commit in refs.items()]
+        if run:
+            before, after = f"/{self.problem}/{self.run}/", f"/{self.problem}/{run}/"
+            if self.store.refs(*(prefix.replace(before, after) for prefix in (self._heads, self._side))):
+                raise LineageError(f"{self.problem}/{run} is there already: name another one with to=")
+            changes += [(name.replace(before, after, 1), commit, ZERO) for name, commit in refs.items()]
+        if not self.store.move(changes):
+            raise LineageError(f"{self.problem}/{self.run} changed meanwhile: try again")
+        return len(refs)
+
+    def bundle(self, file: Path) -> None:
+        """Write the run's refs and all their history to a file that `git clone` and `git fetch` read. LineageError."""
+        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
+        self.store.bundle(file, self.store.refs(self._heads, self._side, tags))
 
     def commit_of(self, trial: str) -> str:
         """The commit of a trial's newest verdict, or of its kernel."""
@@ -289,6 +322,7 @@ class Lineage(TrialLog):
 
         Returns that one. The notes are `initial_notes` from then on.
         """
+        self.claims.share(_IN_USE)
         with self.claims.turn("sessions", f"opening a session of {self.run}"):
             head = self.store.ref(f"{self._side}sessions")
             session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0

@@ -115,6 +115,11 @@ class Claims:
             self._held.add(name)
         return name in self._held
 
+    def share(self, name: str) -> None:
+        """Hold a claim that other processes may hold, too, until it is released or this process dies."""
+        if self._lock(name, fcntl.F_RDLCK):
+            self._held.add(name)
+
     def release(self, name: str) -> None:
         """Give a claim back, where this process has it."""
         if name in self._held:

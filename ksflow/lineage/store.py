@@ -350,6 +350,16 @@ class Store:
         tags = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
         return [tag for tag in tags if tag.by]
 
+    def bundle(self, file: Path, refs: Iterable[str]) -> None:
+        """Write refs and their history to a git bundle. Raises LineageError."""
+        with tempfile.TemporaryFile() as names:
+            names.write("".join(f"{name}\n" for name in refs).encode())
+            names.seek(0)
+            try:
+                self._repo.git.bundle("create", str(file.absolute()), "--stdin", istream=names)
+            except git.GitError as error:
+                raise LineageError(f"{file}: git bundle failed: {git_said(error)}") from error
+
     def claims(self, prefix: str) -> Claims:
         """The claims on names that begin with it, which are held until the store is closed at the latest."""
         return Claims(self._claims, prefix)

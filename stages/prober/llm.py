@@ -6,14 +6,13 @@ program puts out only numbers reach a note.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import dspy
 
 from ksflow.languages import LANGUAGES
-from ksflow.lm import Model
-from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.notes import probes
 from ksflow.notes.probes import Bench, Figure, Probe
 from ksflow.prompts import render
@@ -80,24 +79,16 @@ class Ask(dspy.Signature):  # type: ignore[misc]
     code: str = dspy.OutputField(desc="the whole program")
 
 
-class LlmProber:
+@dataclass(eq=False)
+class LlmProber(ModelStage):
     """Asks up to `most` questions of its own, and settles claims that no shipped probe settles."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
-        self,
-        bench: Bench,
-        lm: Model | None = None,
-        most: int = 3,
-        attempts: int = 3,
-        prompt: str | None = None,
-        findings: int = FINDINGS,
-        seed: int = 0,
-    ) -> None:
-        """`bench`: where probes run. `findings` bounds the notes shown, in tokens. Others: see `Program`."""
-        self.program = Program("prober=llm", Ask, lm, attempts, prompt, seed)
-        self.bench = bench
-        self.most = most
-        self.findings = findings
+    label, signature = "prober=llm", Ask
+    bench: Bench = field(kw_only=True)
+    """Where probes run."""
+    most: int = 3
+    findings: int = FINDINGS
+    """Tokens of the notes that are shown."""
 
     def __call__(
         self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None

@@ -8,18 +8,17 @@ at small sizes, to tell what a kernel is given; `problem.local=false` leaves tha
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import httpx
 
 from ksflow import home
 from ksflow.errors import ConfigError, suggest
-from ksflow.formats.assembly import assemble
-from ksflow.formats.cases import SeededParams, case_name
+from ksflow.formats.assembly import as_case, assemble
+from ksflow.formats.cases import build_cases
 from ksflow.formats.checkout import slug
 from ksflow.formats.gpumode import importer
-from ksflow.records import Case, Json, Problem, Target, digest
+from ksflow.records import Json, Problem, Target, digest
 
 _TIMEOUT_S = 30.0
 _KEPT = ("lang", "files", "tests", "benchmarks", "ranking_by", "multi_gpu", "libraries", *importer.TIMEOUTS)
@@ -55,7 +54,8 @@ def load(
     source = importer.Source(slug(leaderboard), f"{leaderboard} (GPU MODE)", origin)
     parsed = importer.parse({**task, "description": board.get("description")}, files, source)
     parsed = replace(parsed, tests=parsed.tests[: len(task.get("tests") or ())], called=f"{parsed.called} {_TAKEN}")
-    benchmarks = _cases(parsed.benchmarks)
+    cases = build_cases(parsed.tests, parsed.benchmarks, None)
+    tests, benchmarks = (tuple(as_case(case) for case in cases if case["test"] is test) for test in (True, False))
     identity = json.dumps([task, parsed.score], sort_keys=True, default=str)
     base = parsed.problem()
     if local:  # running the reference at small sizes tells what its arguments are, where it runs
@@ -68,22 +68,12 @@ def load(
         base,
         description=service,
         languages=_LANGUAGES,
-        tests=_cases(parsed.tests) or benchmarks,
+        tests=tests or benchmarks,
         benchmarks=benchmarks,
         dims=(),
         digest=digest(identity),
         origin={**base.origin, "cap": None, "cases": "the service's, at their full sizes"},
     )
-
-
-def _cases(cases: Sequence[SeededParams]) -> tuple[Case, ...]:
-    """Each with a name of its own."""
-    named: dict[str, Case] = {}
-    for params, seed in cases:
-        name = case_name(params)
-        name = f"{name} seed={seed}" if name in named else name
-        named[name] = Case(name, dict(params), seed)
-    return tuple(named.values())
 
 
 def _board(service: str, leaderboard: str, refresh: bool) -> Json:

@@ -120,7 +120,7 @@ def test_an_optimiser_takes_it_as_it_is(optimise, program, examples, select, tmp
 
 def test_every_model_stage_has_one(problem, population, selection):
     stages = [LlmSelector, LlmDesigner, Rewrite, Diff, LlmDigester]
-    made = [stage(dummy()).program for stage in stages] + [LlmProber(None, dummy()).program]
+    made = [stage(dummy()).program for stage in stages] + [LlmProber(dummy(), bench=None).program]
     for program in made:
         assert isinstance(program, dspy.Module)
         assert [name for name, _ in program.named_predictors()] == ["predict"]

@@ -58,7 +58,7 @@ def changed(**changes):
 
 @pytest.mark.slow
 def test_questions_over_a_server_become_measured_notes(bench, provider, tmp_path):
-    prober = LlmProber(bench, provider.model(), most=2)
+    prober = LlmProber(bench=bench, lm=provider.model(), most=2)
     answers = list(ask_own(prober, PROBLEM, (), tmp_path / "notes"))
     assert [answer.state for answer in answers] == ["measured", "measured"]
     assert len({answer.note.title for answer in answers}) == 2
@@ -69,7 +69,7 @@ def test_questions_over_a_server_become_measured_notes(bench, provider, tmp_path
 def test_programs_of_titles_that_begin_alike_stay_apart(bench):
     alike = "What an fp32 addition costs that waits for the one before it, "
     titles = [f"{alike}alone", f"{alike}beside others", "\u5ef6\u8fdf", "\u5e26\u5bbd"]
-    asked = [LlmProber(bench, changed(title=title))(PROBLEM, ()) for title in titles]
+    asked = [LlmProber(bench=bench, lm=changed(title=title))(PROBLEM, ()) for title in titles]
     assert len({name for one in asked for name in one.kernel.files}) == len(titles)
 
 
@@ -80,13 +80,13 @@ def test_a_program_that_does_not_compile_goes_back_once(bench, tmp_path):
         asked.append(text)
         return text.replace("float sum = 0;", "float sum = ;") if len(asked) == 1 else text
 
-    (answer,) = ask_own(LlmProber(bench, scripted(spoil), most=1), PROBLEM, (), tmp_path)
+    (answer,) = ask_own(LlmProber(bench=bench, lm=scripted(spoil), most=1), PROBLEM, (), tmp_path)
     assert (answer.state, len(asked)) == ("measured", 2)
 
 
 def test_a_program_that_fails_twice_is_no_note(bench, tmp_path):
     model = scripted(lambda text: text.replace("turn < turns", "turn < 1"))
-    (answer,) = ask_own(LlmProber(bench, model, most=1), PROBLEM, (), tmp_path)
+    (answer,) = ask_own(LlmProber(bench=bench, lm=model, most=1), PROBLEM, (), tmp_path)
     assert answer.state == "failed"
     assert "the loop was not done" in answer.line
     assert not list(tmp_path.iterdir())
@@ -94,7 +94,7 @@ def test_a_program_that_fails_twice_is_no_note(bench, tmp_path):
 
 def test_a_claim_without_a_shipped_probe_is_measured_by_a_program_of_the_model(bench, tmp_path):
     doubted = Note("Additions", "An fp32 addition takes 900 us.", ("a book",), challenge="no")
-    found = settle(doubted, LlmProber(bench, dummy()), PROBLEM, (), tmp_path)
+    found = settle(doubted, LlmProber(bench=bench, lm=dummy()), PROBLEM, (), tmp_path)
     assert found is not None
     assert found.status is Status.REFUTED
     assert "This contradicts 900 us." in found.text
@@ -115,14 +115,14 @@ def test_a_claim_without_a_shipped_probe_is_measured_by_a_program_of_the_model(b
 )
 def test_a_question_that_cannot_be_run_is_refused(changes, reason):
     with pytest.raises(StageError, match="malformed answer") as refused:
-        LlmProber(Bench(detect()), changed(**changes), attempts=1)(PROBLEM, ())
+        LlmProber(bench=Bench(detect()), lm=changed(**changes), attempts=1)(PROBLEM, ())
     assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize(("march", "language"), [("sm_90a", "cuda"), ("gfx942", "hip")])
 def test_it_asks_in_the_language_of_the_target(march, language):
     bench = Bench(from_data_sheet("other", "Some other chip", march, {}))
-    probe = LlmProber(bench, dummy())(PROBLEM, ())
+    probe = LlmProber(bench=bench, lm=dummy())(PROBLEM, ())
     assert probe.kernel.language == language
     assert not probe.lacks(bench.target)
     assert probe.cases.keys() == {"chain"}
@@ -130,10 +130,10 @@ def test_it_asks_in_the_language_of_the_target(march, language):
 
 def test_it_needs_a_model():
     with pytest.raises(ConfigError, match="needs a model"):
-        LlmProber(Bench(detect()))
+        LlmProber(bench=Bench(detect()))
 
 
 def test_a_claim_that_a_shipped_probe_measures_needs_no_question(bench):
     claim = Note("Clock", "The clock frequency is 3 GHz.", ("a book",))
-    found = LlmProber(bench, scripted(lambda text: ""))(PROBLEM, (), claim)
+    found = LlmProber(bench=bench, lm=scripted(lambda text: ""))(PROBLEM, (), claim)
     assert found in probes.ready()
