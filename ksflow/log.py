@@ -61,16 +61,16 @@ def close() -> None:
         for handler in [each for each in logger.handlers if isinstance(each.formatter, _Redacted)]:
             logger.removeHandler(handler)
             handler.close()
+    logging.captureWarnings(False)
 
 
 def keep_quiet() -> None:
     """Keep events off the terminal in a program that has set up no log; handlers of its own for `ksflow` get them."""
-    logging.getLogger("ksflow").addHandler(logging.NullHandler())
+    if not logging.getLogger("ksflow").hasHandlers():
+        logging.getLogger("ksflow").addHandler(logging.NullHandler())
     if not structlog.is_configured():
-        as_arguments = structlog.stdlib.render_to_log_kwargs
-        structlog.configure(
-            [as_arguments], structlog.stdlib.BoundLogger, logger_factory=structlog.stdlib.LoggerFactory()
-        )
+        to_logging = structlog.stdlib.render_to_log_kwargs
+        structlog.configure([to_logging], logger_factory=structlog.stdlib.LoggerFactory())
 
 
 def _as_line(logger: object, name: str, event: MutableMapping[str, Any]) -> str:

@@ -52,9 +52,10 @@ def add(x, y):
     return x + y
 
 
-def scale(x):
+def scale(x, y):
     x *= 2.0
-    return x
+    y[1:] += x[:-1]
+    return x, x.sum()
 
 
 def noise(x):
@@ -108,6 +109,10 @@ def gate(x, state, *, k):
     return torch.sigmoid(x * k + state["bias"]), None
 
 
+def fill(x):
+    return x.fill_(1.0)
+
+
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -125,6 +130,7 @@ net = nets.Net().eval()
 for rows in (3, 9, 20, 33):
     with torch.no_grad():
         net(torch.randn(rows, 16))
+        nets.fill(torch.randn(rows))
         nets.gate(torch.randn(rows, 16), {"bias": torch.randn(16)}, k=2.0)
 """,
     "tests/test_filters.py": """import numpy as np
@@ -153,7 +159,8 @@ if __name__ == "__main__":
     grid, draw = filters.Grid(12), np.random.default_rng(0)
     for rows in (3, 9, 20, 33):
         grid.step(draw.random((rows, 12)))
-        for function in (filters.whole, filters.scale, filters.noise, own):
+        filters.scale(draw.random(rows), draw.random(rows))
+        for function in (filters.whole, filters.noise, own):
             function(draw.random(rows))
         list(filters.items(draw.random(rows)))
 """,
@@ -265,6 +272,23 @@ def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_function_changes_in_place_is_so_in_the_problem(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    problem = written("shop.filters:scale", "python calls.py", tmp_path)
+    assert [(arg.name, arg.role) for arg in problem.args] == [("x", "inout"), ("y", "inout"), ("y_out", "out")]
+    (seed,) = problem.seeds
+    found = evaluator(problem, seed.kernel, ())
+    assert found.accepted, found.reason
+    head = "#include <cstdint>\n" + problem.signature
+    body = "{ *y_out = 0; for (int64_t i = 0; i < x_0; i++) *y_out += x[i] *= 2;"
+    for rest, verdict in (
+        ("for (int64_t i = 1; i < x_0; i++) y[i] += x[i - 1]; }", Verdict.ACCEPT),
+        ("}", Verdict.INCORRECT),
+    ):
+        found = evaluator(problem, Kernel("cpp", {"k.cpp": f"{head} {body} {rest}\n"}), ())
+        assert found.verdict is verdict, found.reason
+
+
+@pytest.mark.slow
 def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = written("shop.filters:whole", "python calls.py", tmp_path)
     said = " ".join(capsys.readouterr().out.split())
@@ -312,7 +336,7 @@ def test_calls_are_counted_right(target: str, code: str, calls: int, remark: str
         ("shop.filters:items", "python calls.py", "is a generator"),
         ("shop.filters:later", "python calls.py", "is a coroutine"),
         ("shop.filters:TIMES", "python calls.py", "is a int, which is not called"),
-        ("shop.filters:scale", "python calls.py", "writes into its x: a function that writes its arguments cannot be"),
+        ("shop.nets:fill", "python use_nets.py", "writes into its x, which only a function in NumPy may"),
         ("shop.filters:noise", "python calls.py", "answers otherwise than in the run"),
         ("shop.filters:many", "python -c 'from shop import filters; filters.many(3)'", "takes no array"),
         ("shop.filters", "python calls.py", "the command is: isolate MODULE:FUNCTION"),

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -391,3 +392,89 @@ def test_a_region_is_bounded_by_the_arithmetic_it_has(
     answer = judged.kernel(data).double().reshape(-1)
     assert bool(((answer >= row.low) & (answer <= row.high)).all())
     assert float((row.high.double() - row.low.double()).max() / answer.abs().max()) < room
+
+
+NESTED = """class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x, pair, *, named=None, mask=None):
+        y = self.w(x) * pair[0]
+        return y, None, {"low": [y - pair[1][0] * named["by"]]}
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        y, none, lows = self.inner(x, (x.cos(), [x.sin(), 3]), named={"by": x[:1]})
+        return y + lows["low"][0]
+"""
+PACKAGED = {
+    "name": "inner",
+    "class": "m.Inner",
+    "modules": ["part.inner"],
+    "parameters": ["w.weight", "w.bias"],
+    "device": "cpu",
+    "namespace": "test_model_regions_nested",
+}
+KERNEL = """import torch
+def custom_kernel(data):
+    x, cos, sin, by, w, b, *_ = data
+    y = torch.nn.functional.linear(x, w, b) * cos
+    return y, y - sin * by
+"""
+
+
+def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sets = "[torch.randn(16, 8), torch.randn(5, 8)]"
+    folder = write(tmp_path, "Part()", sets, classes=NESTED, name="part.inner")
+    found = load(str(folder))
+    assert [arg.name for arg in found.args] == ["x", "pair_0", "pair_1_0", "named_by", "w_weight", "w_bias", "y0", "y1"]
+    facts = json.loads((folder / "region.json").read_text())
+    package = tmp_path / "nested_kernels"
+    (package / "inner").mkdir(parents=True)
+    source = importlib.util.find_spec("ksflow.model.installed")
+    assert source
+    assert source.origin
+    (package / "__init__.py").write_text(Path(source.origin).read_text())
+    (package / "inner" / "module.py").write_text(KERNEL)
+    given = [[list(one), [one[1], 1] if len(one) > 1 else [1], "float32"] for one in
+             ((16, 8), (16, 8), (16, 8), (1, 8), (8, 8), (8,))]  # fmt: skip
+    case = {"given": given, "outputs": given[:2]}
+    about = {key: facts[key] for key in ("constants", "returns")} | {"inputs": [row["name"] for row in facts["inputs"]]}
+    (package / "regions.json").write_text(json.dumps({"regions": [PACKAGED | about | {"cases": [case]}]}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = importlib.import_module("nested_kernels")
+    user = user_file.load(next(tmp_path.glob("model_*.py")))
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        right, inner = user.model(x), user.model.part.inner(x, (x, [x, 3]), named={"by": x[:1]})
+        installed.install(user.model)
+        torch.testing.assert_close(user.model(x), right)
+        torch.testing.assert_close(user.model.part.inner(x, (x, [x, 3]), named={"by": x[:1]}), inner)
+        torch.testing.assert_close(torch.compile(user.model, backend="eager", fullgraph=True)(x), right)
+        assert installed.report() == {"inner": {"hits": 3, "fallbacks": {}}}
+        user.model.part.inner(x, (x, [x, 4]), named={"by": x[:1]})
+        user.model.part.inner(x, [x, [x, 3]], named={"by": x[:1]})
+        user.model.part.inner(x, (x, [x, 3]), named={"by": x[:1]}, mask=x)
+        assert installed.report() == {"inner": {"hits": 3, "fallbacks": {"arguments": 3}}}
+
+
+@pytest.mark.usefixtures("untried")
+def test_an_installed_package_whose_operators_are_called_is_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    operator = CUSTOM.format(space="twice_of_test").partition("class Part")[0]
+    (tmp_path / "twice_of_test.py").write_text(f"import torch\n\n{operator}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    forward = "def forward(self, x):\n        return twice_of_test.twice(x)"
+    classes = f"import twice_of_test\n\nclass Part(nn.Module):\n    {forward}"
+    folder = write(tmp_path, "Part()", classes=classes)
+    for file in ("reference.py", "seeds/00_eager.py", "seeds/01_compile.py"):
+        assert "import torch\nimport twice_of_test\n" in (folder / file).read_text()

@@ -292,10 +292,8 @@ def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[A
     names = [*known[:inputs], *(f"x{place}" for place in range(len(known), inputs))]
     names += [f"out{place}" for place in range(len(tensors) - inputs)]
     docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
-    return tuple(
-        Arg(name, tensor["dtype"], "out" if tensor["out"] else "in", doc=doc)
-        for name, tensor, doc in zip(names, tensors, docs, strict=True)
-    )
+    rows = zip(names, tensors, docs, strict=True)
+    return tuple(Arg(name, row["dtype"], "out" if row["out"] else "in", doc=doc) for name, row, doc in rows)
 
 
 def as_case(case: Json) -> Case:

@@ -2,10 +2,11 @@
 
     python -m ksflow.handover.facts < order.json
 
-The order: `root` (the problem's folder), `device`, `outputs` (how many), `args`, `dims`, `cases`, `source`. Prints one
-line of JSON: `rows`, of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are
-returned], numbers, plan], and `sources`: where `source` has launch lines, its text for each variant, and a plan in each
-row; else nothing and null. Where the device is not here, cases are made on the CPU.
+The order: `root` (the problem's folder), `device`, `outputs` (how many), `inout` (places of what is changed in place),
+`args`, `dims`, `cases`, `source`. Prints one line of JSON: `rows`, of each case [tensors that are given (sizes,
+strides, type), [places, outputs, places that are returned], numbers, plan], and `sources`: where `source` has launch
+lines, its text for each variant, and a plan in each row; else nothing and null. Where the device is not here, cases
+are made on the CPU.
 """
 
 import inspect
@@ -53,7 +54,8 @@ def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
     places = [*binding.get("order", range(len(data)))]
     types = [str(tensor.dtype).removeprefix("torch.") for tensor in data]
     outputs = {
-        place: [list(data[place].shape), list(data[place].stride()), types[place]] for place in range(first, len(data))
+        place: [list(data[place].shape), list(data[place].stride()), types[place]]
+        for place in (*order["inout"], *range(first, len(data)))
     }
     steps = [  # 0 where there is one element: any would do there
         [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)] for tensor in data

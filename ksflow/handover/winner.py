@@ -170,6 +170,7 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "root": problem.root,
         "device": "cuda" if target.kind == "gpu" else "cpu",
         "outputs": sum(arg.role == "out" for arg in problem.args),
+        "inout": [place for place, arg in enumerate(problem.args) if arg.role == "inout"],
         "args": [arg.name for arg in problem.args],
         "dims": list(problem.dims),
         "source": kernel.main if _launched(kernel) else "",

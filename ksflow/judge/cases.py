@@ -3,20 +3,18 @@
 import inspect
 import math
 import secrets
-import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 from ksflow.errors import foreign
 from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, Kind, changed, movable
+from ksflow.judge.in_place import InPlace
+from ksflow.judge.problem_check import CheckBroke, ProblemCheck
 from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, unsteady, untrue, worst
 from ksflow.sandbox.runners.pytree import Flat, like
 from ksflow.sandbox.runners.torch_kernel import loaded
@@ -27,7 +25,6 @@ _BLANK = 0xFF  # fills the bytes of a slot outside the inputs: NaN or -1
 _PAGE = 4096
 _ASKED_AGAIN = 2  # further oracle calls on the first inputs: one call may agree by chance
 _PATIENCE_S = 60.0  # for one call of a problem's own check, where the problem sets no limit
-_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -56,6 +53,11 @@ class Piece:
         replace(self, offset=0).view(free).zero_()
         return free.nonzero().view(-1) + self.offset
 
+    def elements(self, region: torch.Tensor) -> torch.Tensor:
+        """Return a view of its elements' bytes in a slot's bytes, without those between elements."""
+        size, flat = self.dtype.itemsize, region[self.offset : self.offset + self.bytes]
+        return flat.as_strided((*self.sizes, size), (*(step * size for step in self.strides), 1))
+
     def message(self) -> dict[str, Any]:
         """Return the description that the sandbox gets."""
         return {
@@ -77,6 +79,36 @@ class Layout:
     output_bytes: int
     binding: Mapping[str, Any] = field(default_factory=dict)
     """Calling convention of a candidate in another project's format (`pytree.Flat`); empty for plain tensors."""
+    inout: tuple[tuple[int, int], ...] = ()
+    """Of each argument that is changed in place: index of the piece with its initial contents, and of its own piece."""
+    order: tuple[int, ...] = ()
+    """Indices of the pieces that a kernel gets; empty for all."""
+
+    @property
+    def arguments(self) -> tuple[Piece, ...]:
+        """Return the pieces that a sandbox is told of, in order."""
+        return tuple(self.pieces[place] for place in self.order) if self.order else self.pieces
+
+    def before(self) -> tuple[Piece, ...]:
+        """Return the same with the pieces of the initial contents for what is changed in place."""
+        source = {target: place for place, target in self.inout}
+        return tuple(self.pieces[source.get(place, place)] for place in self.order or range(len(self.pieces)))
+
+    @cached_property
+    def sources(self) -> dict[int, Piece]:
+        """By number of an output that is changed in place: the input piece with its initial contents."""
+        return {target - len(self.inputs): self.pieces[place] for place, target in self.inout}
+
+    def filled(self, expected: tuple[Expected, ...]) -> tuple[list[Expected], list[Piece]]:
+        """Return expected values and pieces of the outputs without initial contents, which are poisoned."""
+        kept = [number for number in range(len(self.outputs)) if number not in self.sources]
+        return [expected[number] for number in kept if expected], [self.outputs[number] for number in kept]
+
+    def restore(self, packed: torch.Tensor, outputs: torch.Tensor) -> None:
+        """Write the initial contents of what is changed in place into a slot's outputs."""
+        for place, target in self.inout:  # a kernel on a GPU, no copy engine: see `device.copy`
+            target_bytes = self.pieces[target].elements(outputs)
+            torch.bitwise_or(self.pieces[place].elements(packed), 0, out=target_bytes)
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -134,6 +166,7 @@ class Reference:
     "" when they are right, for problems with several right outputs. A problem defines one of the two, or both.
     """
 
+    in_place = InPlace(())
     _steady = False  # whether the oracle has returned the same for the same inputs
     _products = False  # whether an oracle's row bounds sums of products
 
@@ -142,14 +175,21 @@ class Reference:
         module = loaded(f"ksflow_reference_{abs(hash(str(path)))}", path)
         self.problem = problem
         self.where = where
-        self.outputs = sum(arg["role"] == "out" for arg in problem["args"])
+        self.in_place = InPlace([arg["role"] for arg in problem["args"]])
+        self.outputs = sum(arg["role"] != "in" for arg in problem["args"])
         self.generate: Callable[..., Tensors] = module.generate_input
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
         self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
+        asked: Callable[..., Any] = lambda function: function  # noqa: E731
+        if self.in_place.pairs:
+            asked = self.in_place.asked
+            self.generate = lambda **params: self.in_place.apart(module.generate_input(**params))
+            self.kernel = self.in_place.answered(module.ref_kernel)
+            self.oracle = self.oracle and asked(self.oracle)
         seconds = float(problem.get("limits", {}).get("check_s", _PATIENCE_S))
         self.property_check, self.upstream = (
-            ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
+            ProblemCheck(name, asked(check), self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
         self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
@@ -172,7 +212,12 @@ class Reference:
             pieces.append(Piece(tensor.dtype, tuple(tensor.shape), tensor.stride(), used[out], count, out))
             used[out] += -(-(count + _GUARD) // _ALIGN) * _ALIGN
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
-        return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}))
+        order = self.in_place.order if self.in_place.pairs else ()
+        return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}), self.inout(data), order)
+
+    def inout(self, data: Tensors) -> tuple[tuple[int, int], ...]:
+        """The places of what is changed in place: of what is there before a call, and of what is there after it."""
+        return self.in_place.pairs or tuple((a, b) for a, b in getattr(data, "binding", {}).get("inout", ()))
 
     def entry(
         self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[Kind] = ()
@@ -231,8 +276,9 @@ class Reference:
         if (wanted := self._holds(other, kind, most)) is None:
             self._refused.add((case["name"], places, kind.name))
             return None
-        names = [arg["name"] for arg in self.problem["args"]]
-        words = " and ".join(names[at] if len(names) == len(data) else f"input {at}" for at in places)
+        names = [arg["name"] for arg in self.problem["args"] if arg["role"] != "out"]
+        known = len(names) == len(data) - self.outputs
+        words = " and ".join(names[at] if known else f"input {at}" for at in places)
         return other, f"{words} {kind.name}", wanted
 
     def _structured(
@@ -311,10 +357,11 @@ class Reference:
         self._products |= any("spread" in row for row in rows)
         longest = max((size for tensor in data for size in tensor.shape), default=1)
         check, wanted = self.problem["check"], list[Expected]()
-        for row, out in zip(rows, outputs, strict=True):
+        before = {target - len(data) + len(outputs): data[place] for place, target in self.inout(data)}
+        for number, (row, out) in enumerate(zip(rows, outputs, strict=True)):
             wider = {"c1": check["c1"] * math.sqrt(max(longest, row["terms"]))} if one_way else {}
             moved = {**row, "expected": row["expected"].to(self.where)}
-            wanted.append(expected(moved, out, {**check, **wider}, most))
+            wanted.append(expected(moved, out, {**check, **wider}, most, before.get(number)))
         return tuple(wanted)
 
 
@@ -327,82 +374,3 @@ def _flushed(tensor: torch.Tensor) -> torch.Tensor:
 def bare(outputs: Tensors) -> Any:
     """Return outputs as a kernel returns them: one output without its tuple."""
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-class CheckBroke(Exception):
-    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
-
-
-class _Overdue(BaseException):
-    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
-
-
-class ProblemCheck:
-    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
-
-    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
-    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
-    never returns; there the evaluator's timeout ends the judge.
-
-    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
-    """
-
-    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
-        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
-        self._proven = False
-
-    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """Return why the check rejects the outputs, "" if it accepts them.
-
-        Raises CheckBroke if the check raises or times out on these outputs, and ValueError if it does so on the
-        reference's outputs too.
-        """
-        if not self._proven:
-            self._prove(data)
-            self._proven = True
-        try:
-            return self._asked(data, outputs)
-        except CheckBroke:
-            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
-                self._prove(data)
-            raise
-
-    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
-        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
-        answer = self._kernel(data)
-        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
-        try:
-            self._asked(data, copied)
-        except CheckBroke as error:
-            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
-
-    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        try:
-            with foreign() as caught, _within(self._seconds):
-                return self._check(data, outputs)
-        except _Overdue:
-            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
-        (error,) = caught  # the check runs on untrusted outputs and may raise anything
-        first = (str(error).splitlines() or [""])[0]
-        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
-
-
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise _Overdue
-
-    end = time.monotonic() + seconds
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    if time.monotonic() > end:
-        raise _Overdue

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.cases import CheckBroke, Entry, Piece, Reference, bare
+from ksflow.judge.cases import Entry, Piece, Reference, bare
 from ksflow.judge.input_pool import CasePool
+from ksflow.judge.problem_check import CheckBroke
 from ksflow.judge.sandboxed import Sandbox
 from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
 
@@ -84,7 +85,7 @@ class Caller:
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
             self._compare_again(slot)
-            entry.poisons = entry.poisons or poisons(entry.expected, self.case.layout.outputs)
+            entry.poisons = entry.poisons or poisons(*self.case.layout.filled(entry.expected))
             first = _NOTHING if _NOTHING in entry.poisons else _draw.choice(entry.poisons)
             self._poison[slot] = _draw.choice((first, _draw.choice(entry.poisons)))
             self.sandbox.fill(slot, entry.packed, self._poison[slot])
@@ -155,12 +156,18 @@ class Caller:
         outputs = self._outputs(region)
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
-                looks = _looks(want, output, self._poison[slot])
+                looks = _looks(want, output, self._before(index, entry, slot))
                 raise self._wrong(f"{_sentence(detail)}{looks}", entry, output=index, **detail)
         if self.reference.property_check is None:
             return
         if objection := self.reference.objection(self.case.layout.data(entry.packed), outputs):
             raise self._wrong(objection, entry)
+
+    def _before(self, index: int, entry: Entry, slot: int) -> torch.Tensor:
+        """Return the bytes that an output held before the call; one byte for an output that was poisoned."""
+        if piece := self.case.layout.sources.get(index):
+            return piece.elements(entry.packed)
+        return torch.tensor(self._poison[slot], dtype=torch.uint8, device=entry.packed.device)
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
@@ -252,16 +259,17 @@ def _reference_s(caller: Caller, entry: Entry) -> float:
     return max(time.process_time() - started, 1e-6)
 
 
-def _looks(want: Expected, output: torch.Tensor, poison: int) -> str:
-    """Return a hint for the kernel's author: unwritten elements, or rows and columns exchanged."""
+def _looks(want: Expected, output: torch.Tensor, before: torch.Tensor) -> str:
+    """Return a hint for the kernel's author: elements as they were before the call, or rows and columns exchanged."""
     if output.element_size() >= _TELLING:
-        words = output.reshape(-1).contiguous().view(torch.uint8).reshape(-1, output.element_size())
-        if unwritten := int((words == poison).all(1).sum()):
-            return f"; {unwritten} of {output.numel()} were never written"
+        words = output.contiguous().view(-1).view(torch.uint8).view(*output.shape, output.element_size())
+        if unwritten := int((words == before).all(-1).sum()):
+            how = "never written" if not before.dim() else "left as they were before the call"
+            return f"; {unwritten} of {output.numel()} were {how}"
     if output.dim() < 2 or 1 in output.shape[-2:]:
         return ""
-    *before, rows, columns = output.shape
-    exchanged = output.reshape(*before, columns, rows).mT, output.mT.reshape(*before, rows, columns)
+    *outer, rows, columns = output.shape
+    exchanged = output.reshape(*outer, columns, rows).mT, output.mT.reshape(*outer, rows, columns)
     right = any(not first_error(want, other) for other in exchanged)
     return "; they are right with rows and columns exchanged: in memory, they lie as `strides` says" if right else ""
 

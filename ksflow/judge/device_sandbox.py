@@ -1,10 +1,10 @@
 """A sandbox on a GPU: its calls wait behind gates, and the judge's own events measure how long it had the device.
 
 The sandbox queues a call behind a gate before its inputs exist. Then the judge queues its side on its own stream: write
-the inputs, poison the outputs, flush the cache, open the gate; wait for the sandbox's word, get the device back, copy
-the outputs. So a call cannot find the inputs of another one, anything written to the outputs while the call was queued
-is overwritten, and no clock includes host time. Exception: a kernel that waits for the device inside its calls gets
-some milliseconds to reach that point, then the gate opens.
+the inputs, poison the outputs, restore what is changed in place, flush the cache, open the gate; wait for the sandbox's
+word, get the device back, copy the outputs. So a call cannot find the inputs of another one, anything written to the
+outputs while the call was queued is overwritten, and no clock includes host time. Exception: a kernel that waits for
+the device inside its calls gets some milliseconds to reach that point, then the gate opens.
 
 The sandbox's process is stopped from the moment its call is queued until its outputs are copied: a host thread could
 compute the outputs during the context switch, which no clock includes. A kernel that needs its host during the call is
@@ -36,6 +36,7 @@ from typing import Any
 
 import torch
 
+from ksflow.judge.cases import Layout
 from ksflow.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
 from ksflow.judge.failure import Failure
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
@@ -89,6 +90,10 @@ class DeviceSandbox(Sandbox):
         self._numbered = 0  # number of the latest call
         self._staged: list[_Staged] = []
         self._outputs: dict[int, torch.Tensor] = {}
+
+    def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
+        super().stage(name, layout, dims, slots)
+        layout.restore(*(self.region(0, out=out) for out in (False, True)))  # loads its kernels: see `Device.__init__`
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Stage contents and poison for a slot; `run_batch` writes them."""
@@ -232,6 +237,8 @@ class DeviceSandbox(Sandbox):
         driver.record(start)
         driver.submit(partial(copy, packed.view(torch.int64), inputs))
         driver.submit(partial(_fill, self.region(slot, out=True), poison))
+        assert self.layout is not None
+        driver.submit(partial(self.layout.restore, packed, self.region(slot, out=True)))
         driver.submit(self.device.flush)
         driver.record(opened)
         driver.write(self.buffers.word, number)

@@ -13,7 +13,7 @@ import torch
 
 from ksflow.errors import foreign
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right, answered, digits
+from ksflow.judge.mutants import Right, answered, digits, left, twice
 from ksflow.judge.shortcuts import differs, of_rank
 from ksflow.judge.tolerance import parts, rms
 from ksflow.sandbox.runners.pytree import like
@@ -136,6 +136,10 @@ def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
     yield Mistake("added to an earlier answer", "outputs added to an earlier answer", _stale(lambda x, old: x + old))
     tail = _stale(lambda x, old: torch.cat((x.flatten()[: -(-x.numel() // 2)], old.flatten()[-(-x.numel() // 2) :])))
     yield Mistake("half of an earlier answer", "half of the outputs are an earlier answer's", tail)
+    if right.inout:
+        unchanged = "an argument is left as it was"
+        yield Mistake("changed in place: not at all", unchanged, lambda now: (*left(now), now.outputs)[0])
+        yield Mistake("changed in place: twice", "arguments are changed twice", twice)
     shapes = [(place, one) for place, one in enumerate(right.data[:count]) if one.shape == right.outputs[0].shape]
     for place, one in shapes:
         if one.dtype == right.outputs[0].dtype:

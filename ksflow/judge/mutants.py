@@ -23,6 +23,7 @@ class Right:
     other: Tensors  # other contents of the same case
     run: Callable[[Tensors], Tensors]  # the reference
     digits: int = 23  # mantissa bits of the arithmetic that the problem asks for
+    inout: tuple[tuple[int, int], ...] = ()  # indices in `data` of what is changed in place, before and after a call
 
     structured: bool = False  # whether the contents are not the problem's own draw
 
@@ -131,6 +132,23 @@ def _unwritten(right: Right) -> list[Tensors]:
     return answers
 
 
+def left(right: Right) -> list[Tensors]:
+    """Return outputs for each argument that is changed in place, with that one unchanged. Left out: in another
+    format's problem, an argument that the reference leaves unchanged on these contents."""
+    count = len(right.data) - len(right.outputs)
+    pairs = [(target - count, right.data[place]) for place, target in right.inout]
+    foreign = hasattr(right.data, "binding")
+    return [right.but_for(at, old) for at, old in pairs if not (foreign and same_bits(old, right.outputs[at]))]
+
+
+def twice(right: Right) -> Tensors:
+    """Return the outputs of a kernel that applies its change twice."""
+    data, count = list(right.data), len(right.data) - len(right.outputs)
+    for place, target in right.inout:
+        data[place] = right.outputs[target - count]
+    return right.run(like(right.data, data))
+
+
 def _rough(right: Right) -> list[Tensors]:
     """Return the reference on inputs in bf16, and its outputs in bf16, truncated and rounded, where they differ."""
     if right.digits <= _BF16:
@@ -190,6 +208,13 @@ MUTANTS = (
         lambda right: [tuple(map(torch.zeros_like, right.outputs))],
         "a kernel that writes nothing but zeros would win",
         _TIGHTEN,
+    ),
+    Mutant(
+        "an argument left as it was",
+        left,
+        "a kernel that leaves it alone would win",
+        "draw contents that the call changes by more than the bound, or declare it with role in",
+        "no argument is changed in place",
     ),
     Mutant(
         "a constant",

@@ -191,7 +191,7 @@ def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | No
 
 
 def _arguments(source: Source, case: Case) -> str:
-    data = source.reference.data(case, case["seed"])
+    data = source.reference.in_place.given(source.reference.data(case, case["seed"]))
     fault = _mismatch(source.problem["args"], data, case["params"])
     return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
 
@@ -282,7 +282,8 @@ def _right(source: Source, case: Case) -> Right:
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
     want = reference.expect(data)
-    return Right(data, reference.answer(data), want, other, reference.answer, _digits(source))
+    inout = reference.inout(data)
+    return Right(data, reference.answer(data), want, other, reference.answer, _digits(source), inout)
 
 
 def _digits(source: Source) -> int:
@@ -341,8 +342,9 @@ def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str,
         return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
     if len(data) != len(args):
         return f"generate_input returns {len(data)} tensors, args declares {len(args)}"
-    if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
-        return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
+    if {*roles} == {"in"} or roles != sorted(roles, key=lambda role: role == "out"):
+        needs = "inputs come first, then at least one preallocated output (unless one is changed in place: inout)"
+        return f"the roles are {', '.join(roles)}; {needs}"
     faults = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
     return next((words for words in faults if words), "")
 

@@ -114,7 +114,7 @@ def _contents(pool: InputPool, request: Json) -> Json:
     layout, entry = pool.reference.entry(case, case["seed"])
     entry.packed.numpy().tofile(request["into"])
     dims = [int(case["params"][name]) for name in pool.problem["dims"]]
-    return {"pieces": [piece.message() for piece in layout.pieces], "dims": dims}
+    return {"pieces": [piece.message() for piece in layout.before()], "dims": dims}
 
 
 def _move_to(cores: set[int]) -> None:

@@ -128,7 +128,8 @@ class Sandbox:
         self.layout = layout
         message = {
             "name": name,
-            "pieces": [piece.message() for piece in layout.pieces],
+            "pieces": [piece.message() for piece in layout.arguments],
+            "returned": len(layout.outputs) - len(layout.inout),
             "pitch": [layout.input_bytes, layout.output_bytes],
             "slots": slots,
             "dims": dims,
@@ -185,8 +186,10 @@ class Sandbox:
             self.log.seal()
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
-        """Copy contents into a slot, and fill its outputs with the byte `poison`."""
+        """Copy contents into a slot; fill its outputs with the byte `poison`, or with what they hold before a call."""
+        assert self.layout is not None
         self.region(slot, out=True).fill_(poison)
+        self.layout.restore(packed, self.region(slot, out=True))
         self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:

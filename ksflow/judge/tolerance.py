@@ -155,8 +155,16 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
+def expected(
+    row: dict[str, Any],
+    out: torch.Tensor,
+    check: dict[str, Any],
+    most: int = ALL,
+    before: torch.Tensor | None = None,
+) -> Expected:
     """Return the allowed values of an output of `out`'s type and shape, at `most` elements of it.
+
+    before: the initial contents of an output that is changed in place; half of a sample is drawn from what changes.
 
     Optional keys of a row, beside those of `bounds`: `relative` adds so many times an element's size to its bound;
     `eps` replaces the accumulator's; `spread`, of a sum of products the root of the sum of squares, bounds the error of
@@ -176,7 +184,8 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         magnitude = magnitude + (spread * (unit + allowed) + value.abs().nan_to_num(posinf=0.0) * allowed) / growth
     sample = None
     if value.numel() > min(most, ALL):
-        sample = _sample(value.numel(), min(most, ALL)).to(value.device)
+        changing = None if before is None else _changing(value, plain(before).reshape(-1))
+        sample = _sample(value.numel(), min(most, ALL), changing).to(value.device)
         value = _pick(value, sample)
         magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
     if not out.dtype.is_floating_point:
@@ -288,9 +297,20 @@ def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
     return {"expected": torch.view_as_real(value), "magnitude": magnitude, "terms": row["terms"], **both}
 
 
-def _sample(total: int, count: int) -> torch.Tensor:
+def _changing(value: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of the whole runs in which an element changes."""
+    whole = value.numel() // _RUN * _RUN
+    other = value[:whole] != before[:whole].to(value)
+    return other.view(-1, _RUN).any(1).nonzero().view(-1).cpu()
+
+
+def _sample(total: int, count: int, among: torch.Tensor | None = None) -> torch.Tensor:
+    """Draw secret runs, half of them from `among` where it is given; the first and the last run are always included."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
     runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
+    if among is not None and among.numel():
+        half = runs.numel() // 2
+        runs[:half] = among[torch.randint(among.numel(), (half,), generator=secret)]
     runs[0], runs[-1] = 0, total // _RUN - 1
     return runs.sort().values
 

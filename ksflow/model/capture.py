@@ -14,7 +14,7 @@ from ksflow.judge import contents
 from ksflow.model import recorder
 from ksflow.records import Json
 
-WRITES = "writes into its {}: a function that writes its arguments cannot be taken yet; have it return new arrays"
+_WRITES = "writes into its {}, which only a function in NumPy may: have it return new tensors"
 
 
 @dataclass
@@ -52,6 +52,11 @@ class Family:
         return float(sum(row["seconds"] for row in self.rows))
 
     @property
+    def written(self) -> list[str]:
+        """The arguments that calls change in place."""
+        return sorted({name for row in self.rows for name in row["written"]})
+
+    @property
     def unfit(self) -> str:
         """Why no kernel can take these calls; empty where one can."""
         if self.nodes is None:
@@ -66,8 +71,8 @@ class Family:
             return "is called in training mode"
         if why := next((row["why"] for row in self.rows if row["why"]), ""):
             return str(why)
-        if written := sorted({name for row in self.rows for name in row["written"]}):
-            return WRITES.format(" and ".join(written))
+        if self.written and self.leaves[0][1] != "numpy":
+            return _WRITES.format(" and ".join(self.written))
         for leaf in self.leaves:
             if any(step < 0 or (step == 0 and size > 1) for size, step in zip(leaf[3], leaf[4], strict=True)):
                 return f"takes {leaf[0]} as a reversed or expanded view"
@@ -77,12 +82,14 @@ class Family:
 
     def _returned(self) -> str:
         known = [row["returns"] for row in self.rows if row["samples"]]
-        nodes, leaves = known[0]
+        nodes, leaves, given = known[0]
         if others := [node for node in inside([nodes]) if node[0] not in ("leaf", "tuple", "list", "dict", "const")]:
             return f"returns a {others[0][1]}"
-        if not leaves:
+        if not leaves and not self.written:
             return "returns no array"
-        if any((n, [leaf[:3] for leaf in ls]) != (nodes, [leaf[:3] for leaf in leaves]) for n, ls in known):
+        if any(
+            (n, [leaf[:3] for leaf in ls], g) != (nodes, [leaf[:3] for leaf in leaves], given) for n, ls, g in known
+        ):
             return "returns now one thing, now another"
         return ""
 

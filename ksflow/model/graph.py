@@ -4,15 +4,20 @@ import keyword
 import math
 import operator
 import re
+import site
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
+from ksflow.model.arguments import apart, together
 from ksflow.model.profile import Call
 
 _INLINE = 64
@@ -52,15 +57,18 @@ class Forward:
     """Of these names those whose tensors no kernel can leave out a part of."""
     computed: torch.dtype
     """The least precise type that it computes in; float32 where it computes in whole numbers alone."""
+    imports: list[str]
+    """The modules that define the operators of others that it calls, where they are installed."""
 
 
 def exported(module: torch.nn.Module, calls: Sequence[Call]) -> Forward:
     """Export a module's forward for the sizes of all calls. Raises ValueError where it is no function of tensors."""
     largest = max(calls, key=lambda call: sum(tensor.nbytes for tensor in call.inputs))
-    dynamic: dict[str, Any] = dict.fromkeys(largest.given)
+    changing: dict[str, Any] = {}
     for place, tensor in enumerate(largest.inputs):
         sizes = zip(*(call.inputs[place].shape for call in calls), strict=True)
-        dynamic[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
+        changing[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
+    dynamic = {key: together(apart(value, key, {}), changing) for key, value in largest.given.items()}
     program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns of itself
@@ -91,7 +99,18 @@ def exported(module: torch.nn.Module, calls: Sequence[Call]) -> Forward:
             names[node] = held[node]
     read = {names[node] for node in _read(functional.graph) if node in names}
     lines = "\n".join(f"    {line}" for line in [*constants, *_lines(program.graph, names)])
-    return Forward(lines, list(state.values()), words, read, _computed(functional.graph))
+    return Forward(lines, list(state.values()), words, read, _computed(functional.graph), _imports(program.graph))
+
+
+def _imports(graph: torch.fx.Graph) -> list[str]:
+    folders = [*site.getsitepackages(), site.getusersitepackages()]
+    modules = set()
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace != "aten":
+            defined = OPDEFS.get(node.target._schema.name)
+            modules.add(defined._init_fn.__module__ if defined else node.target.namespace)
+    installed = {name for name in modules if PathFinder.find_spec(name.partition(".")[0], folders)}
+    return sorted(installed & {*sys.modules})
 
 
 def _constant(name: str, target: str, tensor: torch.Tensor) -> str:
@@ -108,7 +127,8 @@ def _lines(graph: torch.fx.Graph, names: dict[str, str]) -> list[str]:
         if node.op == "call_function" and not checked and "_assert_" not in str(node.target):
             lines += _line(node, names)
         elif node.op == "output":
-            lines.append(f"return {', '.join(_text(output, names) for output in node.args[0])}")
+            results = (result for result in node.args[0] if isinstance(result, torch.fx.Node))
+            lines.append(f"return {', '.join(_text(result, names) for result in results)}")
     return lines
 
 

@@ -42,6 +42,7 @@ class Region:
         self.fallbacks: Counter[str] = Counter()
         self._inputs: list[str] = about["inputs"]
         self._constants: dict[str, Any] = about["constants"]
+        self._returns: Any = about.get("returns")
         self._parameters: list[str] = about["parameters"]
         self._device: str = about["device"]
         self._cases = [
@@ -58,19 +59,25 @@ class Region:
         names = list(known)
         usual = {name: parameter.default for name, parameter in known.items()}
         usual |= {name: _plain(value) for name, value in self._constants.items() if name in usual}
+        usual |= {name: {"tensor": name} for name in self._inputs if name in usual}
 
         def forward(self_: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             bound = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
-            tensors = [bound.pop(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
+            found: dict[str, torch.Tensor] = {}
+            rest = {name: _apart(value, name, found) for name, value in bound.items()}
+            tensors = [found.get(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
             why, case = "arguments", 0
-            if len(args) <= len(names) and all(name in usual and _same(bound[name], usual[name]) for name in bound):
+            if len(args) <= len(names) and all(name in usual and _same(rest[name], usual[name]) for name in rest):
                 why, case = self._case(self_, tensors)
             if why:
                 if not torch.compiler.is_compiling():
                     self.fallbacks[why] += 1
                 before = self_.__dict__.get(_BEFORE)
                 return before(*args, **kwargs) if before else type(self_).forward(self_, *args, **kwargs)
-            return self._operator(*tensors, case)
+            result = self._operator(*tensors, case)
+            if self._returns is None:
+                return result
+            return _returned(self._returns, iter([result] if isinstance(result, torch.Tensor) else result))
 
         if "forward" in module.__dict__:  # somebody has replaced it before
             module.__dict__[_BEFORE] = module.__dict__["forward"]
@@ -129,7 +136,7 @@ class Region:
             buffers = outputs(tensors, case)
             return buffers[0] if len(buffers) == 1 else tuple(buffers)
 
-        arguments = [f"Tensor {name}" for name in self._inputs]
+        arguments = ["Tensor " + re.sub(r"\W", "_", name) for name in self._inputs]
         arguments += ["Tensor p_" + re.sub(r"\W", "_", name) for name in self._parameters]
         types = ", ".join(["Tensor"] * len(self._cases[0][1]))
         answer = f"({types})" if "," in types else types
@@ -182,6 +189,35 @@ def _entry(module: torch.nn.Module, name: str) -> Any:
 def _plain(value: Any) -> Any:
     """A constant as Python code gives it: JSON has no tuples."""
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
+    """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
+    for a tuple with tensors; a value without tensors unchanged."""
+    if isinstance(value, torch.Tensor):
+        found[name] = value
+        return {"tensor": name}
+    kind, before = type(value), len(found)
+    if kind is dict:
+        rest: Any = {key: _apart(part, f"{name}.{key}", found) for key, part in value.items()}
+    elif kind in (tuple, list):
+        rest = [_apart(part, f"{name}.{place}", found) for place, part in enumerate(value)]
+    else:
+        return value
+    return {kind.__name__: rest} if len(found) > before else value
+
+
+def _returned(shape: Any, tensors: Any) -> Any:
+    """Return tensors in the tuples, lists and dicts that `_apart` described."""
+    if not isinstance(shape, dict):
+        return shape
+    ((kind, inner),) = shape.items()
+    if kind == "tensor":
+        return next(tensors)
+    if kind == "dict":
+        return {key: _returned(part, tensors) for key, part in inner.items()}
+    parts = [_returned(part, tensors) for part in inner]
+    return tuple(parts) if kind == "tuple" else parts
 
 
 def _same(value: Any, other: Any) -> bool:

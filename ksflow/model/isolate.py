@@ -33,7 +33,8 @@ _SHAPES = 12
 _ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[dict[str, object]]:
     """Its own answer; an element may be off by what its number format allows (`tolerance.by_format`)."""
     answer = ref_kernel(data)
-    return [tolerance.by_format(one) for one in (answer if isinstance(answer, tuple) else (answer,))]
+    changed = [data[place] for place in {inout}]
+    return [tolerance.by_format(one) for one in (*changed, *(answer if isinstance(answer, tuple) else (answer,)))]
 '''
 _BASELINE = '''"""Baseline: the function itself, as NumPy runs it."""
 
@@ -50,7 +51,7 @@ def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.
 _STATEMENT = """# {title}
 
 `{target}` of {file} computes this. {command} called it {calls:,} times, which took {share:.3g} % of the time.
-A kernel gets the arrays of a call, flat{module}: `{call}`.
+A kernel gets the arrays of a call, flat{module}: `{call}`.{changed}
 Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
 {right}.
 
@@ -120,11 +121,16 @@ class _Function:
         self.roots = [at for at in seen.facts["path"] if file.is_relative_to(at) and not at.endswith("-packages")]
         """Where the package lies, if it is not an installed one."""
         self.module: torch.nn.Module | None = None
-        returned, leaves = next(row["returns"] for row in family.rows if row["samples"])
-        pairs = zip(_places(returned, "result"), leaves, strict=True)
+        self.inout = [word for word, leaf in zip(self.words, family.leaves, strict=True) if leaf[0] in family.written]
+        returned, leaves, given = next(row["returns"] for row in family.rows if row["samples"])
+        self._outputs = [at for at, name in enumerate(given) if name not in family.written]
+        """Which of the results are no arguments that were changed."""
+        places = _places(returned, "result")
         places = [
-            place if not self.numpy or leaf[3] else f"np.{'bool' if leaf[2] == 'bool' else 'positive'}({place})"
-            for place, leaf in pairs
+            places[at]
+            if not self.numpy or leaves[at][3]
+            else f"np.{'bool' if leaves[at][2] == 'bool' else 'positive'}({places[at]})"
+            for at in self._outputs
         ]
         self.returns = places[0] if len(places) == 1 else f"({', '.join(places)})"
 
@@ -166,12 +172,13 @@ class _Function:
         inputs = tuple(
             Meta(word, meta[3], meta[2], meta[4]) for word, meta in zip(self.words, row["metas"], strict=True)
         )
+        answer = tuple(record["out"][at] for at in self._outputs)
         outputs = tuple(
-            Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in record["out"]
+            Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
         )
         given = dict(zip(self.words, tensors, strict=True))
-        made = Call("call", number, inputs, {}, outputs, "", given)
-        return Case(made, inputs, tuple(tensors), tuple(record["out"]))
+        made = Call("call", number, inputs, {}, outputs, None, "", given)
+        return Case(made, inputs, tuple(tensors), answer)
 
     def source(self, importing: bool) -> str:
         """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
@@ -222,7 +229,7 @@ class _FunctionFolder(Folder):
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
-        self._seen, self._function = seen, function
+        self._seen, self._function, self.inout = seen, function, function.inout
         super().__init__(*parts)
         if function.numpy:
             self._forward = parts[3].body
@@ -241,7 +248,8 @@ class _FunctionFolder(Folder):
                     )
 
     def _oracle(self) -> str:
-        return _ORACLE if self._function.numpy else super()._oracle()
+        places = [self._function.words.index(word) for word in self.inout]
+        return _ORACLE.format(inout=places) if self._function.numpy else super()._oracle()
 
     def _reference(self) -> str:
         text = super()._reference()
@@ -281,6 +289,7 @@ class _FunctionFolder(Folder):
             share=100 * seen.share,
             module=", then its parameters and buffers" if function.module is not None else "",
             call=function.call,
+            changed=f" It changes {' and '.join(self.inout)} in place." if self.inout else "",
             right="an element is off by no more than its number format allows"
             if function.numpy
             else "within what honest arithmetic in the tensors' own types comes to",
@@ -322,7 +331,7 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     for importing in (False, True):
         try:
             text = function.forward(importing)
-            forward = Forward(text, [], function.words, set(), computed)
+            forward = Forward(text, [], function.words, set(), computed, [])
             made = _FunctionFolder(seen, function, (user, region, cases, forward))
             with foreign() as caught:
                 made.expect_same()

@@ -121,6 +121,7 @@ def _region(candidate: Candidate, error: float | None) -> Json:
         "modules": region["modules"],
         "inputs": [row["name"] for row in region["inputs"]],
         "constants": region["constants"],
+        "returns": region.get("returns"),
         "parameters": region["parameters"],
         "device": region["device"],
         "cases": cases,

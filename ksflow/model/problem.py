@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from ksflow import home
 from ksflow.errors import ConfigError, foreign, one_line
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.judge import contents
+from ksflow.model.arguments import apart
 from ksflow.model.graph import Forward, exported
 from ksflow.model.profile import PRECISIONS, Call, Meta, Region, met, meta
 from ksflow.model.user_file import UserModel
@@ -40,7 +41,7 @@ _EXPERT = """
 _REFERENCE = '''"""{kind} of {file}, as `ksflow {command}` met it. Runs in the judge's process."""
 
 import torch
-
+{imports}
 from ksflow.judge import bounds, contents
 
 MET = [
@@ -72,7 +73,7 @@ _ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
 _SEED = '''"""Baseline: the {what} itself{how}."""
 
 import torch
-
+{imports}
 
 {forward}
 {compiled}
@@ -141,7 +142,9 @@ def case_of(module: torch.nn.Module, call: Call, used: Sequence[str]) -> Case:
     parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
     state = {**dict(parameters), **dict(buffers)}
     held = {name: state[name].detach() for name in used}
-    arguments = {tensor.name: call.given[tensor.name] for tensor in call.inputs}
+    arguments: dict[str, torch.Tensor] = {}
+    for name, value in call.given.items():
+        apart(value, name, arguments)
     return Case(
         call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
     )
@@ -151,6 +154,8 @@ class Folder:
     """A region as the files of a problem."""
 
     command, what = "model profile", "module's own forward"
+    inout: Collection[str] = ()
+    """The arguments that it changes in place."""
 
     def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
         self._user, self._region, self._calls = user, region, cases
@@ -174,6 +179,7 @@ class Folder:
                 ]
             )
         device = f"    device = {words[0]}.device\n" if "device" in forward.body else ""
+        self._imports = "".join(f"import {name}\n" for name in forward.imports)
         self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
@@ -205,6 +211,7 @@ class Folder:
             kind=self._region.kind,
             file=self._user.file.name,
             forward=self._forward,
+            imports=self._imports,
             met="".join(f"    {row},\n" for row in self._met),
             takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
             shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
@@ -223,7 +230,7 @@ class Folder:
         """The kernels that speed-ups are claimed against: file -> text."""
         mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
         compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
-        words = {"what": self.what, "forward": self._forward, "count": self._count}
+        words = {"what": self.what, "imports": self._imports, "forward": self._forward, "count": self._count}
         return {
             "00_eager.py": _SEED.format(how="", compiled="", **words),
             "01_compile.py": _SEED.format(how=", as torch.compile makes it", compiled=compiled, **words),
@@ -308,7 +315,7 @@ class Folder:
                 "dtype": kind,
                 "shape": ", ".join(shape),
                 "layout": ", ".join(f"{key} {met[key]}" for key in ("order", "stride") if key in met) or "contiguous",
-                "role": "in" if place < self._count else "out",
+                "role": "inout" if name in self.inout else "in" if place < self._count else "out",
             }
             for place, (name, kind, shape, met) in enumerate(
                 zip(self._names, self._kinds, self._shapes, self._met, strict=True)
@@ -338,7 +345,11 @@ class Folder:
     def _statement(self) -> str:
         modules = self._region.modules
         names = ", ".join(modules[:3]) + (" ..." if len(modules) > 3 else "")
-        constants = {name: value for name, value in self._cases[0].call.constants.items() if value is not None}
+        constants = {
+            name: value
+            for name, value in self._cases[0].call.constants.items()
+            if value is not None and not isinstance(value, dict)
+        }
         with foreign() as caught:
             source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
         return _STATEMENT.format(
@@ -360,6 +371,7 @@ class Folder:
             "modules": region.modules,
             "inputs": [tensor._asdict() for tensor in call.inputs],
             "constants": call.constants,
+            "returns": call.returns,
             "parameters": [tensor.name for tensor in self._cases[0].tensors[len(call.inputs) :]],
             "outputs": [{"shape": tensor.shape, "dtype": tensor.dtype} for tensor in call.outputs],
             "share": region.share,
@@ -369,4 +381,6 @@ class Folder:
 
 
 def _several(result: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    found: dict[str, torch.Tensor] = {}
+    apart(result, "", found)
+    return tuple(found.values())

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, record_function
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from ksflow.errors import ConfigError, foreign, one_line, place, suggest
 from ksflow.hardware import roofline, target
 from ksflow.hardware.cost_model import Work
 from ksflow.judge.machine_rates import measured
+from ksflow.model.arguments import apart, others
 from ksflow.model.user_file import Arguments, UserModel, wait
 from ksflow.records import Json
 from ksflow.report.words import us
@@ -64,8 +66,10 @@ class Call:
     """Of the set of inputs."""
     inputs: tuple[Meta, ...]
     constants: Json
-    """Arguments that are no tensors."""
+    """Arguments that are no tensors; those that hold some, as `arguments.apart` has them."""
     outputs: tuple[Meta, ...]
+    returns: Any
+    """Where they are in what it returns, as `arguments.apart` has it."""
     unfit: str
     """Why a kernel could not take its place; empty where it could."""
     given: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -224,7 +228,7 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
     def begins(name: str) -> Callable[..., None]:
         def hook(module: Any, args: Any, named: Any) -> None:
             bound, why = _bound(module, args, named)
-            given = {key: arg.clone() if isinstance(arg, torch.Tensor) else arg for key, arg in bound.items()}
+            given = tree_map_only(torch.Tensor, torch.clone, bound)
             begun.append(_Begun(name, bound, given if name in keep else {}, _versions(module, bound), why))
 
         return hook
@@ -233,17 +237,19 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
         def hook(module: Any, _: Any, output: Any) -> None:
             while (call := begun.pop()).module != name:
                 pass  # one that raised, which a module around it caught
-            tensors = {key: value for key, value in call.bound.items() if isinstance(value, torch.Tensor)}
-            outputs = output if isinstance(output, tuple | list) else (output,)
-            constants = {key: value for key, value in call.bound.items() if key not in tensors}
-            why = call.why or _unfit(module, tensors, constants, output) or call.written(module)
+            tensors, outputs = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+            shapes = {key: apart(value, key, tensors) for key, value in call.bound.items()}
+            constants = {key: shape for key, shape in shapes.items() if key not in tensors}
+            returns = apart(output, "", outputs)
+            why = call.why or _unfit(module, tensors, constants, output, returns) or call.written(module)
             calls.append(
                 Call(
                     name,
                     number,
                     tuple(meta(key, tensor) for key, tensor in tensors.items()),
                     constants if not why else {},
-                    tuple(meta("", torch.empty_like(t)) for t in outputs if isinstance(t, torch.Tensor)),
+                    tuple(meta("", torch.empty_like(tensor)) for tensor in outputs.values()),
+                    returns if outputs else None,
                     why,
                     call.given,
                 )
@@ -289,7 +295,8 @@ def _grouped(model: torch.nn.Module, calls: Iterable[Call]) -> list[Region]:
         held = tuple(meta(name, tensor) for name, tensor in state.items())
         kind = f"{type(module).__module__}.{type(module).__qualname__}"
         takes = [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in call.inputs]
-        key = repr((kind, held, takes, call.constants, call.unfit, [len(tensor.shape) for tensor in call.outputs]))
+        gives = call.returns, [len(tensor.shape) for tensor in call.outputs]
+        key = repr((kind, held, takes, call.constants, call.unfit, gives))
         region = regions.setdefault(key, Region(kind, [], [], held))
         region.calls.append(call)
         region.modules += [call.module] if call.module not in region.modules else []
@@ -363,19 +370,23 @@ def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, An
 
 def _versions(module: torch.nn.Module, bound: dict[str, Any]) -> dict[str, tuple[torch.Tensor, int]]:
     """Each tensor that a call could write into, with torch's count of the writes (which inference mode leaves out)."""
-    there = {f"input {name}": value for name, value in bound.items() if isinstance(value, torch.Tensor)}
+    there = dict[str, torch.Tensor]()
+    for name, value in bound.items():
+        apart(value, f"input {name}", there)
     there |= {f"parameter {name}": tensor for name, tensor in module.named_parameters()}
     there |= {f"buffer {name}": tensor for name, tensor in module.named_buffers()}
     return {name: (tensor, 0 if tensor.is_inference() else tensor._version) for name, tensor in there.items()}
 
 
-def _unfit(module: torch.nn.Module, tensors: dict[str, torch.Tensor], constants: Json, output: Any) -> str:
+def _unfit(
+    module: torch.nn.Module, tensors: dict[str, torch.Tensor], constants: Json, output: Any, returns: Any
+) -> str:
     """Why no kernel could take a module's place in a call with these arguments; empty where one could."""
-    if others := [value for value in constants.values() if not _plain(value)]:
-        return f"takes a {type(others[0]).__name__}"
+    if strange := [value for shape in constants.values() for value in others(shape) if not _plain(value)]:
+        return f"takes a {type(strange[0]).__name__}"
     if not tensors:
         return "takes no tensor"
-    if not all(isinstance(part, torch.Tensor) for part in (output if isinstance(output, tuple | list) else (output,))):
+    if returns is output or any(value is not None for value in others(returns)):
         return f"returns a {type(output).__name__}"
     if any(size > 1 and not step for t in tensors.values() for size, step in zip(t.shape, t.stride(), strict=True)):
         return "takes an expanded input"

@@ -174,7 +174,9 @@ class Recorder:
     def keep(self, group: dict[str, Any], look: _Look, before: list[Any], result: Any) -> None:
         """Write a call's arguments, as they were before it, and its results to a file."""
         out = _Look(scalars=True)
-        group["returns"] = [out.node(result, "y"), out.metas]
+        given = {id(leaf): meta[0] for leaf, meta in zip(look.leaves, look.metas, strict=True)}
+        node = out.node(result, "y")
+        group["returns"] = [node, out.metas, [given.get(id(leaf), "") for leaf in out.leaves]]
         for leaf in (*before, *out.leaves):
             if type(leaf).__module__.partition(".")[0] == "torch":
                 sys.modules["torch"].save(

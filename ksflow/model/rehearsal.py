@@ -17,10 +17,10 @@ _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 def rehearse(order: Json) -> str:
     """Why `order["reference"]` does not work here on contents of `order["case"]`; empty where it does."""
     text = Path(order["reference"]).read_text(encoding="utf-8")
+    module = loaded("ksflow_rehearsed", order["reference"])
     for space, name in _OPERATOR.findall(text):
         if not hasattr(getattr(torch.ops, space), name):
             return f"calls torch.ops.{space}.{name}, which the judge does not have: it does not import the model"
-    module = loaded("ksflow_rehearsed", order["reference"])
     for function in (module.ref_kernel, module.oracle):
         with torch.no_grad(), foreign() as caught:
             function(module.generate_input(**order["case"], device=order["device"]))

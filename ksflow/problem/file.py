@@ -32,7 +32,7 @@ class _Part(BaseModel):
 class _Argument(_Part):
     name: str
     dtype: str
-    role: Literal["in", "out"]
+    role: Literal["in", "out", "inout"]
     shape: str = ""
     layout: str = ""
     doc: str = ""

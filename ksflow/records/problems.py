@@ -43,7 +43,7 @@ class Arg(Record):
     name: str
     dtype: str
     role: str
-    """`in` or `out`; an output is preallocated and comes last."""
+    """`in`, `out`, or `inout` for what is changed in place; an output is preallocated and comes last."""
     shape: str = ""
     layout: str = ""
     doc: str = ""
@@ -170,6 +170,6 @@ class Problem:
     @property
     def signature(self) -> str:
         """The C declaration that a `cpp` kernel must define."""
-        pointers = [f"{'' if arg.role == 'out' else 'const '}{C_TYPES[arg.dtype]} *{arg.name}" for arg in self.args]
+        pointers = [f"{'const ' if arg.role == 'in' else ''}{C_TYPES[arg.dtype]} *{arg.name}" for arg in self.args]
         sizes = [f"int64_t {dim}" for dim in self.dims]
         return f'extern "C" void custom_kernel({", ".join([*pointers, *sizes, "const int64_t *strides"])})'

@@ -156,11 +156,8 @@ def _be_child(order: dict[str, Any], keeper: socket.socket, users: tuple[int, in
 
 def _own_root(order: dict[str, Any], user: int, group: int) -> None:
     inside = (user or _USER, group or _USER)
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{inside[0]} {user} 1"),
-        ("gid_map", f"{inside[1]} {group} 1"),
-    ):
+    maps = {"setgroups": "deny", "uid_map": f"{inside[0]} {user} 1", "gid_map": f"{inside[1]} {group} 1"}
+    for name, text in maps.items():
         Path("/proc/self", name).write_text(text, encoding="utf-8")
     os.umask(0o022)
     top = "/proc"  # mounting here hides no path that is shown

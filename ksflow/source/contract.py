@@ -49,7 +49,13 @@ def contract(problem: Problem, language: str) -> str:
             _TEXTS["JUDGED"],
             *strong,
         ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_in_place(problem)])
+
+
+def _in_place(problem: Problem) -> list[str]:
+    """Return the rule for arguments that are changed in place, if there are any."""
+    names = ", ".join(arg.name for arg in problem.args if arg.role == "inout")
+    return [_TEXTS["IN_PLACE"].format(names=names)] if names else []
 
 
 def newer_lines(language: str, march: str) -> str:
@@ -85,7 +91,8 @@ def _python(problem: Problem) -> str:
         return f"{problem.called}{beside}"
     names = ", ".join(arg.name for arg in problem.args)
     outputs = ", ".join(arg.name for arg in problem.args if arg.role == "out")
-    entry = f"`custom_kernel(data)` with data = ({names}), tensors{{}}, outputs preallocated; it returns {outputs}."
+    returns = f"outputs preallocated; it returns {outputs}" if outputs else "and returns nothing"
+    entry = f"`custom_kernel(data)` with data = ({names}), tensors{{}}, {returns}."
     if not {*ON_DEVICE} & {*problem.languages}:
         return "\n".join([entry.format(""), _TEXTS["JUDGED_CPU"]])
     return "\n".join([entry.format(" on the device"), _TEXTS["WAITING"], _TEXTS["JUDGED"]])

@@ -112,9 +112,8 @@ def mistake(text: str) -> tuple[int, str, str] | None:
         match = _match(_LINE, line)
         if match and match["when"] is not None:
             try:
-                _condition(
-                    match["when"], {tunable.name: tunable for tunable in tunables("\n".join(lines[: number - 1]))}
-                )
+                above = tunables("\n".join(lines[: number - 1]))
+                _condition(match["when"], {tunable.name: tunable for tunable in above})
             except ValueError as error:
                 return number, line.strip(), str(error)
         elif not match and "tune" in line and _TUNE.match(line[-_LONGEST:]):
@@ -283,9 +282,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _dispatched(text: str, changes: Mapping[str, str]) -> str:
-    lines: list[str] = []
-    left = dict(changes)
-    at, mark = -1, ""
+    lines = list[str]()
+    left, at, mark = dict(changes), -1, ""
     for line in text.split("\n"):
         rule = _LAUNCH_LINE.fullmatch(line)
         match = _DISPATCH.fullmatch(rule["rest"].strip()) if rule and rule["kind"] == "dispatch" else None

@@ -1,5 +1,6 @@
 """A kernel of one's own with a reference beside it: cases, arguments and checks are found, and mistakes explained."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,19 @@ def test_without_a_kernel_a_search_starts_from_plain_loops(
     for kernel in loops:
         found = evaluator(problem, kernel, ())
         assert found.accepted, found.reason
+
+
+def test_what_a_reference_changes_in_place_a_kernel_finds_as_it_was(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    body = "    data[0].mul_(data[1][:, None])\n"
+    reference = REFERENCE.replace("    return data[0] * data[1][:, None]\n", body)
+    (tmp_path / "mine.py").write_text(f"def custom_kernel(data):\n{body}")
+    problem = given(tmp_path, reference, kernel=str(tmp_path / "mine.py"), cases=[{"m": 8, "n": 16}])
+    untimed = replace(problem, benchmarks=())
+
+    def said(kernel: str) -> str:
+        found = evaluator.measure(untimed, Kernel("python", {"k.py": f"def custom_kernel(data):\n{kernel}"}))
+        return "" if found.verdict is Verdict.UNTIMED else found.reason
+
+    assert said(body) == ""
+    assert "128 of 128 were left as they were before the call" in said("    pass\n")
+    assert "elements are off" in said(body + body)

@@ -30,7 +30,6 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
 
     def ready(tensors: Sequence[torch.Tensor]) -> Call:
         data = build(tree, [tensors[place] for place in binding["order"]])
-        fresh = [(tensors[place], tensors[source]) for source, place in binding["inout"]]
         outputs = [tensors[place] for place in binding["results"]]
         arguments = [*data] if binding.get("spread") else [data]
         keywords = binding.get("keywords", ())
@@ -38,8 +37,6 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
         arguments = arguments[: len(arguments) - len(keywords)]
 
         def call() -> None:
-            for mine, theirs in fresh:
-                mine.copy_(theirs)
             result = function(*arguments, **named)
             _settle(result, like, outputs, binding["types"])
 

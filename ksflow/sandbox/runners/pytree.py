@@ -25,7 +25,7 @@ class Flat(tuple[torch.Tensor, ...]):
     """A case's tensors, inputs first, with the calling convention of a candidate.
 
     binding: `tree` (packed); `order`: for each tensor of the tree its index here; `inout`: pairs of indices, of which
-    the first tensor is copied into the second before a call; `results`: the indices of the returned tensors, in order;
+    the judge copies the first into the second before a call; `results`: the indices of the returned tensors, in order;
     `entry`, `init`, `seed`, `device`: see `foreign`.
     """
 

@@ -5,7 +5,7 @@ import importlib.util
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -38,8 +38,7 @@ class TorchRunner:
         slots = [tensors(case, regions, slot) for slot in range(case["slots"])]
         if binding := case.get("binding"):
             return [*map(bound(self._module, binding, str(regions[0].device)), slots)]
-        count = sum(piece["out"] for piece in case["pieces"])
-        return [self._call(data, count) for data in slots]
+        return [self._call(data, case) for data in slots]
 
     @property
     def function(self) -> Callable[[Tensors], object]:
@@ -48,9 +47,10 @@ class TorchRunner:
             raise missing(self._module, "custom_kernel")
         return self._function
 
-    def _call(self, data: Tensors, outputs: int) -> Call:
-        function = self.function
-        return lambda: _settle(function(data), data[len(data) - outputs :])
+    def _call(self, data: Tensors, case: Json) -> Call:
+        function, first = self.function, len(data) - case["returned"]
+        changed = [tensor for tensor, piece in zip(data[:first], case["pieces"], strict=False) if piece["out"]]
+        return lambda: _settle(returned_beside(function(data), changed), data[first:])
 
 
 def loaded(name: str, path: str | os.PathLike[str]) -> ModuleType:
@@ -88,8 +88,15 @@ def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Ten
     return tuple(views)
 
 
-def _settle(result: object, outputs: Tensors) -> None:
+def returned_beside(result: Any, changed: Sequence[torch.Tensor]) -> Sequence[Any]:
+    """Return the values that a call returned, without the arguments that it changed in place."""
     results = result if isinstance(result, (tuple, list)) else (result,)
+    if not changed:
+        return results
+    return [one for one in results if one is not None and not any(one is own for own in changed)]
+
+
+def _settle(results: Sequence[Any], outputs: Tensors) -> None:
     if len(results) != len(outputs):
         raise WrongResult(f"custom_kernel returned {len(results)} values, expected {len(outputs)}")
     for got, out in zip(results, outputs, strict=True):

@@ -85,7 +85,7 @@ def staged(data: list[tuple[torch.Tensor, ...]]) -> tuple[dict[str, Any], mmap.m
             flat = torch.as_strided(tensor, (tensor.numel(),), (1,)).view(torch.uint8)
             start = slot * ends[0] + piece["offset"]
             regions[0][start : start + piece["bytes"]] = flat.numpy().tobytes()
-    case = {"name": "tiny", "slots": len(data), "pitch": ends, "pieces": pieces, "dims": []}
+    case = {"name": "tiny", "slots": len(data), "pitch": ends, "pieces": pieces, "returned": 1, "dims": []}
     return case, regions[0], regions[1]
 
 

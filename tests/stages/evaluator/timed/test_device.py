@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from evaluator import gpu_toy, toy
+from evaluator import gpu_toy, test_in_place, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.judge import statistics
@@ -163,6 +163,17 @@ def test_short_kernel_has_many_calls_in_a_turn(judge: Judge) -> None:
 
 def test_kernel_that_returns_a_tensor_of_its_own_is_right(judge: Judge) -> None:
     assert judge(toy.python("return data[0] + data[1]")).accepted
+
+
+def test_what_a_kernel_changes_in_place_is_restored_before_every_call(device: LocalEvaluator, tmp_path: Path) -> None:
+    problem = replace(test_in_place.write(tmp_path, "add"), languages=("python",))
+    change = "y, x, total = data\ntorch.sum(y, 1, out=total)\nif WHEN: y.add_(x, alpha=0.5)\nreturn total"
+    assert device(problem, toy.python(change.replace("WHEN", "True")), ()).accepted
+    for when in ("False", "next(calls) < 5"):
+        wrong = toy.python(change.replace("WHEN", when), "import itertools, torch\ncalls = itertools.count()")
+        found = device(problem, wrong, ())
+        assert found.verdict is Verdict.INCORRECT, found.reason
+        assert "were left as they were before the call" in found.reason
 
 
 def test_kernel_that_waits_for_the_device_has_its_gate_opened(judge: Judge) -> None:
