@@ -10,6 +10,7 @@ Once a function was called `_FULL` times, only each `_STRIDE`th call is timed an
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.machinery
 import importlib.util
@@ -125,7 +126,11 @@ class Recorder:
                 wanted, group["why"] = False, f"takes {size >> 20} MB, and calls of {_LARGEST >> 20} MB are recorded"
             self.kept += size if wanted else 0
             self.threads.add(threading.get_ident())
-        before = [_copy(leaf) for leaf in look.leaves] if wanted else []
+        before: list[Any] = []
+        if wanted:
+            with contextlib.suppress(Exception):
+                before = [_copy(leaf) for leaf in look.leaves]
+            wanted = len(before) == len(look.leaves)
         versions = _versions(look.leaves)
         wait = _waiting(look.metas)
         wait()
@@ -223,8 +228,9 @@ class Recorder:
             "path": [os.path.abspath(folder) for folder in sys.path if folder != os.path.dirname(__file__)],
             "groups": rows,
         }
-        with open(os.path.join(self.folder, f"{os.getpid()}.json"), "w", encoding="utf-8") as stream:
-            json.dump(facts, stream, default=repr)
+        with contextlib.suppress(OSError):  # the command ended before this process
+            with open(os.path.join(self.folder, f"{os.getpid()}.json"), "w", encoding="utf-8") as stream:
+                json.dump(facts, stream, default=repr)
 
 
 class _Look:
