@@ -1,4 +1,4 @@
-# ksflow in a container, for a CPU or for an NVIDIA GPU; docs/container.md says how it is built and run.
+# ksflow in a container, for a CPU or an NVIDIA GPU; docs/gpu_elsewhere.md describes how to build and run the image.
 ARG BASE=debian:bookworm-slim
 FROM ${BASE}
 

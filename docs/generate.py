@@ -1,7 +1,7 @@
-"""The pages that are made from the sources when the documentation is built; MkDocs calls the hooks at the end.
+"""Generate pages of the documentation from the sources; MkDocs calls the hooks at the end of this file.
 
-Commands come from their own `--help`, the configuration from `conf/` and the constructors behind it, the glossary from
-CONTRIBUTING.md, and pages that live elsewhere in the repository from there. So nothing is written down twice.
+The pages of commands come from `--help`, the pages of the configuration from `conf/` and the constructors named there,
+the glossary from CONTRIBUTING.md, and other pages from files elsewhere in the repository.
 """
 
 import ast
@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from posixpath import dirname, normpath, relpath
+from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
 from hydra.utils import get_object
@@ -22,9 +22,12 @@ from ksflow.cli.usage import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
+    "README.md": "index.md",
     "problems/README.md": "reference/problems.md",
     "benchmarks/GPU.md": "figures/gpu.md",
     "benchmarks/FORMATS.md": "figures/formats.md",
+    "benchmarks/OVERHEAD.md": "figures/overhead.md",
+    "benchmarks/PEERS.md": "figures/peers.md",
     "results/ablations/README.md": "figures/ablations.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",
@@ -33,14 +36,14 @@ ELSEWHERE = {
         for name in ("own_problem", "own_model", "own_stage", "sweep")
     },
 }
-"""Files of the repository -> the pages that they become."""
-PAGES = {**ELSEWHERE, "CONTRIBUTING.md": "contributing.md", "README.md": "index.md"}
-"""Where a link to a file of the repository leads."""
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
+"""Files of the repository -> the pages that show them."""
+PAGES = {**ELSEWHERE, "CONTRIBUTING.md": "contributing.md"}
+"""Files of the repository -> the targets of links to them."""
+_LINK = re.compile(r"\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
 def pages() -> dict[str, str]:
-    """Every page that is made here, by its place below docs/."""
+    """Return the text of every generated page by its path below docs/."""
     return {**dict(_elsewhere()), **dict(_contributing()), **dict(_commands()), **dict(_configuration())}
 
 
@@ -50,7 +53,7 @@ def _elsewhere() -> Iterator[tuple[str, str]]:
 
 
 def _listing(page: Path) -> str:
-    """The files of an example, below its page."""
+    """Return the files of an example as Markdown, or nothing for other pages."""
     if page.parents[1].name != "examples":
         return ""
     files = sorted(file for file in page.parent.rglob("*") if file.suffix in (".py", ".yaml", ".cpp", ".md"))
@@ -77,10 +80,10 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 
 def _help(*words: str) -> str:
-    """What `ksflow COMMAND --help` prints."""
+    """Return the output of `ksflow COMMAND --help` as Markdown."""
     command = [sys.executable, "-m", "ksflow", *words, "--help"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return f"As `{' '.join(['ksflow', *words, '--help'])}` prints it:\n\n```text\n{said.rstrip()}\n```\n"
+    return f"The output of `{' '.join(['ksflow', *words, '--help'])}`:\n\n```text\n{said.rstrip()}\n```\n"
 
 
 def _configuration() -> Iterator[tuple[str, str]]:
@@ -91,7 +94,7 @@ def _configuration() -> Iterator[tuple[str, str]]:
 
 
 def _main_page(groups: list[Path]) -> str:
-    """What `conf/config.yaml` has, and where the rest is."""
+    """Return the page of `conf/config.yaml`, with links to the pages of the groups."""
     text = (ROOT / "conf" / "config.yaml").read_text()
     rows = "\n".join(
         f"| [`{group.name}`]({group.name}.md) | {' '.join(f'`{name}`' for name in _options(group))} |"
@@ -102,10 +105,10 @@ def _main_page(groups: list[Path]) -> str:
         for file, name in (("config.yaml", "loop"), ("config.yaml", "lineage"), ("optimize.yaml", "optimize"))
     )
     return (
-        "# Configuration\n\nA word of a command line is `group=option` or `part.key=value`. Every key is a parameter "
-        "of what its part is made of; a word that does not exist is answered with those that do.\n\n"
+        "# Configuration\n\nAn argument on the command line is `group=option` or `part.key=value`. Every key is a "
+        "parameter of the constructor of its part. An unknown argument is an error that lists the valid arguments.\n\n"
         f"| group | options |\n|---|---|\n{rows}\n\n{made}\n"
-        f"## The main configuration\n\n`conf/config.yaml`, as it is:\n\n```yaml\n{text.rstrip()}\n```\n"
+        f"## The main configuration\n\nThe file `conf/config.yaml`:\n\n```yaml\n{text.rstrip()}\n```\n"
     )
 
 
@@ -129,7 +132,7 @@ def _without_comment(text: str) -> str:
 
 
 def _parts(made: DictConfig, prefix: str) -> str:
-    """What is called, what it says of itself, and a row for each of its parameters."""
+    """Return the callable of a part, its docstring, and a table row for each of its parameters."""
     target = str(made["_target_"])
     called = get_object(target)
     parameters = inspect.signature(called).parameters
@@ -141,12 +144,12 @@ def _parts(made: DictConfig, prefix: str) -> str:
         f"| `{prefix}.{name}` | {_default(parameter, raw)} | {said.get(name, '')} |"
         for name, parameter in parameters.items()
     ]
-    table = "| key | value | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "It has no keys.\n"
+    table = "| key | value | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "This option has no keys.\n"
     return f"`{target}`: {text}\n\n{table}\n"
 
 
 def _said_of_parameters(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
-    """A docstring without its sentences of the kind `name: what it does.`, and these by their names."""
+    """Return a docstring without its sentences of the form `name: description.`, and the descriptions by name."""
     if not names:
         return text, {}
     start = rf"(?:^|(?<=[.;]\s))`?({'|'.join(names)})`?:\s"
@@ -156,7 +159,7 @@ def _said_of_parameters(text: str, names: list[str]) -> tuple[str, dict[str, str
 
 
 def _docstring(called: Any) -> str:
-    """Of the class, and of its constructor where that says more."""
+    """Return the docstring of a class or function, and that of the constructor if the class defines one."""
     texts = [inspect.getdoc(called) or ""]
     if inspect.isclass(called) and "__init__" in vars(called):
         texts.append(inspect.getdoc(vars(called)["__init__"]) or "")
@@ -165,13 +168,13 @@ def _docstring(called: Any) -> str:
 
 
 def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
-    """What the option's file sets, else what the constructor does."""
+    """Return the value in the option's file, or else the constructor's default, as Markdown."""
     if parameter.name in raw:
         value = raw[parameter.name]
     elif parameter.default is not inspect.Parameter.empty:
         value = parameter.default
     else:
-        return "needed"
+        return "required"
     if isinstance(value, dict):
         return "below"
     if callable(value):
@@ -181,7 +184,7 @@ def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
 
 
 def _said_of_fields(called: type) -> Iterator[tuple[str, str]]:
-    """The sentence under each field of a record, as the sources have it."""
+    """Yield each field of a record with the string literal below the field."""
     for part in reversed([each for each in called.__mro__ if each.__module__.startswith("ksflow.")]):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -192,14 +195,14 @@ def _said_of_fields(called: type) -> Iterator[tuple[str, str]]:
 
 
 def relinked(text: str, source: str, page: str) -> str:
-    """A file's text with its links to other files of the repository leading to their pages.
+    """Return a file's text with links to other files of the repository replaced by links to their pages.
 
-    What has no page is named, without a link: the site does not know where the repository is.
+    A file without a page is named without a link, because the site does not know the address of the repository.
     """
 
     def link(found: re.Match[str]) -> str:
         label, to, anchor = found[1], found[2], found[3] or ""
-        place = normpath(f"{dirname(source)}/{to}")
+        place = normpath(join(dirname(source), to))
         goal = place.removeprefix("docs/") if place.startswith("docs/") else PAGES.get(place)
         if place == "CONTRIBUTING.md" and anchor == "#words":
             goal, anchor = "glossary.md", ""
@@ -209,7 +212,7 @@ def relinked(text: str, source: str, page: str) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """Give the pages that are made a place in the navigation."""
+    """Add the generated pages to the navigation."""
     reference = next(entry["Reference"] for entry in config.nav if "Reference" in entry)
     groups = sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir())
     base = "reference/configuration"
@@ -220,7 +223,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made."""
+    """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
     for place, text in pages().items():
@@ -229,6 +232,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links of hand-written pages to files outside docs/ lead to the pages that these become."""
+    """Replace links of hand-written pages to files outside docs/ by links to the pages of these files."""
     place = page.file.src_uri
     return markdown if place in ELSEWHERE.values() else relinked(markdown, f"docs/{place}", place)

@@ -103,7 +103,7 @@ def test_the_navigation_names_every_page_that_is_written() -> None:
 
 def test_the_readme_can_be_read_in_one_go() -> None:
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 130
     for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text):
         assert (ROOT / picture).stat().st_size < 200_000
 
@@ -155,7 +155,7 @@ def test_the_tutorial_does_what_it_shows(tmp_path: Path) -> None:
         # Another machine's noise may make the judge unsure of an old record, which is 3, or of its time, which is 1.
         assert done.returncode in ((1,) if rejects else (0, 1, 3) if "verify" in commands else (0,)), said[-3000:]
         found = iter([masked(line) for line in said.splitlines()])
-        for line in shown.splitlines():
+        for line in re.sub(r"\n    +", " ", shown).splitlines():
             if line not in ("...", "holds"):
                 assert masked(line) in found, f"{commands}\nshows {line!r}, in this order; it said:\n{said[-3000:]}"
     assert "approved by Ada" in said

@@ -1,4 +1,4 @@
-"""docs/prompts.md, run word for word: its programs and its commands, with a server on loopback as the model."""
+"""docs/learning.md, run word for word: its programs and its commands, with a server on loopback as the model."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from test_cli import DRY, ksflow
 
 from ksflow.lm.answers import answer, draw
 
-PAGE = Path(__file__).parents[1] / "docs" / "prompts.md"
+PAGE = Path(__file__).parents[1] / "docs" / "learning.md"
 HINT = "Always end with the PLANTED marker."
 
 
@@ -33,7 +33,7 @@ def programs() -> dict[str, str]:
 
 def commands() -> list[str]:
     """The page's command lines, in their order."""
-    return [line for block in blocks("sh") for line in block.splitlines()]
+    return [line for block in blocks("sh") for line in re.sub(r"\\\n +", "", block).splitlines()]
 
 
 @pytest.fixture

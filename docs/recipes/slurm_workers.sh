@@ -1,8 +1,8 @@
 #!/bin/bash
 # Workers for evaluator=spool as an array of Slurm jobs, one GPU each:
 #     sbatch --array=0-7 slurm_workers.sh ~/spool
-# Each ends after 20 minutes without a kernel, or before its time is up, after the kernel at hand; what one leaves, another
-# judges. Set the partition, the time and what `python` is for your cluster.
+# Each worker ends after 20 minutes without a kernel, or shortly before its time limit, after the current kernel. Another
+# worker judges the kernels that remain. Set the partition, the time and the `python` of your cluster.
 #SBATCH --job-name=ksflow-worker
 #SBATCH --gpus=1
 #SBATCH --cpus-per-task=4

@@ -29,7 +29,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 def runs(words: list[str], overrides: list[str]) -> int:
     """`runs [problem=NAME]`: the table; `runs delete|rename|export NAME`. ConfigError where there is no such run."""
     if words:
-        usage.expect_word("runs", words, _VERBS)
+        usage.expect_word("runs", words, tuple(_VERBS))
         if len(words) != 2:
             raise ConfigError(f"runs {words[0]} takes one run, as `ksflow runs` lists them: problem/run")
         return _VERBS[words[0]](words[1], overrides)

@@ -228,9 +228,10 @@ class Recorder:
             "path": [os.path.abspath(folder) for folder in sys.path if folder != os.path.dirname(__file__)],
             "groups": rows,
         }
-        with contextlib.suppress(OSError):  # the command ended before this process
-            with open(os.path.join(self.folder, f"{os.getpid()}.json"), "w", encoding="utf-8") as stream:
-                json.dump(facts, stream, default=repr)
+        # the command may have ended before this process, and its folder with it
+        file = os.path.join(self.folder, f"{os.getpid()}.json")
+        with contextlib.suppress(OSError), open(file, "w", encoding="utf-8") as stream:
+            json.dump(facts, stream, default=repr)
 
 
 class _Look:

@@ -105,7 +105,7 @@ def _source(cfg: Any, settings: Settings) -> Source:
     if not isinstance(stage, Asks):
         raise ConfigError(
             f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm; one of "
-            "your own needs program and question(...), see docs/prompts.md"
+            "your own needs program and question(...), see docs/learning.md"
         )
     initial_notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
     live = cfg.stage == "designer" and settings.measure == "live"

@@ -308,8 +308,9 @@ class Gemini(Dialect):
     def _end(cls, reply: Reply, text: str) -> Json:
         chunk = cls._chunk(text)
         chunk["candidates"][0]["finishReason"] = cls.FINISH[reply.finish]
-        usage = {"promptTokenCount": TOKENS_IN, "candidatesTokenCount": TOKENS_OUT - 100, "thoughtsTokenCount": 100}
-        return chunk | {"usageMetadata": usage | {"totalTokenCount": TOKENS_IN + TOKENS_OUT}}
+        tokens_in = reply.usage["prompt_tokens"] if reply.usage else TOKENS_IN
+        usage = {"promptTokenCount": tokens_in, "candidatesTokenCount": TOKENS_OUT - 100, "thoughtsTokenCount": 100}
+        return chunk | {"usageMetadata": usage | {"totalTokenCount": tokens_in + TOKENS_OUT}}
 
     @classmethod
     def error(cls, reply: Reply) -> Json:
