@@ -261,5 +261,6 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
     "dataset": _of("ksflow.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
+    "isolate": _of("ksflow.cli.isolate", "isolate"),
     "doctor": examine,
 }
