@@ -214,7 +214,7 @@ def test_every_line_fits_a_window_of_80_columns_and_rejections_have_their_reason
         assert re.search(r"\w+ \S+→\S+", line), line
     last = "\n".join(run).partition("winner ")[2]
     assert re.search(r"→.* \(\d{5}\)", last) or "no experiment beat the" in "\n".join(run), run
-    assert re.search(r"\d+ of 6 experiments came to nothing", last), last
+    assert re.search(r"\d+ of 6 experiments failed", last), last
     assert "expect" not in "\n".join(run)
     assert not any("e+0" in line for line in run)
     trial = run[rejected[0]][:5]

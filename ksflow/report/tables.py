@@ -94,8 +94,9 @@ def show_ending(console: Console, outcome: Outcome, lineage: Lineage, files: Seq
     say(console, cut(str(claimed), wide), style="bold")
     say(console, *(cut(line, wide) for line in lines if line))
     run = f"{typed or f'problem={lineage.problem}'} run={lineage.run}"
-    command = f"python -m ksflow report {run}  (lineage and verify take the same words)"
-    console.print(f"next: {command}", soft_wrap=True, no_wrap=True, markup=False)
+    command, others = f"next: python -m ksflow report {run}", "  (lineage and verify take the same words)"
+    command += others if len(command + others) <= wide else ""
+    console.print(command, soft_wrap=True, no_wrap=True, markup=False)
 
 
 def _made_by(claimed: Headline) -> Iterator[str]:
@@ -115,7 +116,9 @@ def _made_by(claimed: Headline) -> Iterator[str]:
 def _doubts(claimed: Headline, known: Population) -> Iterator[str]:
     """Yield what limits the claim, the weightiest first, and the most frequent reason of experiments that failed."""
     yield claimed.unconfirmed
-    yield claimed.held_out
+    held = claimed.best.held_out
+    if held and held.wrong:
+        yield claimed.held_out
     for trial in {trial.id: trial for trial in (claimed.best, *known.ranked[:_RIVALS])}.values():
         if doubt := not_ranked(trial.evaluation):
             yield f"{trial.id} is {doubt}"
@@ -128,6 +131,8 @@ def _doubts(claimed: Headline, known: Population) -> Iterator[str]:
         most, times = reasons.most_common(1)[0]
         shared = f", {times} of them: {cut(most, _SHARED)}" if times > 1 else ""
         yield f"{reasons.total()} of {counted(len(tries), 'experiment')} failed{shared}"
+    if held and not held.wrong:
+        yield claimed.held_out
 
 
 def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
