@@ -67,7 +67,7 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     assert last.startswith("next: python -m ksflow report problem=softmax run=dry")
     ending = done.stderr[done.stderr.index("\nwinner ") :].strip().splitlines()
     assert len(ending) <= 6
-    assert any(line.startswith("files: runs/best/softmax/dry/best.py") for line in ending)
+    assert any(line.startswith("files: runs/best/softmax/dry: best.py") for line in ending)
     best = tmp_path / "runs/best/softmax/dry"
     assert (best / "best.py").is_file()
     assert json.loads((best / "evaluation.json").read_text())["evaluation"]["verdict"] == "accept"

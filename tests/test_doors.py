@@ -83,7 +83,7 @@ def record_of(folder: Path, door: Callable[..., Counted]) -> dict[str, Any]:
 
 def by_command_line(folder: Path, wanted: list[Step]) -> Counted:
     said = (folder / "said.txt").read_text()
-    counted = re.search(r"^(\d+) experiments in .* stopped: (.*)$", said, re.MULTILINE)
+    counted = re.search(r"^(\d+) experiments in .* stopped: ([^;\n]*)", said, re.MULTILINE)
     assert counted, said
     return Counted(int(counted[1]), len(list(steps(folder))), counted[2])
 

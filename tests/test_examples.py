@@ -17,7 +17,7 @@ SHOWS = {
     "own_problem": [
         r"column_sums: every check holds",
         r"\n6 experiments in ",
-        r"written to runs/best/column_sums/main/",
+        r"files: runs/best/column_sums/main: ",
     ],
     "own_model": [
         r"ShortConv x4: 0\.conv ",

@@ -6,7 +6,10 @@ A problem is a copy of `examples/own_problem`, a designer that of `examples/own_
 
 import importlib.util
 import re
+import shlex
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -15,12 +18,47 @@ from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
 from ksflow.errors import ConfigError, suggest, writing
+from ksflow.formats.loops import naive
+from ksflow.hardware.target import detect
 from ksflow.home import shipped, write
+from ksflow.problem.loader import load
 
 _PROBLEM = ("examples", "own_problem", "column_sums")
 _DESIGNER = ("examples", "own_stage", "parts.py")
 _KINDS = ("selector", "designer", "writer", "verifier", "evaluator", "digester")
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
+_DRIVER = """import doctest
+import importlib
+import inspect
+import sys
+
+sys.path.insert(0, sys.argv[1])
+module = importlib.import_module(sys.argv[2])
+function = getattr(module, sys.argv[3], None)
+if function is None:
+    sys.exit(f"Error: {sys.argv[2]}.py has no {sys.argv[3]}")
+examples = doctest.DocTestParser().get_examples(inspect.getdoc(function) or "")
+if hasattr(module, "CASES"):
+    for case in module.CASES:
+        case = case() if callable(case) else case
+        function(**case) if isinstance(case, dict) else function(*case)
+elif examples:
+    names = dict(vars(module))
+    for example in examples:
+        exec(example.source, names)
+else:
+    parameters = inspect.signature(function).parameters.values()
+    if lacking := [one.name for one in parameters if one.default is one.empty and one.kind < 2]:
+        sys.exit(f"Error: nothing says what {', '.join(lacking)} can be: write CASES = [(...), ...] or a >>> example")
+    function()
+"""
+_STUB = """// {why}: fill this in. It compiles, and is wrong until then.
+#include <cmath>
+#include <cstdint>
+
+{signature} {{
+}}
+"""
 _INNER = """inner:
   _target_: ksflow.stages.evaluator.local.LocalEvaluator
   target: ${target}
@@ -30,12 +68,15 @@ _INNER = """inner:
 def init(words: list[str], overrides: list[str]) -> int:
     """`init problem NAME`, `init stage KIND NAME`: 0, or ConfigError where something is there already."""
     usage.expect_word("init", words, ("problem", "stage"))
-    if overrides:
-        raise ConfigError(f"init takes words alone, not {overrides[0]!r}: init problem NAME, init stage KIND NAME")
+    own, rest = keys.own_options(overrides, "from")
+    if rest or (own and words[:1] != ["problem"]):
+        raise ConfigError(
+            f"init takes no {overrides[0]!r}: init problem NAME [from=FILE.py:FUNCTION], init stage KIND NAME"
+        )
     console = report.console()
     match words:
         case ["problem", name]:
-            _problem(console, name)
+            _problem(console, name, own.get("from", ""))
         case ["stage", kind, name]:
             if kind not in _KINDS:
                 raise ConfigError(f"no stage {kind!r}; {suggest(kind, _KINDS)}")
@@ -45,13 +86,16 @@ def init(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
-def _problem(console: Console, name: str) -> None:
+def _problem(console: Console, name: str, function: str) -> None:
     folder = Path(name)
     if not re.fullmatch(r"[A-Za-z]\w*", folder.name, re.ASCII):
         raise ConfigError(f"{folder.name!r} cannot name a problem: take letters, digits and _, a letter first")
     if name in keys.options("problem"):
         raise ConfigError(f"problem={name} ships with ksflow; take another name")
     _expect_absent(folder)
+    if function:
+        _from_function(console, folder, function)
+        return
     with writing(folder, "go to a folder you can write to"):
         shutil.copytree(shipped(*_PROBLEM), folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
     what = {
@@ -63,6 +107,32 @@ def _problem(console: Console, name: str) -> None:
     }
     files = {folder / file: role for file, role in what.items()}
     _tell(console, files, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
+
+
+def _from_function(console: Console, folder: Path, function: str) -> None:
+    """A problem from a function's own calls, with a kernel to begin with."""
+    from ksflow.model import capture, isolate  # torch takes seconds
+
+    file, _, name = function.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file() or not path.stem.isidentifier():
+        raise ConfigError(f"from={function}: name a Python file and a function in it, such as from=filters.py:smooth")
+    with tempfile.TemporaryDirectory(prefix="ksflow-") as place:
+        driver = Path(place, "driver.py")
+        driver.write_text(_DRIVER, encoding="utf-8")
+        words = [sys.executable, str(driver), str(path.resolve().parent), path.stem, name]
+        seen = capture.observe(f"{path.stem}:{name}", shlex.join(words), Path(place), f"the calls in {path.name}")
+        table, _ = isolate.isolate(seen, Path(place), folder.parent, folder.name)
+    report.say(console, *table["remarks"])
+    problem = load(str(folder), target=detect())
+    kernel, why = naive(problem)
+    ready = folder / "seeds" / "cpu" / "01_loops.cpp" if kernel else folder / "kernel.cpp"
+    ready.parent.mkdir(exist_ok=True)
+    write(ready, kernel or _STUB.format(why=why, signature=problem.signature))
+    role = "a loop nest to start from" if kernel else f"to be filled in: compiled, and wrong until then ({why})"
+    next_step = f"problem={folder} loop.evaluations=6" if kernel else f"evaluate {ready} problem={folder}"
+    files = {folder / "reference.py": "your function, as the judge calls it", ready: role}
+    _tell(console, files, f"problem check problem={folder}", next_step)
 
 
 def _stage(console: Console, kind: str, name: str) -> None:

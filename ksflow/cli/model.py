@@ -63,15 +63,15 @@ def _profile(file: Path, overrides: list[str]) -> int:
         for region in [result.named(word.strip()) for word in words if word]:
             bar.update(task, description=f"{region.title} as a problem")
             written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser(), table))
-    _show(table)
+    show_table(table)
     for folder in written:
         typed = folder if folder.is_absolute() else f"./{folder}"
         report.say(console, f"written to {folder}: python -m ksflow problem={typed}")
     return 0
 
 
-def _show(table: Json) -> None:
-    """Print the regions that take most, and what the whole could gain by each."""
+def show_table(table: Json) -> None:
+    """Print a table with its title and remarks; what stands below a row's second word is dimmed."""
     console = report.console()
     report.say(console, table["title"], *table["remarks"])
     heads, *rows = table["rows"]

@@ -133,23 +133,25 @@ def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Out
     lineage.store.point_head(lineage.branch_of(best.id))
     folder, claimed = _best_folder(lineage), of_outcome(outcome)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    files = [str(module)]
+    files, said = [module.name], list[str]()
     if claimed.over is not best:  # nobody needs a module of a baseline
         place = folder / "handover"
         handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
-        files += [*(str(file.relative_to(folder)) for file in handed_over.files), *handed_over.said]
+        files += [str(file.relative_to(folder)) for file in handed_over.files]
+        said += handed_over.said
         if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
             judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
             licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
             standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
             any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
             modules = [*any_size, *handed_over.files]
-            files.append(
+            said.append(
                 write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
             )
     took = {**outcome.took, "hand-over": time.monotonic() - began}
     outcome = replace(outcome, took=took)
-    report.show_ending(console, outcome, lineage, files, compose.typed_problem(problem))
+    where = f"{folder}: {', '.join(files)}"
+    report.show_ending(console, outcome, lineage, (where, *said), compose.typed_problem(problem))
     return outcome
 
 
@@ -265,5 +267,6 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
     "dataset": _of("ksflow.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
+    "isolate": _of("ksflow.cli.isolate", "isolate"),
     "doctor": examine,
 }

@@ -18,15 +18,12 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ksflow.formats.layout import CallLayout
-from ksflow.judge.tolerance import is_constant, parts, rms
+from ksflow.judge.tolerance import by_format, is_constant
 from ksflow.processes import scratch
-from ksflow.records import check_inside
+from ksflow.records import Check, check_inside
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
 
-_GROWTH = 8.0 * torch.finfo(torch.bfloat16).eps
-"""Of a bound with its magnitude: by the problem's `Check`, which asks for bfloat16 and has the default c1."""
-_SMALL = 1e-30
 _SPREAD = 0.5
 """What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
 _TINY = 0.02
@@ -84,8 +81,8 @@ class Task:
         """What the format's own check says; empty when it passes."""
         return ""
 
-    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
-        """(rtol, atol) of an output."""
+    def tolerance(self, output: torch.Tensor) -> tuple[float | None, float | None]:
+        """(rtol, atol) of an output; None: what its number format allows."""
         raise NotImplementedError
 
 
@@ -137,16 +134,8 @@ class ImportedReference:
 
     def oracle(self, data: Flat) -> list[Json]:
         """The reference's answer, with the format's tolerance; never wider than the answer's own size allows."""
-        rows: list[Json] = []
-        for value in as_tuple(self.ref_kernel(data)):
-            if not parts(value).is_floating_point():
-                rows.append({"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1})
-                continue
-            rtol, atol = self.task.tolerance(value)
-            room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
-            magnitude = torch.tensor(room / _GROWTH, dtype=torch.float64)
-            rows.append({"expected": value, "magnitude": magnitude, "relative": rtol, "terms": 1})
-        return rows
+        rows = ((value, *self.task.tolerance(value)) for value in as_tuple(self.ref_kernel(data)))
+        return [by_format(*row, Check().c1) for row in rows]
 
     def _inputs(self, params: Params, seed: int) -> Tree:
         seeded(seed)

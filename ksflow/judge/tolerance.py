@@ -27,6 +27,11 @@ _STEADY = 0.001
 _STEADY_ELEMENTS = 0.01  # share of elements that may differ, for integers
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole; of larger ones a sample of this size is compared."""
+_STEPS = 8.0
+"""Roundings of the number format that an element may be off by, where only the reference says what is right."""
+_LEAST, _LEAST_64 = 1e-4, 2e-13
+"""Sums in another order differ by more than their format's step: some 800 of float32's, and of float64's."""
+_SMALL = 1e-30
 _RUN = 64
 _STRIP = 1 << 24
 _ENOUGH = 1 << 16
@@ -117,6 +122,26 @@ def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:
     if first.shape != other.shape or first.dtype != other.dtype:
         return False
     return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(first), bits(other)))
+
+
+def by_format(
+    value: torch.Tensor, rtol: float | None = None, atol: float | None = None, c1: float = 1.0
+) -> dict[str, Any]:
+    """The oracle's row of a reference's answer: an element may be off by what its number format allows, or by as much
+    as is said, and absolutely by no more than the answer's own size allows. c1: that of the problem's check."""
+    if not parts(value).is_floating_point():
+        return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1}
+    kind = parts(value).dtype
+    usual = max(_STEPS * torch.finfo(kind).eps, _LEAST_64 if kind is torch.float64 else _LEAST)
+    rtol, atol = (usual if given is None else given for given in (rtol, atol))
+    room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
+    return {
+        "expected": value,
+        "magnitude": torch.tensor(room / c1, dtype=torch.float64),
+        "relative": rtol,
+        "terms": 1,
+        "eps": 1.0,
+    }
 
 
 def is_constant(tensor: torch.Tensor) -> bool:

@@ -84,7 +84,7 @@ def exported(module: torch.nn.Module, calls: Sequence[Call]) -> Forward:
         for spec in signature.input_specs
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and nodes[spec.arg.name].users
     }
-    words = _words([*(tensor.name for tensor in largest.inputs), *state.values()])
+    words = names_for([*(tensor.name for tensor in largest.inputs), *state.values()])
     inputs, held = iter(words), dict(zip(state, words[len(largest.inputs) :], strict=True))
     names: dict[str, str] = {}
     constants: list[str] = []
@@ -165,7 +165,7 @@ def _text(value: Any, names: dict[str, str]) -> str:
     return repr(value)
 
 
-def _words(names: Sequence[str]) -> list[str]:
+def names_for(names: Sequence[str]) -> list[str]:
     """Tensors' names as names of C and of Python, no two of them alike."""
     words: list[str] = []
     for name in names:

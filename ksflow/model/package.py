@@ -100,6 +100,8 @@ def region_of(problem: Problem) -> Json:
     place = model_region(problem)
     if place is None:
         raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
+    if "function" in place:
+        raise ConfigError(f"{problem.name} is the function {place['function']}, no region of a model: copy its kernel")
     return place | {"model": str(Path(problem.root, place["model"]).resolve())}
 
 

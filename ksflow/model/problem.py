@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ _TIMEOUT_S = 300.0
 _EXPERT = """
 # A kernel of an expert is a baseline, too, timed in every claim: put its file into seeds/, with a line
 # SPDX-License-Identifier and where it comes from, and name it here."""
-_REFERENCE = '''"""{kind} of {file}, as `ksflow model profile` met it. Runs in the judge's process."""
+_REFERENCE = '''"""{kind} of {file}, as `ksflow {command}` met it. Runs in the judge's process."""
 
 import torch
 {imports}
@@ -61,15 +61,16 @@ def generate_input(
 
 
 def ref_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The module's own forward."""
+    """The {what} itself."""
     return forward(*data[:{count}])
 
 
-def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
+{oracle}'''
+_ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
     """The same in fp64, and how far honest arithmetic in the tensors' own types may be from it."""
     return bounds.perturbed(forward, {exact})
 '''
-_SEED = '''"""Baseline: the module's own forward{how}."""
+_SEED = '''"""Baseline: the {what} itself{how}."""
 
 import torch
 {imports}
@@ -96,12 +97,14 @@ within what honest arithmetic in the tensors' own types comes to.
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """A call that is a case, with its tensors in the order of a kernel's."""
 
     call: Call
     tensors: tuple[Meta, ...]
     data: tuple[torch.Tensor, ...]
+    answer: tuple[torch.Tensor, ...] = ()
+    """What it returned, where that is on record."""
 
     @property
     def every(self) -> tuple[Meta, ...]:
@@ -124,8 +127,8 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
         constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
         calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
         forward = exported(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
-        cases = [_case(user.model.get_submodule(call.module), call, forward.used) for call in calls]
-        folder = _Folder(user, region, cases, forward)
+        cases = [case_of(user.model.get_submodule(call.module), call, forward.used) for call in calls]
+        folder = Folder(user, region, cases, forward)
         folder.expect_same()
     if caught:
         kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
@@ -134,7 +137,7 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
     return folder.write(out, profile)
 
 
-def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
+def case_of(module: torch.nn.Module, call: Call, used: Sequence[str]) -> Case:
     """A call with those of the module's parameters and buffers that are used."""
     parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
     state = {**dict(parameters), **dict(buffers)}
@@ -142,15 +145,19 @@ def _case(module: torch.nn.Module, call: Call, used: Sequence[str]) -> _Case:
     arguments: dict[str, torch.Tensor] = {}
     for name, value in call.given.items():
         apart(value, name, arguments)
-    return _Case(
+    return Case(
         call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
     )
 
 
-class _Folder:
+class Folder:
     """A region as the files of a problem."""
 
-    def __init__(self, user: UserModel, region: Region, cases: Sequence[_Case], forward: Forward) -> None:
+    command, what = "model profile", "module's own forward"
+    inout: Collection[str] = ()
+    """The arguments that it changes in place."""
+
+    def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
         self._user, self._region, self._calls = user, region, cases
         self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
         first = self._cases[0]
@@ -199,6 +206,8 @@ class _Folder:
 
     def _reference(self) -> str:
         return _REFERENCE.format(
+            command=self.command,
+            what=self.what,
             kind=self._region.kind,
             file=self._user.file.name,
             forward=self._forward,
@@ -207,8 +216,29 @@ class _Folder:
             takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
             shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
             count=self._count,
-            exact=self._exact(),
+            oracle=self._oracle(),
         )
+
+    def _name(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self._region.title).lower()
+
+    def _oracle(self) -> str:
+        """What says in the reference how exact an answer has to be."""
+        return _ORACLE.format(exact=self._exact())
+
+    def _seeds(self) -> dict[str, str]:
+        """The kernels that speed-ups are claimed against: file -> text."""
+        mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
+        compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
+        words = {"what": self.what, "imports": self._imports, "forward": self._forward, "count": self._count}
+        return {
+            "00_eager.py": _SEED.format(how="", compiled="", **words),
+            "01_compile.py": _SEED.format(how=", as torch.compile makes it", compiled=compiled, **words),
+        }
+
+    def _description(self) -> str:
+        many = len(self._region.modules)
+        return f"{many} modules of {self._user.file.name}, {100 * self._region.share:.3g} % of its time."
 
     def _exact(self) -> str:
         """Inputs for the bound, in words: what is less precise than the arithmetic is exact in it."""
@@ -236,24 +266,18 @@ class _Folder:
 
     def write(self, out: Path, profile: Json) -> Path:
         """Write them below `out`; the folder. ConfigError where something else is there."""
-        region = self._region
-        folder = out / re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", region.title).lower()
+        folder = out / self._name()
         if folder.exists() and not (folder / "region.json").is_file():
             raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
         saved = self._contents()
         reference, content = self._reference(), self._spec(saved)
         self._expect_apart(reference, content)
-        mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
-        compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
-        seeds = {"00_eager.py": ("", ""), "01_compile.py": (", as torch.compile makes it", compiled)}
         (folder / "seeds").mkdir(parents=True, exist_ok=True)
         spec = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=110)
         home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
         home.write(folder / "reference.py", reference)
         home.write(folder / "statement.md", self._statement())
-        for name, (how, suffix) in seeds.items():
-            parts = {"forward": self._forward, "imports": self._imports}
-            text = _SEED.format(how=how, compiled=suffix, count=self._count, **parts)
+        for name, text in self._seeds().items():
             home.write(folder / "seeds" / name, text)
         home.write(folder / "region.json", json.dumps(self._facts(folder) | {"profile": profile}, indent=1) + "\n")
         torch.save(saved, folder / contents.KEPT)
@@ -268,14 +292,14 @@ class _Folder:
                 there.append([tensor.cpu().clone() for tensor in case.data])
         return {name: calls for name, calls in saved.items() if calls}
 
-    def _shown(self, case: _Case) -> bool:
+    def _shown(self, case: Case) -> bool:
         return case.call.number < len(self._user.inputs)
 
     def _spec(self, saved: Json) -> Json:
         """problem.yaml."""
         sizes = {
-            case.shapes: dict(zip(self._dims.values(), key, strict=True))
-            for case, key in zip(self._cases, zip(*self._dims, strict=True), strict=True)
+            case.shapes: {name: several[place] for several, name in self._dims.items()}
+            for place, case in enumerate(self._cases)
         }
         shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
         held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
@@ -291,21 +315,20 @@ class _Folder:
                 "dtype": kind,
                 "shape": ", ".join(shape),
                 "layout": ", ".join(f"{key} {met[key]}" for key in ("order", "stride") if key in met) or "contiguous",
-                "role": "in" if place < self._count else "out",
+                "role": "inout" if name in self.inout else "in" if place < self._count else "out",
             }
             for place, (name, kind, shape, met) in enumerate(
                 zip(self._names, self._kinds, self._shapes, self._met, strict=True)
             )
         ]
-        many = len(self._region.modules)
         return {
             "title": self._region.title,
-            "description": f"{many} modules of {self._user.file.name}, {100 * self._region.share:.3g} % of its time.",
+            "description": self._description(),
             "languages": ["python", "triton", "cuda", "hip"] if self._user.gpu else ["python", "cpp"],
             "args": args,
             "dims": list(self._dims.values()),
             "check": {"c1": 4 if self._computed.itemsize > 2 else 1, "accumulate": str(self._computed)[6:]},
-            "baselines": ["00_eager.py", "01_compile.py"],
+            "baselines": [*self._seeds()],
             "limits": {"compile_s": 120, "check_s": 120, "time_s": 120},
             "work": self._work(),
             "cases": {name: rows for name, rows in cases.items() if rows},

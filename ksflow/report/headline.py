@@ -20,6 +20,7 @@ _SPELLED = {
     "compile": "torch.compile",
     "numpy": "NumPy",
     "reference": "the reference",
+    "your_reference": "your reference",
 }
 
 

@@ -88,7 +88,7 @@ def show_ending(console: Console, outcome: Outcome, lineage: Lineage, files: Seq
         "; ".join(_made_by(claimed)),
         "; ".join(filter(None, (searched, f"stopped: {outcome.reason}", price, repeats, busy))),
         "; ".join(filter(None, _doubts(claimed, known))),
-        f"files: {', '.join(files)}" if files else "",
+        f"files: {'; '.join(files)}" if files else "",
     )
     wide = console.width if console.is_terminal else sys.maxsize
     say(console, cut(str(claimed), wide), style="bold")

@@ -122,7 +122,6 @@ def test_an_emulator_gets_the_smallest_case_as_it_is(tmp_path: Path) -> None:
         ('"seed": 3', '"seed": "x"', {}, "a case's seed is a whole number, not 'x'"),
         ("def ref_kernel", "def ref", {}, "defines no ref_kernel"),
         ("def", "def def", {}, "is not Python"),
-        ("x", "x", {"kernel": None}, "needs problem.kernel=FILE and problem.reference=FILE.py"),
         ("x", "x", {"cases": [3]}, "3 is not a case"),
     ],
 )
@@ -212,6 +211,42 @@ def test_a_kernel_that_takes_other_arguments_is_told_the_right_ones(tmp_path: Pa
         match=r"takes 6 .* `int64_t m` where `float \*out0` is .* float \*out0, int64_t m",
     ):
         given(tmp_path, REFERENCE.replace("return x, s", "return x, s, s.clone()"))
+
+
+def test_a_reference_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"needs problem.reference=FILE.py, and may have problem.kernel=FILE"):
+        load(kernel="mine.cpp", target=detect())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("imports", "answer", "why"),
+    [
+        ("numpy as np", "np.exp(data[0] - data[0].max(axis=1, keepdims=True)) @ data[1]", ""),
+        ("torch", "torch.relu(data[0]).sum(-1, keepdim=True) * data[1][: data[0].shape[0], None]", ""),
+        ("numpy as np", "data[0][1:, 1:-1] - 0.5 * (data[0][:-1, :-2] + data[0][:-1, 2:]) + data[1].mean()", ""),
+        ("numpy as np", "np.sort(data[0])", "it calls sort"),
+        ("numpy as np", "np.stack([row * 2 for row in data[0]])", "it loops over an array in Python"),
+    ],
+)
+def test_without_a_kernel_a_search_starts_from_plain_loops(
+    tmp_path: Path, evaluator: LocalEvaluator, imports: str, answer: str, why: str
+) -> None:
+    random = "np.random.default_rng(seed).random({})" if "numpy" in imports else "torch.rand({})"
+    drawn = f"{random.format('(m, n)')}, {random.format('n')}"
+    (tmp_path / "mine.py").write_text(
+        f"import {imports}\n\nCASES = [{{'m': 9, 'n': 20, 'seed': 1}}, {{'m': 12, 'n': 17, 'seed': 2}}]\n\n\n"
+        f"def generate_input(m, n, seed):\n    return {drawn}\n\n\ndef ref_kernel(data):\n    return {answer}\n"
+    )
+    problem = load(reference=str(tmp_path / "mine.py"), target=detect())
+    loops = [seed.kernel for seed in problem.seeds if seed.name == "01_loops.cpp"]
+    assert [one for one in problem.origin["dropped"] if "loop nest" in one] == (
+        [f"a C++ loop nest to start from: {why}"] if why else []
+    )
+    assert len(loops) == (not why)
+    for kernel in loops:
+        found = evaluator(problem, kernel, ())
+        assert found.accepted, found.reason
 
 
 def test_what_a_reference_changes_in_place_a_kernel_finds_as_it_was(tmp_path: Path, evaluator: LocalEvaluator) -> None:

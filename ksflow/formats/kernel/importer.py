@@ -9,6 +9,7 @@ The reference has `generate_input(**case, seed)` and `ref_kernel(data)`; it may 
 output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed to start from; the baseline
 is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it. A reference that
 imports numpy and not torch takes and returns arrays, and is a baseline as NumPy runs it; kernels get tensors.
+Without a kernel the search starts from a C++ loop nest made from the reference (`loops`), or from the reference alone.
 """
 
 import ast
@@ -21,6 +22,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats.assembly import UNCOMPILED, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams, parameters
 from ksflow.formats.checkout import parse_python, provenance, slug
+from ksflow.formats.loops import naive
 from ksflow.formats.sizes import constants
 from ksflow.languages import LANGUAGES
 from ksflow.problem.loader import for_gpus, kernel_file, read_text
@@ -49,9 +51,10 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     number format allows. compile: have the reference through `torch.compile` as a second baseline; None on a GPU only,
     as every process of it compiles anew, which takes a CPU some ten seconds.
     """
-    if not kernel or not reference:
-        raise ConfigError("problem=kernel needs problem.kernel=FILE and problem.reference=FILE.py")
-    file, beside = Path(kernel).expanduser().resolve(), Path(reference).expanduser().resolve()
+    if not reference:
+        raise ConfigError("problem=kernel needs problem.reference=FILE.py, and may have problem.kernel=FILE")
+    beside = Path(reference).expanduser().resolve()
+    file = Path(kernel).expanduser().resolve() if kernel else None
     body = read_text(beside)
     module = parse_python(beside, body, ("generate_input", "ref_kernel"), "a reference has both")
     takes = parameters(_functions(module)["generate_input"].args)
@@ -62,7 +65,14 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     parsed = _parse(file, beside, module, body, timed, {"rtol": rtol, "atol": atol})
     task = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
     gpu = target is not None and target.kind == "gpu"
+    if file is None and "cpp" in task.languages:
+        loops, why = naive(task, beside)
+        made = (Seed("01_loops.cpp", Kernel("cpp", {"01_loops.cpp": loops})),) if loops else ()
+        dropped = [] if loops else [f"a C++ loop nest to start from: {why}"]
+        task = replace(task, seeds=made, origin={**task.origin, "dropped": [*task.origin["dropped"], *dropped]})
     task = _with_baselines(task, module, body, gpu if compile is None else compile)
+    if file is None:
+        return task
     kind = task.seeds[-1].kernel.language
     pointers = {name for name, language in LANGUAGES.items() if not language.python}
     if kind not in task.languages:
@@ -145,7 +155,7 @@ def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> Seed
 
 
 def _parse(
-    file: Path, beside: Path, module: ast.Module, body: str, timed: Sequence[SeededParams], bounds: Json
+    file: Path | None, beside: Path, module: ast.Module, body: str, timed: Sequence[SeededParams], bounds: Json
 ) -> ParsedProblem:
     functions, numpy = _functions(module), _in_numpy(module)
     own = [name for name in _CHECKS if name in functions]
@@ -156,17 +166,17 @@ def _parse(
     nodes = [*ast.walk(generate)]
     words = {node.arg for node in nodes if isinstance(node, ast.arg)}
     words |= {str(node.value).partition(":")[0] for node in nodes if isinstance(node, ast.Constant)}
-    kernel = kernel_file(str(file))
-    if beside.parent == file and beside.name in kernel.files:
+    kernel = kernel_file(str(file)) if file else None
+    if kernel and beside.parent == file and beside.name in kernel.files:
         raise ConfigError(f"{beside} is in the kernel's folder, where a kernel could call it: put it elsewhere")
-    if kernel.language in ("cuda", "hip") and not {"device", "cuda"} & words:
+    if kernel and kernel.language in ("cuda", "hip") and not {"device", "cuda"} & words:
         inferred.append(
             "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
         )
     statement = ast.get_docstring(module) or ast.get_docstring(functions["ref_kernel"])
     return ParsedProblem(
-        name=slug(file.stem),
-        title=f"{file.name}, made faster",
+        name=slug((file or beside).stem),
+        title=f"{(file or beside).name}, made faster",
         statement=statement or f"What {beside.name} does.",
         format="kernel",
         files={beside.name: body},
@@ -181,9 +191,10 @@ def _parse(
         listing=body,
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does"
         + (", with torch tensors where the reference has arrays." if numpy else "."),
-        origin={"format": "kernel", "path": str(file), "reference": str(beside), **provenance(file.parent),
+        origin={"format": "kernel", "path": str(file or beside), "reference": str(beside),
+                **provenance((file or beside).parent),
                 "inferred": inferred, "dropped": []},
-        seeds=(Seed(file.name, kernel),),
+        seeds=(Seed(file.name, kernel),) if file and kernel else (),
         arg_names=_returned(generate),
     )  # fmt: skip
 
