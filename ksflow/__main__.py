@@ -24,6 +24,7 @@ from ksflow.home import expanded
 from ksflow.processes import ending
 from ksflow.redaction import redact
 
+_FLAGS = {"--json": "format=json", "--remove": "remove=true"}
 _CLOSED_PIPE = 141
 """What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
 
@@ -92,7 +93,7 @@ def _command(arguments: list[str]) -> int:
     arguments = arguments or ["--help"]
     if arguments[:1] == ["--version"]:
         return _say(f"ksflow {__version__}")
-    arguments = ["format=json" if argument == "--json" else argument for argument in arguments]
+    arguments = [_FLAGS.get(argument, argument) for argument in arguments]
     verb = list(takewhile(_is_word, arguments))
     name = verb[0] if verb else "run"
     if not {"--help", "-h", "help"}.isdisjoint(arguments):

@@ -451,7 +451,7 @@ def test_the_skill_lies_where_the_agent_looks_and_names_tools_that_there_are(
     said = command(tmp_path, "skill", "install", name)
     text = (tmp_path / file / "ksflow" / "SKILL.md").read_text()
     assert text.startswith("---\nname: ksflow\ndescription: ")
-    assert f"{name} mcp add ksflow" in said
+    assert f"ksflow mcp install {name} problem=" in said
     tools = {tool for tool in re.findall(r"`(\w+)`", text) if tool != "ksflow"}
     assert tools <= set(vars(_Tools))
     assert {"plan", "submit", "result", "finish"} <= tools

@@ -143,6 +143,7 @@ _ENDS = r"\n(winner \d{5}: |\d{5}(, \d{5})* and \d{5}: a tie)"
 _LINES = {
     "make demo": Expected(r"\.ci/install \.venv\n.*-m ksflow problem=fp8_gemm"),
     "make test": Expected("-m pytest"),
+    "ksflow demo": Expected(_ENDS, more=_CUT),
     "ksflow --help": Expected("a kernel scientist you configure"),
     "python -m ksflow problem=softmax": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=my_folder": Expected(_ENDS, more=_CUT),
@@ -151,6 +152,7 @@ _LINES = {
     "python -m ksflow problem=fp8_gemm llm=gemini": Expected(_ENDS, more=_ASKED),
     "python -m ksflow writer=agent": Expected(_ENDS, more=_CUT),
     "python -m ksflow mcp": Expected(),
+    "ksflow mcp install claude": Expected(r"written: .*\.mcp\.json"),
     "ksflow skill install claude": Expected(r"written: .*SKILL\.md"),
     "python -m ksflow llm=inbox": Expected(_ENDS, more=_CUT),
     "python -m ksflow llm=replay": Expected(_ENDS),

@@ -22,7 +22,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
+from ksflow.cli import usage
 from ksflow.cli.inbox import Inbox
+from ksflow.cli.mcp_install import install
 from ksflow.cli.task import opened, run_parts
 from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
@@ -70,9 +72,10 @@ class PlannedExperiment(BaseModel):
 
 
 def mcp(words: list[str], overrides: list[str]) -> int:
-    """`mcp`: serve until the client closes its end; 0, or ConfigError."""
+    """`mcp`: serve until the client closes its end; `mcp install CLIENT`; 0, or ConfigError."""
+    usage.expect_word("mcp", words, ("install",))
     if words:
-        raise ConfigError(f"mcp takes key=value arguments, not {words[0]!r}")
+        return install(words[1:], overrides)
     # nothing but the protocol reaches stdout: what a problem or a stage prints goes to stderr
     sys.stdout.flush()
     wire = os.dup(1)

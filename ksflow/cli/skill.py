@@ -31,6 +31,5 @@ def skill(words: list[str], overrides: list[str]) -> int:
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
         report.say(console, f"written: {file}")
-    dashes = "" if words[1] == "gemini" else "-- "
-    report.say(console, f"the server: {words[1]} mcp add ksflow {dashes}python -m ksflow mcp problem=fp8_gemm")
+    report.say(console, f"the server: ksflow mcp install {words[1]} problem=fp8_gemm")
     return 0

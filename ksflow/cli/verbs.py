@@ -46,6 +46,11 @@ def run(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
+def demo(words: list[str], overrides: list[str]) -> int:
+    """`demo`: search on the problem that `make demo` searches on."""
+    return run(words, ["problem=fp8_gemm", *overrides])
+
+
 def searched(overrides: list[str], began: float) -> Outcome | None:
     """Search as the words say, once or as a sweep. Returns the last outcome; None where the words only show something.
 
@@ -240,6 +245,7 @@ def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
 
 COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "run": run,
+    "demo": demo,
     "problem": problem,
     "evaluate": _of("ksflow.cli.verify", "evaluate"),
     "verify": by_name("verify", _of("ksflow.cli.verify", "verify"), kernels=1),
