@@ -143,7 +143,7 @@ _ENDS = r"\n(winner \d{5}: |\d{5}(, \d{5})* and \d{5}: a tie)"
 _LINES = {
     "make demo": Expected(r"\.ci/install \.venv\n.*-m ksflow problem=fp8_gemm"),
     "make test": Expected("-m pytest"),
-    "ksflow demo": Expected(_ENDS, more=_CUT),
+    "pip install ksflow-*.whl && ksflow demo": Expected(_ENDS, more=_CUT),
     "ksflow --help": Expected("a kernel scientist you configure"),
     "python -m ksflow problem=softmax": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=my_folder": Expected(_ENDS, more=_CUT),
