@@ -24,7 +24,7 @@ from ksflow.home import expanded
 from ksflow.processes import ending
 from ksflow.redaction import redact
 
-_FLAGS = {"--json": "format=json", "--remove": "remove=true"}
+_FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true"}
 _CLOSED_PIPE = 141
 """What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
 

@@ -23,9 +23,20 @@ from test_session import Run
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.problem.loader import load
-from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of
+from ksflow.records import (
+    CheckedCase,
+    Comparison,
+    Explanation,
+    Feature,
+    Origin,
+    Presence,
+    Statement,
+    TimedCase,
+    Trial,
+    base_of,
+)
 from ksflow.report.headline import Headline
-from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, run_facts
+from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, as_pull_request, run_facts
 from ksflow.report.page.details import _diff
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
@@ -167,6 +178,28 @@ def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     assert re.search(r"^\| case \| winner µs \|", text, re.MULTILINE)
     assert "<script>" not in text
     assert "\\*\\*x\\*\\*" in text
+
+
+def test_a_pull_request_has_an_interval_for_each_shape_over_each_baseline(lineage: Lineage) -> None:
+    first = ""
+    for number, us in enumerate((20.0, 10.0)):
+        timed = TimedCase(case="8x8", us=us, interval_us=(0.99 * us, 1.01 * us))
+        checked = CheckedCase(case="8x8", seeds=(1, 2), worst=0.25, errors=((1e-6, 1e-3),))
+        verdict = accepted(us).with_evidence(timed=(timed,), checked=(checked,))
+        if number:
+            row = Comparison(id=first, speedup=2.0, low=1.9, high=2.1)
+            verdict = verdict.with_evidence(against=(row,))
+        seed = Trial(
+            "", Origin.SEED, kernel=kernel(f"int n{number};\n"), name=f"0{number}_numpy.py", baseline=not number
+        )
+        (seed,) = lineage.add_seeds([seed])
+        first = first or seed.id
+        lineage.evaluate(replace(seed, evaluation=verdict))
+    text = as_pull_request(lineage, load("softmax"))
+    assert "over NumPy" in text
+    assert re.search(r"^\| 8x8 \| 10 \\\[9.9, 10.1\\\] \| 20, x2 \\\[1.97, 2.03\\\] \|$", text, re.MULTILINE), text
+    assert "- 8x8: 0.25 of the bound; largest absolute error 1e-06, 2 draws" in text
+    assert "### Licence\n\nApache-2.0." in text
 
 
 def test_what_a_kernel_does_is_told_with_the_trial_and_the_story(run: Lineage) -> None:

@@ -1,4 +1,4 @@
-"""The command `isolate`: a function of a repository as a problem folder, from the calls that are made of it."""
+"""`isolate`: a function of a repository as a problem folder, from the calls of it; `apply`: its kernel as a patch."""
 
 import re
 import tempfile
@@ -6,7 +6,14 @@ from pathlib import Path
 
 from ksflow import report
 from ksflow.cli.model import show_table
-from ksflow.errors import ConfigError
+from ksflow.cli.task import recorded_run
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, boolean, writing
+from ksflow.home import write
+from ksflow.loop import judging
+from ksflow.model.package import Candidate, winner
+from ksflow.problem import licences
+from ksflow.report.headline import headline
 
 
 def isolate(words: list[str], overrides: list[str]) -> int:
@@ -21,14 +28,41 @@ def isolate(words: list[str], overrides: list[str]) -> int:
     if len(words) != 1 or not re.fullmatch(r"[\w.]+:[\w.]+", words[0]) or not known["run"]:
         raise ConfigError('the command is: isolate MODULE:FUNCTION --run "COMMAND", such as --run "pytest -q"')
     from ksflow.model import capture  # torch takes seconds
-    from ksflow.model.isolate import isolate as write
+    from ksflow.model.isolate import isolate as written_as
 
     console = report.console()
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         with report.console(stderr=True).status(known["run"]):
             seen = capture.observe(words[0], known["run"], Path(folder))
-        table, written = write(seen, Path(folder), Path(known["out"]).expanduser())
+        table, written = written_as(seen, Path(folder), Path(known["out"]).expanduser())
     show_table(table)
     typed = written if written.is_absolute() else f"./{written}"
     report.say(console, f"written to {written}: python -m ksflow problem={typed}")
+    return 0
+
+
+def apply(words: list[str], overrides: list[str]) -> int:
+    """`apply NAME --patch`: write a run's winner as a patch of the repository that its function is from; 0."""
+    own, rest = keys.own_options(overrides, "out", "patch")
+    if words or not boolean("patch", own.get("patch", "false")):
+        raise ConfigError("the command is: apply NAME --patch [out=FILE]; `model apply` is for a model's regions")
+    from ksflow.model.patch import function_of, patch  # torch takes seconds
+
+    cfg = compose.compose(rest)
+    evaluate = compose.evaluator(cfg)
+    try:
+        with recorded_run(cfg) as (problem, lineage):
+            function_of(problem)
+            trial, ratios = winner(lineage.known, problem)
+            place, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
+            made_by = Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
+            licence = licences.of_kernel(problem, lineage.known.by_id, trial.id)
+            claimed = headline(lineage.known, report.known_baselines(lineage.known, problem.seeds))
+            made = patch(made_by, evaluate, licence, f"{claimed} on {made_by.target.chip}")
+    finally:
+        judging.close(evaluate)
+    file = Path(own.get("out", f"{problem.name}.patch")).expanduser().resolve()
+    with writing(file, "choose another place with out=FILE"):
+        write(file, made.text)
+    report.say(report.console(), *made.said, f"written to {file}: git -C {made.root} apply {file}")
     return 0

@@ -16,9 +16,9 @@ from ksflow.errors import ConfigError, reaching, writing
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console, say
-from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png
+from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, as_pull_request
 
-_FORMATS = ("html", "md", "png")
+_FORMATS = ("html", "md", "png", "pr")
 Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], Problem]]]
 
 
@@ -29,10 +29,14 @@ def report(words: list[str], overrides: list[str]) -> int:
     if kind not in _FORMATS:
         raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
     with runs() as (lineages, problem):
-        facts = [RunFacts(lineage, problem).read(details=kind == "html") for lineage in lineages]
         name = "+".join(lineage.run for lineage in lineages)
-        default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
-    data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
+        ending = "pr.md" if kind == "pr" else kind
+        default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{ending}"
+        if kind == "pr":
+            data = "\n".join(as_pull_request(lineage, problem) for lineage in lineages)
+        else:
+            facts = [RunFacts(lineage, problem).read(details=kind == "html") for lineage in lineages]
+            data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
     path = Path(own["out"]).expanduser() if "out" in own else default
     with writing(path, "choose another place with out=FILE"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -268,5 +268,6 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "dataset": _of("ksflow.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
     "isolate": _of("ksflow.cli.isolate", "isolate"),
+    "apply": by_name("apply", _of("ksflow.cli.isolate", "apply")),
     "doctor": examine,
 }

@@ -74,8 +74,11 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
     return body + TEXTS.get(f"ENTRY_{kind.upper()}", TEXTS["ENTRY"])
 
 
-def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None) -> str:
-    """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases."""
+def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None, arrays: str = "torch") -> str:
+    """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases.
+
+    arrays: what is imported for the call's arrays; where that is not torch, nothing holds tensors to anything.
+    """
     own = kernel.language == "cpp"
     endings = LANGUAGES[kernel.language].endings
     sources = [name for name in kernel.files if name.endswith(endings)]
@@ -86,7 +89,9 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
     modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
-    head = _head(modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers", "cpu" if own else "cuda")
+    head = _head(
+        modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers", "cpu" if own else "cuda", arrays
+    )
     return head + TEXTS["COMPILE"].format(made="kernel.so") + TEXTS["KERNEL"]
 
 
@@ -221,10 +226,17 @@ def _described(tensor_map: Json) -> tuple[Any, ...]:
     return tuple(tensor_map["place"]), kind, *sizes, swizzle, promotion
 
 
-def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str, device: str = "cuda") -> str:
+def _head(
+    modules: Sequence[str],
+    constants: Sequence[str],
+    rows: str | None,
+    row: str,
+    device: str = "cuda",
+    arrays: str = "torch",
+) -> str:
     imports = "\n".join(f"import {name}" for name in modules)
-    head = TEXTS["HEAD"].format(imports=imports, constants="\n".join(constants))
-    head += TEXTS["GUARDS"].format(device=device)
+    head = TEXTS["HEAD"].format(imports=imports, arrays=arrays, constants="\n".join(constants))
+    head += TEXTS["GUARDS"].format(device=device) if arrays == "torch" else ""
     return head + (TEXTS["CASES"].format(rows=rows, row=row) if rows is not None else "")
 
 

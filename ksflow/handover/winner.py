@@ -78,7 +78,7 @@ def hand_over(
     score = f", {claim} on {target.chip}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
-    info, most = _judged(problem, evaluate, file, text)
+    info, most = judged(problem, evaluate, file, text)
     lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
     if kind in WORDLESS and lines:
         info.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
@@ -151,7 +151,7 @@ def checked(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
     return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
 
 
-def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], float | None]:
+def judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], float | None]:
     """What the judge says of the file: (in words, `HandedOver.error`)."""
     evaluation = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
     if evaluation is None:

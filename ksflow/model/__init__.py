@@ -2,6 +2,7 @@
 
 In: a user's file with a model and its inputs, and winners of runs. Out: which regions take its time (`profile`),
 those as problem folders (`problem`), a package that puts winners in the place of the modules' forward (`package`, and
-its text `installed`), and what that does for the whole model (`prove`). The commands may import it. It judges nothing
-itself.
+its text `installed`), what that does for the whole model (`prove`), a function of a repository as a problem
+(`isolate`), and its winner as a patch of that repository (`patch`). The commands may import it. It judges
+nothing itself.
 """

@@ -24,7 +24,7 @@ from ksflow.model.capture import Family, Seen, inside
 from ksflow.model.graph import Forward, exported, names_for
 from ksflow.model.problem import Case, Folder, case_of
 from ksflow.model.profile import Call, Meta, Region
-from ksflow.model.slices import Unsliceable, sliced
+from ksflow.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.model.user_file import UserModel
 from ksflow.records import Json, amdahl
 
@@ -122,10 +122,13 @@ class _Function:
         """Where the package lies, if it is not an installed one."""
         self.module: torch.nn.Module | None = None
         self.inout = [word for word, leaf in zip(self.words, family.leaves, strict=True) if leaf[0] in family.written]
-        returned, leaves, given = next(row["returns"] for row in family.rows if row["samples"])
+        self.returned, leaves, given = next(row["returns"] for row in family.rows if row["samples"])
+        names = [leaf[0] for leaf in family.leaves]
+        self.given = [names.index(name) if name in names else None for name in given]
+        """Of each result the argument that it is, if it is one."""
         self._outputs = [at for at, name in enumerate(given) if name not in family.written]
         """Which of the results are no arguments that were changed."""
-        places = _places(returned, "result")
+        places = _places(self.returned, "result")
         places = [
             places[at]
             if not self.numpy or leaves[at][3]
@@ -308,6 +311,13 @@ class _FunctionFolder(Folder):
             "call": self._function.call,
             "calls": seen.calls,
             "share": seen.share,
+            "callee": seen.facts["callee"],
+            "library": "numpy" if self._function.numpy else "torch",
+            "arguments": self._function.family.nodes,
+            "returned": self._function.returned,
+            "given": self._function.given,
+            "path": seen.facts["path"],
+            "source": fingerprint(Path(seen.facts["file"]), seen.facts["callee"], seen.facts["path"]),
         }
 
 

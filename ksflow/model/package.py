@@ -101,7 +101,9 @@ def region_of(problem: Problem) -> Json:
     if place is None:
         raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
     if "function" in place:
-        raise ConfigError(f"{problem.name} is the function {place['function']}, no region of a model: copy its kernel")
+        raise ConfigError(
+            f"{problem.name} is the function {place['function']}, no region of a model: `apply NAME --patch`"
+        )
     return place | {"model": str(Path(problem.root, place["model"]).resolve())}
 
 

@@ -302,7 +302,8 @@ class _Look:
         if array.dtype.kind not in "biufc":
             return ("other", f"array of {array.dtype}")
         steps = tuple(step // (array.itemsize or 1) for step in array.strides)
-        return self.leaf(array, (name, "numpy", array.dtype.name, array.shape, steps, "cpu"))
+        leaf = self.leaf(array, (name, "numpy", array.dtype.name, array.shape, steps, "cpu"))
+        return leaf if type(value) is np.ndarray else (*leaf, type(value).__name__)
 
     def torch(self, value: Any, name: str) -> Any:
         """The same for a value of torch's."""

@@ -7,6 +7,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ksflow.errors import foreign
+from ksflow.records import digest
 
 
 class Unsliceable(Exception):
@@ -21,6 +22,15 @@ def sliced(file: Path, name: str, path: list[str]) -> str:
     made = _Slice(path)
     made.add(file, name)
     return "\n\n".join([*sorted(made.imports), *made.parts.values()])
+
+
+def fingerprint(file: Path, callee: str, path: list[str]) -> str:
+    """What changes when a function does, or what it needs of its package; of all of its file where it cannot be cut
+    out. callee: its name in the file."""
+    try:
+        return digest(sliced(file, callee.partition(".")[0], path))
+    except Unsliceable:
+        return digest(file.read_text(encoding="utf-8"))
 
 
 class _Slice:

@@ -9,9 +9,9 @@ _MOMENTS = "Times are as of the newest confirmation: they follow from ratios of 
 def as_markdown(run: Json) -> str:
     """Return one run's facts as Markdown. Texts of models are escaped."""
     trust, rows = run["trust"], {row["id"]: row for row in run["trials"]}
-    lines = [f"## {_plain(run['headline'])}", ""]
+    lines = [f"## {plain(run['headline'])}", ""]
     if run["held_out"]:
-        lines += [f"The winner is {_plain(run['held_out'])}.", ""]
+        lines += [f"The winner is {plain(run['held_out'])}.", ""]
     if trust:
         lines += [
             f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judged on "
@@ -21,27 +21,27 @@ def as_markdown(run: Json) -> str:
     names = run["baselines"]
     if run["cases"]:
         heads = ["case", "winner µs", *(f"{name} µs" for name in names.values()), "roofline µs"]
-        lines += [_row(heads), _row(["---", *["---:"] * (len(heads) - 1)])]
+        lines += [row(heads), row(["---", *["---:"] * (len(heads) - 1)])]
         for case in run["cases"]:
             limit = (case["roofline"] or {}).get("bound_us")
             times = [_us(case["us"]), *(_us(case["baselines"][name]) for name in names), _us(limit)]
-            lines.append(_row([case["case"], *times]))
+            lines.append(row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
     if profile := run["profile"]:
-        lines += [f"The model: {_plain(profile['title'])}", "", *_table(profile["rows"])]
+        lines += [f"The model: {plain(profile['title'])}", "", *_table(profile["rows"])]
     if proof := run["proof"]:
-        lines += [f"In the whole model: {_plain(proof['title'])}", ""]
+        lines += [f"In the whole model: {plain(proof['title'])}", ""]
         lines += [*_table(proof["ways"]), *_table(proof["engaged"])]
-        lines += [f"{_plain(line)}\n" for line in proof["remarks"]]
+        lines += [f"{plain(line)}\n" for line in proof["remarks"]]
     lines.append("How it came about:")
     for step in run["story"]:
-        row = rows[step["id"]]
-        came = "; ".join(step["came"]) or f"{_us(row['us'])} µs"
-        lines.append(f"1. {row['id']} ({_plain(came)}): {_plain(step['idea'])}")
+        trial = rows[step["id"]]
+        came = "; ".join(step["came"]) or f"{_us(trial['us'])} µs"
+        lines.append(f"1. {trial['id']} ({plain(came)}): {plain(step['idea'])}")
         if step.get("features"):
-            lines.append(f"   Has {_plain(step['features'])}.")
+            lines.append(f"   Has {plain(step['features'])}.")
     if run["explanation"]:
-        statements = (f"- {_plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
+        statements = (f"- {plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
         lines += ["", "What the winner does:", "", *statements]
     tried = [row for row in run["trials"] if row["origin"] != "seed"]
     right = sum(row["verdict"] == "accept" for row in tried)
@@ -55,16 +55,18 @@ def as_markdown(run: Json) -> str:
 
 def _table(rows: list[list[str]]) -> list[str]:
     heads, *body = rows
-    return [_row(heads), _row(["---"] * len(heads)), *map(_row, body), ""]
+    return [row(heads), row(["---"] * len(heads)), *map(row, body), ""]
 
 
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+def row(cells: list[str]) -> str:
+    """Return a row of a table."""
+    return f"| {' | '.join(plain(cell) for cell in cells)} |"
 
 
 def _us(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Return a text on one line, without markup."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in " ".join(text.split()))
