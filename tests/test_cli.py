@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
     [
         (["llm=gemni"], "did you mean gemini? valid: anthropic"),
         (["lineage"], "no lineage at runs/lineage.git"),
-        (["frobnicate"], "no command 'frobnicate'; commands: run, suite, init, problem, evaluate"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, demo, suite, init, problem, evaluate"),
         (["lineag"], "no command 'lineag'; did you mean lineage? commands: run"),
         (["-m", "hydra/sweeper=optuna", "evaluator=fake"], "hydra/sweeper=optuna is not installed: pip install -e"),
         (["problem=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
