@@ -45,12 +45,12 @@ from ksflow.records import (
     Seed,
     Selection,
     Trial,
+    as_json,
     geomean,
-    plain,
 )
 from ksflow.source.tunables import tunables, values
-from ksflow.stages.designer.mix import Mix as Designers
-from ksflow.stages.writer.mix import Mix as Writers
+from ksflow.stages.designer.mix import MixDesigner as Designers
+from ksflow.stages.writer.mix import MixWriter as Writers
 
 _RESAMPLES = 20_000
 _RUN = 3  # experiments of a round
@@ -134,7 +134,9 @@ def search(words: list[str], evaluations: int, recorded: Sequence[Trial] = ()) -
     population = Population(())
     for seed in (*problem.seeds, *(Seed(file, kernel_file(file)) for file in own)):
         name, judged = f"{len(population.trials):05d}", evaluate(problem, seed.kernel, ())
-        population = population.plus(Trial(name, Origin.SEED, kernel=seed.kernel, name=seed.name, evaluation=judged))
+        population = population.with_trial(
+            Trial(name, Origin.SEED, kernel=seed.kernel, name=seed.name, evaluation=judged)
+        )
     curve: list[float] = []
     while len(curve) < evaluations:
         try:
@@ -147,7 +149,7 @@ def search(words: list[str], evaluations: int, recorded: Sequence[Trial] = ()) -
             parents = tuple(dict.fromkeys((selection.base.id, selection.reference.id)))
             name, judged = f"{len(population.trials):05d}", evaluate(problem, kernel, ())
             made = Trial(name, Origin.EXPERIMENT, parents, plan.experiments[index], kernel, "", judged, by=plan.by)
-            population = population.plus(made)
+            population = population.with_trial(made)
             scores = (trial.score_us for trial in population.trials if trial.score_us and _counts(trial))
             curve.append(math.log(min(scores, default=math.inf)))
     return evaluate.fingerprint, [*curve, *curve[-1:] * (evaluations - len(curve))]
@@ -177,7 +179,7 @@ def landscape(place: str, problem: str, *runs: str, ratios: bool = False) -> str
             if trial.kernel and judged and not judged.evidence.repeat and tunables(trial.kernel.main):
                 factor = factors[trial.id] if ratios and judged.accepted else 1.0
                 us = {timing.case: timing.us * factor for timing in judged.timings}
-                said.setdefault(json.dumps(plain(values(trial.kernel.main))), []).append((judged.verdict.value, us))
+                said.setdefault(json.dumps(as_json(values(trial.kernel.main))), []).append((judged.verdict.value, us))
     rows = []
     for name, found in said.items():
         verdict = Counter(word for word, _ in found).most_common(1)[0][0]

@@ -62,17 +62,17 @@ def curve(folder: Path, problem: str, run: str) -> dict[str, Any]:
     lineage = Lineage(path, problem, run, create=False)
     try:
         facts = RunFacts(lineage).read(details=False)
-        known = lineage.population()
+        population = lineage.population()
     finally:
         lineage.close()
-    baseline = min(us for trial in known.baselines if (us := known.us(trial)))
+    baseline = min(us for trial in population.baselines if (us := population.time_us(trial)))
     points = [
         (round(60 * row["minutes"], 1), round(baseline / row["best_us"], 4))
         for row in facts["trials"]
         if row["minutes"] is not None and row["best_us"]
     ]
     spent: dict[str, list[float]] = defaultdict(list)
-    for trial in known.trials:
+    for trial in population.trials:
         if trial.origin is not Origin.SEED and trial.evaluation and (kind := kind_of(trial)):
             phases = trial.evaluation.evidence.spent_s.items()
             spent[kind].append(round(sum(seconds for phase, seconds in phases if not phase.endswith(" start")), 3))

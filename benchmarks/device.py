@@ -33,7 +33,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
 
 from ksflow.hardware.target import default_target  # noqa: E402
-from ksflow.languages import ON_DEVICE, named  # noqa: E402
+from ksflow.languages import ON_DEVICE, detect_language  # noqa: E402
 from ksflow.records import (  # noqa: E402
     Arg,
     Case,
@@ -111,19 +111,19 @@ class Court:
             return ""
         if specimen.expect == "race":
             refused = "; ".join(row.refused for row in result.evidence.sanitizer if row.refused)
-            print(f"    not looked at: {refused}" if refused else f"    {result.unranked or 'ranked'}")
-            return "" if refused or "racecheck" in result.unranked else f"ranked: {result.claim}"
+            print(f"    not looked at: {refused}" if refused else f"    {result.why_unranked or 'ranked'}")
+            return "" if refused or "racecheck" in result.why_unranked else f"ranked: {result.claim}"
         return self._speed(specimen, result) if specimen.expect == "true-speed" else "accepted"
 
     def _speed(self, specimen: Specimen, result: Evaluation) -> str:
         twin = self._honest(specimen)
         if twin.score_us is None or result.score_us is None:
             return f"its twin: {twin.verdict}: {twin.reason}"
-        beside = next(iter(result.evidence.against), None)
-        if beside is None or (beside.ranked and beside.low > specimen.gain):
-            return f"beside its twin: {result.evidence.skipped or beside}"
-        interval = f"[{beside.low:.3g}, {beside.high:.3g}]"
-        print(f"    beside its twin x{beside.speedup:.3g} {interval}{'' if beside.ranked else ', not ranked'}")
+        versus = next(iter(result.evidence.against), None)
+        if versus is None or (versus.ranked and versus.low > specimen.gain):
+            return f"beside its twin: {result.evidence.skipped or versus}"
+        interval = f"[{versus.low:.3g}, {versus.high:.3g}]"
+        print(f"    beside its twin x{versus.speedup:.3g} {interval}{'' if versus.ranked else ', not ranked'}")
         ratio = result.score_us / twin.score_us
         return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as its twin"
 
@@ -347,7 +347,7 @@ def _order(place: Path, problem: Problem, kernel: Kernel) -> dict[str, Any]:
 
 def _kernel(file: Path) -> Kernel:
     text = file.read_text()
-    return Kernel(named(file.name, text, ON_DEVICE), {file.name: text})
+    return Kernel(detect_language(file.name, text, ON_DEVICE), {file.name: text})
 
 
 def main() -> None:

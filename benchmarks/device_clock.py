@@ -25,7 +25,7 @@ sys.path.insert(0, str(_ROOT))
 import torch  # noqa: E402
 
 from ksflow.sandbox.driver import early_launch, tensor_map  # noqa: E402
-from ksflow.sandbox.runners.torch_kernel import loaded  # noqa: E402
+from ksflow.sandbox.runners.torch_kernel import load_module  # noqa: E402
 from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _timed(order: dict[str, Any], cold: Call) -> dict[str, list[float]]:
-    reference = loaded("reference", order["reference"])
+    reference = load_module("reference", order["reference"])
     bind = _binder(order)
     times = {}
     for name, (params, seed) in order["cases"].items():
@@ -133,7 +133,7 @@ def _binder(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call
     if recipe is None:
         return _shared_object(order) if order["language"] == "cuda" else _python(order["source"])
     if order["language"] == "triton":
-        modules = [loaded(file.stem, file) for file in sources]
+        modules = [load_module(file.stem, file) for file in sources]
         return lambda name, _, data: _triton(modules[made[name].variant], made[name], data)
     codes = [_cubin(file, order["defines"]) for file in sources]
     return lambda name, _, data: _driver(codes[made[name].variant], made[name], data)
@@ -162,7 +162,7 @@ def _compiled(order: dict[str, Any]) -> None:
 
 
 def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
-    function = loaded("kernel", source).custom_kernel
+    function = load_module("kernel", source).custom_kernel
 
     def bind(_: str, __: dict[str, Any], data: Data) -> Call:
         def call() -> None:

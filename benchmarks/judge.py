@@ -157,15 +157,15 @@ def main() -> int:
     return 0
 
 
-def neighbour(name: str, program: str, against: Callable[[int, int], Callable[[], Evaluation]], times: int) -> int:
+def neighbour(name: str, program: str, versus: Callable[[int, int], Callable[[], Evaluation]], times: int) -> int:
     """How comparisons end beside other work; how many of them the wrong way."""
     wrong = 0
     with subprocess.Popen([sys.executable, "-c", program]) as other:
         try:
             for what, run, wrongly in (
-                ("the same kernel", against(0, 0), ("faster", "slower")),
-                ("10 % less work", against(0, 10), ("slower",)),
-                ("10 % more work", against(10, 0), ("faster",)),
+                ("the same kernel", versus(0, 0), ("faster", "slower")),
+                ("10 % less work", versus(0, 10), ("slower",)),
+                ("10 % more work", versus(10, 0), ("faster",)),
             ):
                 said = Counter(_word(run()) for _ in range(times))
                 wrong += sum(said[word] for word in wrongly)
@@ -180,7 +180,7 @@ def neighbour(name: str, program: str, against: Callable[[int, int], Callable[[]
 def _word(evaluation: Evaluation) -> str:
     """What a record says of its kernel beside the other one."""
     row = evaluation.evidence.against[0] if evaluation.evidence.against else None
-    if row is None or evaluation.unranked or not row.ranked:
+    if row is None or evaluation.why_unranked or not row.ranked:
         return "not ranked"
     if row.ahead:
         return "faster" if evaluation.claim and evaluation.claim.faster else "not shown to be faster"

@@ -91,7 +91,7 @@ class Kept(PairedComparison):
         ]
         for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
             benchmark.run()
-            results.results.append(comparison.CaseResult.of(benchmark))
+            results.results.append(comparison.CaseResult.from_benchmark(benchmark))
 
     def _admit(self, new: Any, kernels: Any, benchmarks: Any) -> None:
         super()._admit(new, kernels, benchmarks)

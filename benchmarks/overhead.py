@@ -85,7 +85,7 @@ class Write:
         return Kernel("cpp", {"kernel.cpp": "\n".join(lines)}, "changed one line")
 
 
-def evaluate(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+def evaluate(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
     """Accept, at a time made from the text."""
     us = 100.0 + int(kernel.digest, 16) % 1000 / 10
     samples = tuple(us + index / 10 for index in range(40))

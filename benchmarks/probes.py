@@ -228,7 +228,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plain = cpu_program(folder) if target.kind == "cpu" else gpu_program(folder, target.march)
-        for probe in probes.ready():
+        for probe in probes.shipped_probes():
             if probe.lacks(target) or (given.names and probe.name not in given.names):
                 continue
             fine &= compare(bench, probe, plain, given.times)

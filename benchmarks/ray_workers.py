@@ -38,7 +38,7 @@ from ksflow.records import (
     Trial,
     Verdict,
 )
-from ksflow.remote.ray_client import RayClient, Settings
+from ksflow.remote.ray_client import ClusterSettings, RayClient
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.evaluator.ray import RayEvaluator
 from ksflow.stages.selector.random import RandomSelector
@@ -54,7 +54,7 @@ class Sleeping:
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Accept, at a time made from the text."""
         began, dice = time.monotonic(), random.Random(kernel.digest)
         time.sleep(self.seconds * dice.uniform(0.8, 1.2))
@@ -103,7 +103,7 @@ class Writer:
 def measure(workers: int, rounds: int, experiments: int, turns: int) -> dict[str, float]:
     """One run: the workers' busy share, evaluations, seconds, and CPU seconds of this process for each evaluation."""
     evaluator = RayEvaluator(target.detect(), devices=workers)
-    evaluator.client = RayClient(evaluator.target, Settings(devices=workers, make=Sleeping))
+    evaluator.client = RayClient(evaluator.target, ClusterSettings(devices=workers, make=Sleeping))
     evaluator.start()
     with tempfile.TemporaryDirectory() as folder:
         lineage = Lineage(Path(folder) / "lineage.git", "ray_workers")
@@ -113,7 +113,7 @@ def measure(workers: int, rounds: int, experiments: int, turns: int) -> dict[str
         seed = Seed("seed.py", Kernel("python", {"kernel.py": "VALUE = 0\n"}))
         search(Run(load("softmax", "cpu"), lineage, stages, schedule), (seed,))
         cpu = time.process_time() - cpu
-        trials = lineage.known.trials
+        trials = lineage.last_population.trials
         lineage.close()
     evaluator.client.close()
     told = [trial.evaluation.evidence.more for trial in trials if trial.evaluation]

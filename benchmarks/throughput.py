@@ -39,7 +39,7 @@ class Device:
         self.seconds = seconds
         self.turns: list[tuple[float, float]] = []
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Accept, at a time made from the text."""
         began = time.monotonic()
         time.sleep(self.seconds)

@@ -19,8 +19,8 @@ from typing import Any
 
 from ksflow import __version__
 from ksflow.cli import usage
-from ksflow.errors import KsflowError, NothingTried, of_system, printable
-from ksflow.home import expanded
+from ksflow.errors import KsflowError, NothingTried, of_system, strip_controls
+from ksflow.home import expand_home
 from ksflow.processes import ending
 from ksflow.redaction import redact
 
@@ -45,8 +45,8 @@ def main() -> int:
         folder, name = os.path.split(sys.executable)
         sys.executable = os.path.join(os.path.realpath(folder), name)
     try:
-        with ending.handled(_interrupt, ending.FROM_SYSTEM):
-            code = _command([expanded(argument) for argument in sys.argv[1:]])
+        with ending.handle_signals(_interrupt, ending.FROM_SYSTEM):
+            code = _command([expand_home(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()
         return code
     except BrokenPipeError as error:
@@ -99,7 +99,7 @@ def _command(arguments: list[str]) -> int:
     if not {"--help", "-h", "help"}.isdisjoint(arguments):
         told = next((word for word in arguments if word in usage.COMMANDS), "")
         if told or not verb or name == "help":
-            return _say(usage.of(told) if told else usage.whole(__version__))
+            return _say(usage.command_page(told) if told else usage.full_page(__version__))
     if name not in usage.COMMANDS:
         close = difflib.get_close_matches(name, usage.COMMANDS, 1)
         meant = f"did you mean {close[0]}? " if close else ""
@@ -121,7 +121,7 @@ def _command(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _fail(printable(" ".join(str(of_system(error)).split())))
+        return _fail(strip_controls(" ".join(str(of_system(error)).split())))
 
 
 def _work(arguments: list[str]) -> int:
@@ -175,7 +175,7 @@ def _say(text: str) -> int:
 
 def _fail(text: str, code: int = 2) -> int:
     """One line on stderr; at a terminal it goes on below, from one word to the next."""
-    line = redact(printable(f"ksflow: {text}"))
+    line = redact(strip_controls(f"ksflow: {text}"))
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

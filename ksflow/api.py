@@ -14,12 +14,12 @@ from ksflow.config import compose
 from ksflow.errors import KsflowError
 from ksflow.loop import judging
 from ksflow.loop.assistant import AskTell
-from ksflow.loop.schedule import Outcome
+from ksflow.loop.schedule import RunOutcome
 from ksflow.problem.loader import kernel_file
 from ksflow.records import Evaluation, Kernel
 
 
-def run(*overrides: str, quiet: bool = False) -> Outcome:
+def run(*overrides: str, quiet: bool = False) -> RunOutcome:
     """Search as `python -m ksflow OVERRIDES` does, in this process, and return what came of it.
 
     The run is kept in `runs/` below the current folder and is gone on with by the same words. quiet: write nothing to

@@ -102,7 +102,7 @@ class LineageError(KsflowError):
     """The lineage repository is missing, foreign, corrupt or not writable."""
 
 
-def printable(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Words of a model, a document or a file's name, without what steers a terminal."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -115,12 +115,12 @@ def one_line(text: str, most: int = 160) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
-def short(text: str, most: int = 160) -> str:
+def shorten(text: str, most: int = 160) -> str:
     """The same, safe in a table."""
     return one_line(text.replace("|", "/"), most)
 
 
-def counted(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     """`1 note`, `2 notes`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -153,7 +153,7 @@ def need_package(who: str, package: str, module: str, extra: str) -> None:
         raise ConfigError(f"{who} needs the {package} package: pip install 'ksflow[{extra}]'")
 
 
-def place(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """Where in a user's own files an error was raised: ` (my_parts.py, line 9)`; empty where it was in none.
 
     What comes with Python, with ksflow or from a package is nobody's own. Of errors that were raised from others the
@@ -202,7 +202,7 @@ def _no_cache(error: OSError) -> bool:
     return root.is_relative_to(at) or (error.errno != errno.ENOENT and at.is_relative_to(root))
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """`ValueError: what it says`, cut at `_MOST_LETTERS`; the type alone where the error's own `__str__` fails."""
     kind = type(error).__name__
     try:
@@ -213,7 +213,7 @@ def described(error: BaseException) -> str:
 
 def keep_traceback(error: BaseException, what: str) -> None:
     """Write an unexpected error with its whole traceback to the run's log; a person is told of it in one line."""
-    words = described(error)
+    words = describe_error(error)
     written = words.encode("utf-8", "backslashreplace").decode()  # no file takes a lone surrogate
     if len(words) == _MOST_LETTERS or words.endswith(_UNSPEAKABLE) or written != words:
         error = StageError(what, written).with_traceback(error.__traceback__)
@@ -221,7 +221,7 @@ def keep_traceback(error: BaseException, what: str) -> None:
 
 
 @contextmanager
-def boundary(stage: str) -> Iterator[None]:
+def stage_boundary(stage: str) -> Iterator[None]:
     """Turn whatever a swappable part raises into a `StageError` that names the part, and the line where it is its own.
 
     That includes `sys.exit()`, a KeyboardInterrupt outside the main thread (no Ctrl-C arrives there: the part has
@@ -235,7 +235,7 @@ def boundary(stage: str) -> Iterator[None]:
         if ours or ctrl_c:
             raise
         keep_traceback(error, stage)
-        raise StageError(stage, f"{described(error)}{place(error)}") from error
+        raise StageError(stage, f"{describe_error(error)}{error_location(error)}") from error
 
 
 @contextmanager
@@ -248,13 +248,13 @@ def reaching(trouble: str, remedy: str) -> Iterator[None]:
         raise ConfigError(f"{trouble}: {why}; {remedy}") from error
 
 
-def writing(what: object, remedy: str = "name another place") -> AbstractContextManager[None]:
+def explain_write_errors(what: object, remedy: str = "name another place") -> AbstractContextManager[None]:
     """The same where `what` cannot be written."""
     return reaching(f"{what} cannot be written", remedy)
 
 
 @contextmanager
-def foreign() -> Iterator[list[Exception | SystemExit]]:
+def catch_foreign() -> Iterator[list[Exception | SystemExit]]:
     """Keep what foreign code raises meanwhile (`sys.exit()`, too), at most one exception, instead of raising it."""
     caught: list[Exception | SystemExit] = []
     try:

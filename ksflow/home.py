@@ -13,8 +13,8 @@ PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+", re.ASCII)
 PACKAGE = Path(__file__).resolve().parent
 
 
-def shipped(*parts: str) -> Path:
-    """A path inside the shipped data: `shipped("problems", "softmax")`."""
+def shipped_path(*parts: str) -> Path:
+    """A path inside the shipped data: `shipped_path("problems", "softmax")`."""
     return PACKAGE.joinpath(*parts)
 
 
@@ -31,7 +31,7 @@ def cache(*parts: str) -> Path:
     return root.joinpath(*parts)
 
 
-def expanded(argument: str) -> str:
+def expand_home(argument: str) -> str:
     """A `key=value` word of a command line with the home folder for `~/`, which no shell expands after a dotted key.
 
     A path that Hydra's grammar has no place for is put between quotes.
@@ -46,10 +46,10 @@ def plain_or_quoted(value: str) -> str:
     """A value as Hydra's grammar takes it; one that is quoted already stays as it is."""
     if PLAIN_VALUE.fullmatch(value) or value[:1] in ("'", '"'):
         return value
-    return quoted(value)
+    return quote_value(value)
 
 
-def quoted(value: str) -> str:
+def quote_value(value: str) -> str:
     """A value as one text, whatever is in it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 

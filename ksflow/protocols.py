@@ -2,8 +2,8 @@
 
 A stage takes values and returns a value. It never sees the configuration, the lineage or another stage, must not
 change what it is given, and is called again after a crash with the same values. What it raises becomes a
-`StageError` (`errors.boundary`), and so does an answer that cannot be kept (`records.schema.received`): that costs a
-trial and never the run. One that has a parameter `context` is given a `Context` there.
+`StageError` (`errors.stage_boundary`), and so does an answer that cannot be kept (`records.schema.received`): that
+costs a trial and never the run. One that has a parameter `context` is given a `Context` there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -152,8 +152,8 @@ class Evaluator:
         """The machine's, as in `Evaluation.target`."""
         return ""
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence.
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+        """Never raises for a bad kernel. Ratios to each of `versus` (incumbent first) go into the evidence.
 
         `evidence.against` has a `Comparison` with each, `evidence.claim` the `Claim` about the first of them.
         `wall_s`: what it took, where the time until the answer would count a queue; else 0, and that time counts.
@@ -215,8 +215,8 @@ class _OwnEvaluator(Evaluator):
     def fingerprint(self) -> str:
         return str(self._of("fingerprint"))
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        return self._stage(problem, kernel, against)
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+        return self._stage(problem, kernel, versus)
 
     def start(self) -> None:
         self._of("start")()
@@ -354,7 +354,7 @@ class Recording(Protocol):
         """The number of the session that is open; 0 where none is."""
 
     @property
-    def anew(self) -> bool:
+    def judges_anew(self) -> bool:
         """Whether its kernels are judged anew."""
 
     def calls(self) -> tuple[Call, ...]:
@@ -428,7 +428,7 @@ def call_context() -> CallContext:
 
 
 @contextmanager
-def calling(**changes: Any) -> Iterator[None]:
+def override_call(**changes: Any) -> Iterator[None]:
     """Meanwhile, and in threads that copy this one's context, model calls are made with these fields changed."""
     before = _context.set(replace(_context.get(), **changes))
     try:

@@ -19,7 +19,7 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.lm.agent_output import ENVELOPES
 from ksflow.lm.agents import Agent
 from ksflow.lm.sections import split
-from ksflow.protocols import Workspace, calling
+from ksflow.protocols import Workspace, override_call
 from ksflow.records import Evaluation, Kernel, Origin, Timing, Trial, Verdict
 
 CLAUDE = {
@@ -66,7 +66,7 @@ def left(
     program = agent(folder, script)
     engine = Agent([str(program)], envelope, **settings)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, check)):
+    with override_call(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, check)):
         response = engine.complete(request)
     text = "".join(part.text for part in response.message.parts)
     names = ["report", "checks", "code"]
@@ -117,7 +117,7 @@ def test_what_an_agent_leaves_is_the_kernel_and_it_says_what_it_used(
     assert found["report"] == "Larger tiles."
     assert "Check 1: accepted" in found["checks"]
     assert (response.usage.input_tokens, response.usage.output_tokens) == (1500, 200)
-    assert engine.paid(response)[0] == usd
+    assert engine.answer_cost(response)[0] == usd
 
 
 @pytest.mark.parametrize("printed", ["", "{", '{"result": 3, "usage": [1]}', "[[ ## code ## ]] x", "{" * 5000])
@@ -125,12 +125,12 @@ def test_what_an_agent_leaves_is_the_kernel_and_it_says_what_it_used(
 def test_a_broken_envelope_costs_no_kernel(tmp_path: Path, printed: str, envelope: str) -> None:
     found, engine, response = left(tmp_path, f"{EDIT}\nprintf '%s' '{printed}'", envelope)
     assert "by an agent" in found["code"]
-    assert engine.paid(response)[0] == 0.0
+    assert engine.answer_cost(response)[0] == 0.0
 
 
 def test_one_that_tells_no_usage_is_marked_as_estimated(tmp_path: Path) -> None:
     _, engine, response = left(tmp_path, f"{EDIT}\necho done")
-    assert "estimated" in engine.paid(response)[1]
+    assert "estimated" in engine.answer_cost(response)[1]
 
 
 def test_it_sees_its_folder_and_neither_other_files_nor_other_keys(
@@ -162,7 +162,7 @@ def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
     assert "by an agent" in found["code"]
     assert "Check 1: accepted" in found["checks"]
     assert "did not end within 0.03 minutes" in found["report"]
-    assert "estimated" in engine.paid(response)[1]
+    assert "estimated" in engine.answer_cost(response)[1]
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_one_that_fails_after_it_was_paid_for_is_on_record_with_what_it_cost(tmp
     failed = json.dumps({**CLAUDE, "is_error": True, "result": "Credit balance is too low"})
     found, engine, response = left(tmp_path, f"echo '{failed}'; exit 1", "claude")
     assert "Credit balance is too low" in found["report"]
-    assert engine.paid(response)[0] == 0.25
+    assert engine.answer_cost(response)[0] == 0.25
 
 
 def test_one_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_an_envelope_after_other_words_is_found_and_half_characters_can_be_kept(
     (tmp_path / "bin" / "said.json").write_text(f"a warning\n{envelope}\n")
     file = str(tmp_path / "bin" / "said.json")
     found, engine, response = left(tmp_path, f"{EDIT}\ncat {file}", "claude", readable=[file])
-    assert engine.paid(response)[0] == 0.25
+    assert engine.answer_cost(response)[0] == 0.25
     assert found["report"].encode().decode().isprintable()
     assert "Larger" in found["report"]
 
@@ -299,7 +299,7 @@ def test_what_it_puts_in_place_of_its_file_is_not_followed(tmp_path: Path) -> No
         found, engine, response = left(tmp_path, f"rm kernel.cpp; {trick}; echo '{json.dumps(CLAUDE)}'", "claude")
         assert "code" not in found
         assert "left no file kernel.cpp" in found["report"] or "no plain file" in found["report"]
-        assert engine.paid(response)[0] == 0.25
+        assert engine.answer_cost(response)[0] == 0.25
 
 
 def test_its_questions_and_its_flood_harm_nobody(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_flood_of_questions_costs_no_more_than_it_may_ask(tmp_path: Path) -> N
     engine = Agent([str(program)], checks=2)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
     work = Workspace({}, START, lambda kernel: asked.append(kernel) or judge(kernel))
-    with calling(stage="w", workspace=work):
+    with override_call(stage="w", workspace=work):
         text = engine.complete(request).message.parts[0].text
     assert len(asked) == 2
     assert "asked 2 times, which is all" in text

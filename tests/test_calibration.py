@@ -60,7 +60,7 @@ def test_what_failed_has_no_gain_and_what_nobody_knows_does_not_count() -> None:
 
 def test_a_repaired_experiment_counts_once_against_its_own_base() -> None:
     found = predictions(world(trial(1, 10, 30, WRONG), repair(2, 1, WRONG), repair(3, 2, timed(80.0))))
-    assert [(one.trial, one.gain_percent, one.held) for one in found] == [("00001", 25.0, True)]
+    assert [(one.trial, one.gain_percent, one.came_true) for one in found] == [("00001", 25.0, True)]
 
 
 def test_stale_trials_do_not_count() -> None:
@@ -88,7 +88,7 @@ def test_figures_say_how_far_ranges_are_off() -> None:
     assert found.shift_points == pytest.approx(-20.0)
     assert found.width_factor is not None
     moved = [
-        abs(one.gain_percent + 20 - one.middle)
+        abs(one.gain_percent + 20 - one.midpoint)
         for one in predictions(world(*record(20)))
         if one.gain_percent is not None
     ]

@@ -17,7 +17,7 @@ import warm
 
 from ksflow.cli import usage, verbs
 from ksflow.config import compose
-from ksflow.home import PACKAGE, expanded, shipped
+from ksflow.home import PACKAGE, expand_home, shipped_path
 
 AT_START = {"PATH", "PYTHONPATH", "PYTHONOPTIMIZE"}
 """What a process takes from its environment before anything else."""
@@ -272,8 +272,8 @@ def test_the_model_path_runs_without_a_model_and_keeps_its_calls(tmp_path: Path)
 @pytest.mark.slow
 def test_problems_of_one_name_in_two_folders_do_not_share_a_run(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        shutil.copytree(shipped("problems", "softmax"), tmp_path / folder / "softmax")
-        shutil.copytree(shipped("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
+        shutil.copytree(shipped_path("problems", "softmax"), tmp_path / folder / "softmax")
+        shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
     words = ["recipe=dry_run", "loop.evaluations=1", "loop.confirm=false"]
     assert ksflow(tmp_path, *words, "problem.path=a/softmax").returncode == 0
     other = ksflow(tmp_path, *words, "problem.path=b/softmax")
@@ -507,8 +507,8 @@ def test_a_problem_that_init_writes_passes_its_check(tmp_path: Path) -> None:
 
 
 def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:
-    shutil.copytree(shipped("problems", "softmax"), tmp_path / "mine" / "soft max")
-    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "mine" / "soft max" / "seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), tmp_path / "mine" / "soft max")
+    shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / "mine" / "soft max" / "seeds")
     for typed in ("problem=mine/soft max", "problem.path=~/soft max", "problem=~/soft max"):
         done = ksflow(tmp_path, "problem", "show", typed, HOME=str(tmp_path / "mine"))
         assert done.returncode == 0, done.stderr
@@ -531,7 +531,7 @@ def test_the_home_folder_is_known_where_no_shell_expands_it(
 ) -> None:
     monkeypatch.setenv("HOME", "/h me")
     expected = read if "'" in read or "h me" not in read else re.sub(r"=(/h me.*)", r"='\1'", read)
-    assert expanded(typed) == expected
+    assert expand_home(typed) == expected
 
 
 @pytest.mark.slow
@@ -595,9 +595,9 @@ def test_doctor_prints_remedies_as_they_are_typed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_printed_to_be_typed_next_can_be_typed(tmp_path: Path) -> None:
-    (tmp_path / "my.cpp").write_text(shipped("seeds", "softmax", "01_naive.cpp").read_text())
-    shutil.copytree(shipped("problems", "softmax"), tmp_path / "a" / "soft")
-    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "a" / "soft" / "seeds")
+    (tmp_path / "my.cpp").write_text(shipped_path("seeds", "softmax", "01_naive.cpp").read_text())
+    shutil.copytree(shipped_path("problems", "softmax"), tmp_path / "a" / "soft")
+    shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / "a" / "soft" / "seeds")
     done = ksflow(tmp_path, "recipe=dry_run", "problem.path=a/soft", "loop.evaluations=1")
     lines = re.findall(r"^  (git -C .*|python -m ksflow .*)$", done.stderr, re.MULTILINE)
     assert len(lines) == 4

@@ -7,12 +7,12 @@ import pytest
 from ksflow.config.compose import build, compose
 from ksflow.config.members import Suite, members
 from ksflow.errors import ConfigError
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.lineage import Lineage
 
 OPTIONS = sorted(
     (folder.name, file.stem)
-    for folder in shipped("conf").iterdir()
+    for folder in shipped_path("conf").iterdir()
     if folder.is_dir()
     for file in folder.glob("[!_]*.yaml")
 )
@@ -46,7 +46,7 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
     if group == "suite":
         assert compose([f"{group}={option}"], "suite").suite is not None
         return
-    if group == "problem" and not shipped("problems", option).is_dir():
+    if group == "problem" and not shipped_path("problems", option).is_dir():
         assert compose([f"{group}={option}"]).problem._target_.startswith("ksflow.formats.")
         return  # another project's format: it needs a checkout, and has tests of its own
     model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff", "verified") else []
@@ -105,7 +105,7 @@ def test_numbers_are_numbers_however_they_are_typed() -> None:
 
 
 def test_every_problem_folder_has_an_option() -> None:
-    folders = {file.parent.name for file in shipped("problems").glob("*/problem.yaml")}
+    folders = {file.parent.name for file in shipped_path("problems").glob("*/problem.yaml")}
     assert folders <= {option for group, option in OPTIONS if group == "problem"}
 
 
@@ -168,7 +168,9 @@ def test_a_mistyped_word_is_answered_in_one_line(arguments: list[str], message: 
 
 def test_a_folder_of_configs_may_follow_an_equals_sign(tmp_path: Path) -> None:
     (tmp_path / "designer").mkdir()
-    (tmp_path / "designer" / "mine.yaml").write_text("_target_: ksflow.stages.designer.rules.Rules\nexperiments: 4\n")
+    (tmp_path / "designer" / "mine.yaml").write_text(
+        "_target_: ksflow.stages.designer.rules.RulesDesigner\nexperiments: 4\n"
+    )
     assert compose([f"--config-dir={tmp_path}", "designer=mine"]).designer.experiments == 4
 
 

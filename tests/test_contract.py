@@ -11,7 +11,7 @@ from rich.console import Console
 from ksflow import compilers
 from ksflow.errors import ConfigError
 from ksflow.handover.winner import hand_over
-from ksflow.languages import LANGUAGES, named
+from ksflow.languages import LANGUAGES, detect_language
 from ksflow.problem.loader import load
 from ksflow.records import Arg, Case, Kernel, Limits, Origin, Problem, Target, Trial
 from ksflow.report import briefing
@@ -81,7 +81,7 @@ def test_host_code_for_a_gpu_gets_a_stream(sums: Problem) -> None:
 @pytest.mark.parametrize("spoken", sorted(EXAMPLES))
 def test_the_examples_are_recipes(spoken: str) -> None:
     text = EXAMPLES[spoken]
-    assert named(NAMES[spoken], text) == spoken
+    assert detect_language(NAMES[spoken], text) == spoken
     found = launches.parse(text)
     assert found is not None
     assert (len(found.workspaces), len(found.requires), len(found.dispatches)) == (1, 1, 1)
@@ -119,7 +119,7 @@ def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> Non
 @pytest.mark.parametrize("target", [H200, MI300X])
 def test_gluon_is_told_from_triton_where_it_is_asked_for_and_compiles(sums: Problem, target: Target) -> None:
     text = LANGUAGES["gluon"].seed.replace("WARP = 32", f"WARP = {64 if target is MI300X else 32}")
-    assert (named("k.py", text), named("k.py", text, ("gluon",))) == ("triton", "gluon")
+    assert (detect_language("k.py", text), detect_language("k.py", text, ("gluon",))) == ("triton", "gluon")
     made = compilers.build(sums, Kernel("gluon", {"k.py": text}), target)
     assert (made.reason, made.mode, [row["kernel"] for row in made.resources]) == ("", "strong", ["twice"])
 
@@ -131,7 +131,7 @@ TRACED = [one.name for one in LANGUAGES.values() if one.compiler == "traced"]
 def test_a_language_that_is_asked_for_is_told_of_and_has_seeds(spoken: str, tmp_path: Path) -> None:
     for name, variant in (("softmax", None), ("fp8_gemm", None), ("fp8_gemm", "e4m3fn_kmajor")):
         problem = load(name, variant=variant, target=H200).keeping_to(spoken)
-        assert problem.writable == (spoken,)
+        assert problem.writable_languages == (spoken,)
         assert [(seed.kernel.language, seed.baseline) for seed in problem.seeds] == [("python", True), (spoken, False)]
         assert LANGUAGES[spoken].seed.rstrip() in contract(problem, spoken)
         assert "Sizes that a tile" in contract(problem, spoken) or spoken != "tilelang"

@@ -16,7 +16,7 @@ from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
 from ksflow.dataset import dataset
-from ksflow.dataset.reward import Worth, better, ratio, worth
+from ksflow.dataset.reward import Worth, is_better, ratio, relative_worth
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lm.answers import answer
@@ -299,8 +299,8 @@ def test_an_export_takes_the_place_of_an_older_one_only_when_complete(folder: Pa
 
 def judged(id: str, us: float, *rows_: tuple[str, float, float, float], **changes: Any) -> Trial:
     """An accepted trial with its ratios to others: id, speedup, low, high."""
-    against = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows_]
-    said = replace(accepted(us), evidence=parse(Evidence, {"against": against}), judge="local-1", problem="p")
+    versus = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows_]
+    said = replace(accepted(us), evidence=parse(Evidence, {"against": versus}), judge="local-1", problem="p")
     return Trial(id, Origin.EXPERIMENT, kernel=kernel(id), evaluation=replace(said, **changes))
 
 
@@ -308,29 +308,32 @@ def test_of_two_that_are_right_the_interval_decides() -> None:
     base = judged("00001", 100)
     fast, near = judged("00002", 50, ("00001", 2.0, 1.9, 2.1)), judged("00003", 98, ("00001", 1.02, 0.99, 1.05))
     alone, other, most = judged("00004", 50), judged("00005", 100), judged("00006", 1, ("00001", 900.0, 890.0, 910.0))
-    scale = Scale.of((base, fast, near, alone, other, most))
-    assert (worth(fast, base, scale), worth(near, base, scale)) == ((1.5, True), (pytest.approx(0.5286), False))
-    assert better(fast, base, scale)
-    assert not better(base, fast, scale)
-    assert not better(near, base, scale)
-    assert better(fast, near, scale)  # beside the same third
+    scale = Scale.from_trials((base, fast, near, alone, other, most))
+    assert (relative_worth(fast, base, scale), relative_worth(near, base, scale)) == (
+        (1.5, True),
+        (pytest.approx(0.5286), False),
+    )
+    assert is_better(fast, base, scale)
+    assert not is_better(base, fast, scale)
+    assert not is_better(near, base, scale)
+    assert is_better(fast, near, scale)  # beside the same third
     assert ratio(alone, other, scale) is None  # never side by side
-    assert worth(most, base, scale) == (2.5, True)
+    assert relative_worth(most, base, scale) == (2.5, True)
 
 
 @pytest.mark.parametrize("changes", [{"judge": "local-2"}, {"problem": "q"}, {"target": "other"}])
 def test_verdicts_under_different_keys_are_not_compared(changes: dict[str, str]) -> None:
     base, other = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1), **changes)
-    scale = Scale.of((base, other))
-    assert worth(other, base, scale) is None
-    assert not better(other, base, scale)
+    scale = Scale.from_trials((base, other))
+    assert relative_worth(other, base, scale) is None
+    assert not is_better(other, base, scale)
 
 
 def test_what_says_nothing_of_the_kernel_has_no_worth() -> None:
     base, good = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1))
 
     def worth_of(trial: Trial) -> Worth | None:
-        return worth(trial, base, Scale.of((base, trial)))
+        return relative_worth(trial, base, Scale.from_trials((base, trial)))
 
     assert worth_of(replace(good, stale="judge")) is None
     assert good.evaluation is not None

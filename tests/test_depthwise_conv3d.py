@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import conv3d
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.judge.tolerance import expected, first_error
 from ksflow.problem.loader import load
 from ksflow.records import Target
@@ -20,7 +20,9 @@ SIZES = {"n": 2, "c": 3, "d": 6, "h": 9, "w": 17, "kd": 3, "kh": 5, "kw": 5}
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("depthwise", shipped("problems", "depthwise_conv3d") / "reference.py")
+    spec = importlib.util.spec_from_file_location(
+        "depthwise", shipped_path("problems", "depthwise_conv3d") / "reference.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

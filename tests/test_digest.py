@@ -71,7 +71,7 @@ def note(source: str, fact: str) -> dict[str, object]:
 
 def kept(folder: Path) -> list[Note]:
     files = sorted((folder / "runs/knowledge/h100").glob("*.md"))
-    return [knowledge.read(file) for file in files if file.name != "index.md"]
+    return [knowledge.read_note(file) for file in files if file.name != "index.md"]
 
 
 def check(folder: Path, *paths: Path) -> int:
@@ -178,7 +178,7 @@ def test_a_piece_that_was_being_written_is_finished(tmp_path: Path) -> None:
     pending = {"key": "abc", "notes": json.loads(schema.dump("notes", (one,)))}
     (tmp_path / ".digested.json").write_text(json.dumps({"done": ["xyz"], "pending": pending}))
     assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
-    assert knowledge.read(tmp_path / "cost.md") == one
+    assert knowledge.read_note(tmp_path / "cost.md") == one
     (tmp_path / "cost.md").unlink()
     assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
     assert not (tmp_path / "cost.md").exists()
@@ -194,12 +194,12 @@ def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
             name, (Note(name, f"{fact} [1].", ("README.md",), quotes=(fact,)),)
         )
     sources = Sources(lambda **place: None, "softmax", "main")
-    entries = [StoredNote(knowledge.read(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
-    assert [found.holds for entry in entries for found in sources.of(entry)] == [True, True]
+    entries = [StoredNote(knowledge.read_note(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
+    assert [found.holds for entry in entries for found in sources.check_note(entry)] == [True, True]
     lie = replace(entries[0].note, quotes=("A tile has twelve rows.",))
-    assert [found.holds for found in sources.of(replace(entries[0], note=lie))] == [False]
+    assert [found.holds for found in sources.check_note(replace(entries[0], note=lie))] == [False]
     (tmp_path / "b" / "README.md").write_text("Something else.")
-    assert [found.holds for found in sources.of(replace(entries[0], note=lie))] == [None]
+    assert [found.holds for found in sources.check_note(replace(entries[0], note=lie))] == [None]
 
 
 def test_two_digestions_into_one_folder_forget_nothing(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_a_replay_finds_what_a_command_asked_a_model_and_no_step_is_an_explanati
 def test_words_that_contradict_the_facts_are_marked_and_steer_no_terminal() -> None:
     said = Statement("It uses \x1b[31mtensor\ncores", ("k.cu:5-6",), "matrix cores", Presence.PRESENT)
     fact = Feature("matrix cores", Presence.ABSENT, ("nothing in the source asks for it",))
-    text = explanation.lines(Explanation("d", "r", (fact,), "a model", "Fast.", (said,)))
+    text = explanation.explanation_lines(Explanation("d", "r", (fact,), "a model", "Fast.", (said,)))
     assert text[-1] == "- It uses �[31mtensor cores [k.cu:5-6] CONTRADICTS THE FACTS: matrix cores is absent."
 
 
@@ -240,10 +240,12 @@ def test_the_command_explains_the_winner_and_shows_what_is_kept(
     assert again.split("\n", 1)[0].endswith("as kept before")
     assert again.split("\n")[1:] == described.split("\n")[1:]
     lineage.population()
-    first, second = lineage.store.since(lineage.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[::-1]
+    first, second = lineage.store.list_ancestors(lineage.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[
+        ::-1
+    ]
     assert lineage.store.header(first)[0] == (commit,)
     assert lineage.store.header(second)[1].startswith(f"{best.id} explained: ")
-    assert (lineage.spent().calls, lineage.commit_of(best.id)) == (1, commit)
+    assert (lineage.total_cost().calls, lineage.commit_of(best.id)) == (1, commit)
     lineage.close()
 
 

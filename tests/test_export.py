@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ksflow.handover.package import write_best
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 
@@ -55,7 +55,7 @@ def written(folder: Path, target: Target, kernel: Kernel) -> tuple[Path, str]:
     ],
 )
 def test_device_code_comes_with_its_launches(tmp_path: Path, seed: str, target: Target, said: str) -> None:
-    file = shipped("seeds", "fp8_gemm", "gpu", seed)
+    file = shipped_path("seeds", "fp8_gemm", "gpu", seed)
     made, readme = written(tmp_path / "best", target, kernel_file(str(file), ("cuda", "hip", "triton")))
     assert made.name == seed
     assert said in readme
@@ -82,7 +82,7 @@ def test_a_tensor_map_is_explained(tmp_path: Path) -> None:
 
 
 def test_host_code_comes_with_how_it_is_called(tmp_path: Path) -> None:
-    file = shipped("seeds", "fp8_gemm", "gpu", "03_host_triton.py")
+    file = shipped_path("seeds", "fp8_gemm", "gpu", "03_host_triton.py")
     _, readme = written(tmp_path / "triton", H200, kernel_file(str(file), ("triton",)))
     assert "custom_kernel((a, b, a_scale, b_scale, c))" in readme
     assert "compile" not in readme

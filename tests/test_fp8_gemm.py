@@ -5,10 +5,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Verdict
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.sandbox.runners.torch_kernel import load_module
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 SHAPE = {"m": 96, "n": 192, "k": 256}
@@ -17,12 +17,12 @@ KMAJOR = "e4m3fn_kmajor"
 
 @pytest.fixture(scope="module")
 def columns() -> ModuleType:
-    return loaded("fp8_gemm_columns", shipped("problems", "fp8_gemm", "reference.py"))
+    return load_module("fp8_gemm_columns", shipped_path("problems", "fp8_gemm", "reference.py"))
 
 
 @pytest.fixture(scope="module")
 def rows() -> ModuleType:
-    return loaded("fp8_gemm_rows", shipped("problems", "fp8_gemm", KMAJOR, "reference.py"))
+    return load_module("fp8_gemm_rows", shipped_path("problems", "fp8_gemm", KMAJOR, "reference.py"))
 
 
 def test_a_seed_has_the_same_numbers_in_both_layouts(columns: ModuleType, rows: ModuleType) -> None:
@@ -55,11 +55,11 @@ def test_the_oracle_is_the_statements_formula(rows: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_a_kernel_for_one_layout_is_no_kernel_for_the_other(evaluator: LocalEvaluator) -> None:
-    naive = kernel_file(str(shipped("seeds", "fp8_gemm", KMAJOR, "cpu", "01_naive.cpp")))
+    naive = kernel_file(str(shipped_path("seeds", "fp8_gemm", KMAJOR, "cpu", "01_naive.cpp")))
     kmajor = load("fp8_gemm", variant=KMAJOR)
     assert evaluator(kmajor, naive, ()).verdict is Verdict.ACCEPT
     refused = evaluator(load("fp8_gemm"), naive, ())
     assert refused.verdict is Verdict.COMPILE
     assert "operands are read K-major: problem.variant=e4m3fn_kmajor" in refused.reason
-    pairs = kernel_file(str(shipped("seeds", "fp8_gemm", "cpu", "01_numpy_pairs.py")))
+    pairs = kernel_file(str(shipped_path("seeds", "fp8_gemm", "cpu", "01_numpy_pairs.py")))
     assert evaluator(kmajor, pairs, ()).verdict is not Verdict.ACCEPT

@@ -128,7 +128,7 @@ def won(*files: str, language: str = "python", us: float = 2.0) -> Trial:
         "hip": "kernel.hip",
         "triton": "kernel.py",
     }
-    texts = {names[language]: files[0], **{f"beside{place}.py": text for place, text in enumerate(files[1:])}}
+    texts = {names[language]: files[0], **{f"beside{index}.py": text for index, text in enumerate(files[1:])}}
     timings = (Timing("n=3", us), Timing("n=5", us))
     evaluation = Evaluation(Verdict.ACCEPT, "", us, timings)
     return Trial("00007", Origin.SEED, kernel=Kernel(language, texts), evaluation=evaluation)

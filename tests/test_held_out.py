@@ -14,11 +14,21 @@ from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
 from ksflow.lm.program import Inquiry
-from ksflow.optimize.examples import Case, Source, gather, shown
+from ksflow.optimize.examples import Case, ExampleSource, gather, shown
 from ksflow.optimize.held_out import PARTS, split_rounds
 from ksflow.problem.loader import load
 from ksflow.prompts.render import outcome
-from ksflow.records import Evaluation, Experiment, Note, Plan, Population, Problem, Selection, Trial, family
+from ksflow.records import (
+    Evaluation,
+    Experiment,
+    Note,
+    Plan,
+    Population,
+    Problem,
+    Selection,
+    Trial,
+    name_without_precision,
+)
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
 PROBLEM = load("softmax")
@@ -73,7 +83,7 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
         run_round(lineage, (seed, slow)[number % 2].id, 90.0 - number, f"idea number {number}")
     planted = run_round(lineage, slow.id, PLANTED, IDEA)
     history = read(lineage)
-    source = Source(stage.__name__, SimpleNamespace(question=stage))
+    source = ExampleSource(stage.__name__, SimpleNamespace(question=stage))
     (train, validation, held_out), split = gather(source, [history], 60, 0)
     assert history.final.by_id[planted.id].score_us == PLANTED
     answers = [
@@ -104,7 +114,9 @@ def test_whole_problems_are_held_out_where_there_are_several_and_precisions_are_
         division = split_rounds(known, seed, "designer")
         homes: dict[str, set[str]] = {}
         for one in known:
-            homes.setdefault(family(one.problem), set()).update(p for p in PARTS if one.name in division.parts[p])
+            homes.setdefault(name_without_precision(one.problem), set()).update(
+                p for p in PARTS if one.name in division.parts[p]
+            )
         assert all(len(parts) == 1 for parts in homes.values()), homes
         assert division.how.startswith("held out by problem (")
     assert len({split_rounds(known, seed, "designer").parts["held out"] for seed in range(9)}) > 1
@@ -124,12 +136,12 @@ def test_of_several_runs_of_a_problem_the_last_ones_are_held_out() -> None:
 
 def test_a_grade_looks_as_far_as_the_first_round_of_a_later_part() -> None:
     known = tuple(
-        replace(moment("gemm", "a", number, number), known=Population((Trial(f"{number:05}", "seed"),)))  # type: ignore[arg-type]
+        replace(moment("gemm", "a", number, number), population=Population((Trial(f"{number:05}", "seed"),)))  # type: ignore[arg-type]
         for number in range(10)
     )
     history = RunHistory(PROBLEM, "a", known, Population((Trial("99999", "seed"),)))  # type: ignore[arg-type]
     division = split_rounds(known, 0, "selector")
-    ends = [division.visible(history, one).final.trials[0].id for one in known]
+    ends = [division.visible_history(history, one).final.trials[0].id for one in known]
     assert ends == ["00004"] * 4 + ["00007"] * 3 + ["99999"] * 3
 
 
@@ -159,7 +171,7 @@ def test_after_a_change_of_the_judge_the_old_trials_are_stale_and_the_seeds_judg
     turn = lineage.begin_round()
     lineage.select(lineage.population().choose(seed.id, seed.id, "again"), turn.name)
     history = read(lineage)
-    for known in (history.final, history.rounds[-1].known):
+    for known in (history.final, history.rounds[-1].population):
         assert [trial.id for trial in known.trials] == [seed.id]
         assert known.by_id[seed.id].score_us == 101.0
         assert known.by_id[old.id].stale == "judge"

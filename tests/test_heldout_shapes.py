@@ -96,7 +96,7 @@ def test_one_that_is_wrong_on_a_held_out_shape_does_not_win(folder: Path) -> Non
     assert "right on 2 of 2 held-out shapes, there x" in said
     with closing(Lineage(folder.parent / "runs/lineage.git", "twice", "one", create=False)) as lineage:
         lineage.expect_as_recorded()
-        fastest = lineage.known.ranked[0]  # 00002, or what the compiler's flags make of it or of 00003
+        fastest = lineage.last_population.ranked[0]  # 00002, or what the compiler's flags make of it or of 00003
         right = fastest.name.startswith("02_right")
         assert right or (fastest.held_out and list(fastest.held_out.wrong) == ["16385"])
     assert ("wrong on 1 of 2 held-out shapes: 16385" in said) is (fastest.id != "00003")

@@ -69,7 +69,7 @@ def at_work(path: str, journal: str, begun: Event) -> None:
     begun.set()
     lineage.open_session("made: by a test\n")
     done("session")
-    for trial in lineage.unfinished():
+    for trial in lineage.claim_unfinished():
         finish(lineage, trial.id if trial.kernel else "", done)
         if trial.kernel is None:
             write(lineage, replace(trial), done)
@@ -77,7 +77,7 @@ def at_work(path: str, journal: str, begun: Event) -> None:
     while True:
         number += 1
         turn = lineage.begin_round()
-        lineage.select(turn.known.choose("00001", "00001", "the first"), turn.name)
+        lineage.select(turn.population.choose("00001", "00001", "the first"), turn.name)
         said = f"{os.getpid()}.{number}"
         lineage.record(Call("designer", "m", (), said))
         done("call", said)
@@ -143,14 +143,14 @@ def lost(lineage: Lineage, journal: Path) -> list[list[str]]:
 def check_all(path: Path, done: list[list[str]]) -> None:
     """Finish what the last victim left; then every trial, call and session is there once."""
     last = Lineage(path, "toy")
-    for trial in last.unfinished():
+    for trial in last.claim_unfinished():
         write(last, trial, lambda *words: None) if trial.kernel is None else finish(last, trial.id, lambda *words: None)
     trials = last.population().trials
     assert [t.id for t in trials] == [f"{n:05d}" for n in range(1, len(trials) + 1)]
     assert all(t.kernel and t.kernel.main == f"// {t.id}" for t in trials)
     assert not git(path, "for-each-ref", "refs/ksflow/toy/main/open/")
     head = git(path, "rev-parse", "refs/ksflow/toy/main/calls").strip()
-    calls = [json.loads(last.store.read(f"{commit}:call.json")) for commit in last.store.since(head)]
+    calls = [json.loads(last.store.read(f"{commit}:call.json")) for commit in last.store.list_ancestors(head)]
     said = Counter(call["call"]["answer"] for call in calls)
     assert set(said.values()) == {1}
     assert {words[1] for words in done if words[0] == "call"} <= said.keys()
@@ -207,7 +207,7 @@ def test_a_run_killed_at_random_goes_on(tmp_path: Path, times: int) -> None:
         killed(tmp_path, [*words, "loop.evaluations=100000"], dice, 1.0)
     finished(tmp_path, *words, "loop.evaluations=3")
     done = Lineage(tmp_path / "runs/lineage.git", "softmax", "dry")
-    names = sorted({t.id for t in (*done.all_trials(), *done.unfinished())})  # planned ones have no branch yet
+    names = sorted({t.id for t in (*done.all_trials(), *done.claim_unfinished())})  # planned ones have no branch yet
     assert names == [f"{n:05d}" for n in range(1, len(names) + 1)]
     done.close()
 
@@ -231,7 +231,7 @@ def test_a_suite_killed_at_random_keeps_its_budget(tmp_path: Path) -> None:
     paid = []
     for name in ("softmax", "fp8_gemm"):
         opened = Lineage(tmp_path / "runs/lineage.git", name, "killed", create=False)
-        paid.append(opened.spent().usd)
+        paid.append(opened.total_cost().usd)
         opened.close()
     assert sum(row["usd"] for row in rows) == pytest.approx(sum(paid))
     assert 0 < sum(paid) <= 4

@@ -13,7 +13,7 @@ from conftest import accepted, draft, kernel, plant, rejected
 from test_cli import DRY, ksflow
 
 from ksflow.cli import knowledge as command
-from ksflow.cli.sources import Finding, Sources
+from ksflow.cli.sources import SourceCheck, Sources
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.notes import knowledge
@@ -40,10 +40,10 @@ NOTE = Note(
 
 def test_a_note_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
     file = knowledge.write(NOTE, tmp_path, origin="a probe")
-    assert knowledge.read(file) == NOTE
+    assert knowledge.read_note(file) == NOTE
     assert "origin: a probe" in file.read_text()
     knowledge.write(replace(NOTE, text="Other."), tmp_path)
-    assert knowledge.read(file).text == "Other."
+    assert knowledge.read_note(file).text == "Other."
     assert "origin: a probe" in file.read_text()
     assert [path.name for path in tmp_path.glob("*.md") if path.name != "index.md"] == [file.name]
 
@@ -88,7 +88,7 @@ def test_a_broken_file_is_named_in_one_line(tmp_path: Path, text: str, reason: s
 
 def test_ids_of_trials_are_text(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("---\ntitle: 012\nsources: [00012]\nchallenge:\ntargets:\n---\nx\n")
-    assert knowledge.read(tmp_path / "a.md") == Note("012", "x", ("00012",))
+    assert knowledge.read_note(tmp_path / "a.md") == Note("012", "x", ("00012",))
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_ids_of_trials_are_text(tmp_path: Path) -> None:
 )
 def test_notes_fit_their_targets_and_their_family(targets: tuple[str, ...], fits: set[str]) -> None:
     note = replace(NOTE, targets=targets)
-    assert {target.name for target in (CPU, H200, MI300X) if knowledge.fits(note, target, "softmax")} == fits
-    assert not knowledge.fits(note, CPU, "fp8_gemm")
+    assert {target.name for target in (CPU, H200, MI300X) if knowledge.is_relevant(note, target, "softmax")} == fits
+    assert not knowledge.is_relevant(note, CPU, "fp8_gemm")
 
 
 def test_the_users_notes_join_the_shipped_ones_and_replace_them(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_rewritten_note_keeps_the_doubt() -> None:
 # -- sources ---------------------------------------------------------------------------------------
 
 
-def looked_up(lineage: Lineage, one: StoredNote) -> tuple[Finding, ...]:
+def looked_up(lineage: Lineage, one: StoredNote) -> tuple[SourceCheck, ...]:
     """By somebody who has not looked before."""
     sources = Sources(partial(Lineage, lineage.store.path), "toy", "main")
     try:
-        return sources.of(one)
+        return sources.check_note(one)
     finally:
         sources.close()
 
@@ -225,14 +225,14 @@ def test_a_shipped_note_is_doubted_in_a_copy_and_upheld(verb: Verb, tmp_path: Pa
     assert "it is assumed now; prompts show the doubt" in done
     (file,) = (tmp_path / "runs/knowledge/cpu").glob("softmax*.md")
     assert file.name == "softmax.md"
-    doubted = knowledge.read(file)
+    doubted = knowledge.read_note(file)
     assert (doubted.status, doubted.challenge) == (Status.ASSUMED, "I saw one pass (was cited)")
     shown = verb("show", file.stem)[1]
     assert "assumed, challenged; runs/knowledge/cpu" in shown
     assert "challenged: I saw one pass" in shown
     assert doubted in knowledge.initial_notes(CPU, "softmax")
     assert verb("uphold", file.stem)[0] == 0
-    assert (knowledge.read(file).status, knowledge.read(file).challenge) == (Status.CITED, "")
+    assert (knowledge.read_note(file).status, knowledge.read_note(file).challenge) == (Status.CITED, "")
     with pytest.raises(ConfigError, match="nobody challenges"):
         verb("uphold", file.stem)
 
@@ -251,8 +251,8 @@ def test_a_challenged_note_that_its_source_bears_out_keeps_its_status(verb: Verb
     code, done = verb("challenge", "Lines")
     assert code == 0
     assert "holds: manual.md, Caches: it says so: A line is 64 bytes" in done
-    assert knowledge.read(folder / "lines.md").status is Status.DOCUMENTED
-    assert knowledge.read(folder / "lines.md").challenge == "a person doubts it"
+    assert knowledge.read_note(folder / "lines.md").status is Status.DOCUMENTED
+    assert knowledge.read_note(folder / "lines.md").challenge == "a person doubts it"
 
 
 def test_check_names_what_does_not_hold(verb: Verb, tmp_path: Path) -> None:

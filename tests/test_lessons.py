@@ -10,7 +10,7 @@ from ksflow.lineage import Lineage
 from ksflow.loop.queue import map_parallel
 from ksflow.notes.lessons import refute_contradicted, trial_of
 from ksflow.records import Evaluation, Evidence, Key, Material, Note, Problem, Status, Trial, Verdict, parse
-from ksflow.stages.digester.rules import Rules
+from ksflow.stages.digester.rules import RulesDigester
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
 
@@ -69,7 +69,7 @@ def test_what_digester_rules_writes_is_cited_and_stays_the_same_when_nothing_cha
     plant(lineage, text.format(1), 20.0)
     tried(lineage, text.format(2), over_first(2.0))
     for _ in range(2):
-        lineage.learn(Rules()(PROBLEM, Material((), lineage.known, lineage.notes())))
+        lineage.learn(RulesDigester()(PROBLEM, Material((), lineage.last_population, lineage.notes())))
         move = next(note for note in lineage.notes() if "MR (" in note.title)
         assert [trial_of(source) for source in move.sources] == ["00001", "00002"]
         assert all(git(lineage, "cat-file", "-t", source.partition("@")[2]) == "commit\n" for source in move.sources)
@@ -225,19 +225,22 @@ def test_a_commit_that_is_gone_does_not_stop_a_run(lineage: Lineage) -> None:
     tried(lineage, "int b;", accepted(10.0))
     (kept,) = lineage.learn((measured("00002"),))
     gone = (replace(kept, sources=("00002@0123456789",)),)
-    assert refute_contradicted(gone, lineage.known, {"00002": lineage.commit_of("00002")}, lineage.at) == gone
+    assert (
+        refute_contradicted(gone, lineage.last_population, {"00002": lineage.commit_of("00002")}, lineage.trial_at)
+        == gone
+    )
 
 
 def test_rules_keep_their_refuted_notes_bounded(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     for index in range(8):
         tried(lineage, f"int b = {index};", over_first(20 / (10.0 - index / 10)))
-    rules = Rules(most=12)
-    lineage.learn(rules(PROBLEM, Material((), lineage.known, lineage.notes())))
+    rules = RulesDigester(most=12)
+    lineage.learn(rules(PROBLEM, Material((), lineage.last_population, lineage.notes())))
     assert len(lineage.notes()) > 1
-    for trial in lineage.known.trials[1:]:
+    for trial in lineage.last_population.trials[1:]:
         lineage.evaluate(replace(trial, evaluation=rejected()), "refuted")
-    lineage.learn(rules(PROBLEM, Material((), lineage.known, lineage.learn(lineage.notes()))))
+    lineage.learn(rules(PROBLEM, Material((), lineage.last_population, lineage.learn(lineage.notes()))))
     notes = lineage.notes()
     assert [note.title.startswith("Measured once: ") for note in notes if note.status is Status.REFUTED] == [True, True]
     assert len(notes) <= 12
@@ -247,9 +250,9 @@ def test_a_dead_end_closes_its_trials_until_it_is_refuted(lineage: Lineage) -> N
     text = "int MR = {};  // tune: 1 2\nint NR = {};  // tune: 1 2 4\n"
     plant(lineage, text.format(1, 1), 20.0)
     dead = [tried(lineage, text.format(2, columns), rejected()) for columns in (1, 2)]
-    notes = lineage.learn(Rules()(PROBLEM, Material((), lineage.known)))
-    assert lineage.known.pruned_by(notes).pruned == {trial.id for trial in dead}
+    notes = lineage.learn(RulesDigester()(PROBLEM, Material((), lineage.last_population)))
+    assert lineage.last_population.prune(notes).pruned == {trial.id for trial in dead}
     lineage.evaluate(replace(dead[0], evaluation=accepted(9.0)), "renewed")
     refuted = lineage.learn(lineage.notes())
-    assert lineage.known.pruned_by(refuted).pruned == frozenset()
+    assert lineage.last_population.prune(refuted).pruned == frozenset()
     assert git(lineage, "show", f"toy/main/{dead[1].id}:kernel.cpp") == text.format(2, 2)

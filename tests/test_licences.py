@@ -13,9 +13,9 @@ from ksflow.dataset.verb import _splits
 from ksflow.formats.checkout import path_in_checkout, provenance
 from ksflow.formats.kernelbench.importer import load as load_kernelbench
 from ksflow.lineage import Lineage
-from ksflow.problem.licences import joined, named, of_problem, on_the_hub
+from ksflow.problem.licences import join_licences, of_problem, on_the_hub, parse_licence
 from ksflow.problem.loader import load
-from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, family
+from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, name_without_precision
 
 GPL, MIT, BOTH = "GPL-3.0-only", "MIT", "GPL-2.0-only AND MIT"
 
@@ -50,12 +50,12 @@ def licensed(lineage: Lineage, licence: str, us: float = 100.0) -> Trial:
     ],
 )
 def test_an_expression_is_read_to_its_end(text: str, expected: str) -> None:
-    assert named(text) == expected
+    assert parse_licence(text) == expected
 
 
 def test_licences_together_are_all_of_them_each_once() -> None:
-    assert joined([BOTH, "MIT", "Apache-2.0"]) == "Apache-2.0 AND GPL-2.0-only AND MIT"
-    assert joined(["Apache-2.0 OR MIT", "MIT"]) == "(Apache-2.0 OR MIT) AND MIT"
+    assert join_licences([BOTH, "MIT", "Apache-2.0"]) == "Apache-2.0 AND GPL-2.0-only AND MIT"
+    assert join_licences(["Apache-2.0 OR MIT", "MIT"]) == "(Apache-2.0 OR MIT) AND MIT"
     assert (on_the_hub([GPL]), on_the_hub([GPL, MIT]), on_the_hub(["Own-1.0"])) == ("gpl-3.0", "", "")
 
 
@@ -122,12 +122,16 @@ def test_only_a_licence_of_the_checkout_counts(tmp_path: Path) -> None:
 
 
 def test_one_problem_in_several_precisions_is_in_one_split() -> None:
-    assert family("kernelbench-1-19_ReLU-bf16") == family("kernelbench-1-19_ReLU") == "kernelbench-1-19_ReLU"
-    assert family("fp8_gemm") == "fp8_gemm"
+    assert (
+        name_without_precision("kernelbench-1-19_ReLU-bf16")
+        == name_without_precision("kernelbench-1-19_ReLU")
+        == "kernelbench-1-19_ReLU"
+    )
+    assert name_without_precision("fp8_gemm") == "fp8_gemm"
     names = {f"kernelbench-1-{number}_Op{tail}" for number in range(60) for tail in ("", "-fp16", "-bf16")}
     found = _splits(names, "")
     assert set(found.values()) == {"train", "test"}
-    assert all(split == found[family(name)] for name, split in found.items())
+    assert all(split == found[name_without_precision(name)] for name, split in found.items())
     told = _splits(names, "kernelbench-1-7_Op-fp16")
     assert sorted(name for name, split in told.items() if split == "test") == [
         "kernelbench-1-7_Op",

@@ -49,7 +49,7 @@ def test_what_was_written_is_read_back_equal(lineage: Lineage) -> None:
     lineage.write(replace(wrong, evaluation=None))
     lineage.evaluate(wrong)
     assert again(lineage).population() == lineage.population()
-    assert [trial.verdict for trial in lineage.known.trials] == [
+    assert [trial.verdict for trial in lineage.last_population.trials] == [
         "accept",
         "failed",
         "reject-incorrect",
@@ -59,7 +59,7 @@ def test_what_was_written_is_read_back_equal(lineage: Lineage) -> None:
 def test_a_plan_and_its_ids_are_kept_before_any_kernel(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     rationale = "the only one\n\n  Cause: 9.9\nplan 00007\n" + "and more\n" * 900
-    lineage.select(lineage.known.choose("00001", "00001", rationale))
+    lineage.select(lineage.last_population.choose("00001", "00001", rationale))
     experiments = tuple(draft("00001", idea=f"idea {n}").experiment for n in range(3))
     plan = Plan(("avenue",), tuple(e for e in experiments if e), (2, 0))
     drafts = [replace(draft("00001"), experiment=plan.experiments[n]) for n in plan.picked]
@@ -79,13 +79,13 @@ def test_unfinished_work_is_handed_to_the_next_process_once(lineage: Lineage) ->
     (opened, written) = lineage.dispatch([draft("00001", idea="one"), draft("00001", idea="two")])
     lineage.write(replace(written, kernel=kernel("int w;")))
     other = again(lineage)
-    assert other.unfinished() == ()  # the first process is alive and at work on both
+    assert other.claim_unfinished() == ()  # the first process is alive and at work on both
     lineage.store.close()
-    taken = other.unfinished()
+    taken = other.claim_unfinished()
     assert [(t.id, t.kernel is not None) for t in taken] == [("00002", False), ("00003", True)]
     assert taken[0].experiment == opened.experiment
     third = again(other)
-    assert third.unfinished() == ()
+    assert third.claim_unfinished() == ()
     third.close()
     other.close()
 
@@ -109,7 +109,7 @@ def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_p
     identity = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
     git(clone, *identity, "commit", "-qam", "by hand")
     git(clone, "push", "-q", "origin", "HEAD:refs/heads/toy/main/by-hand")
-    (pushed,) = lineage.unfinished()
+    (pushed,) = lineage.claim_unfinished()
     assert (pushed.id, pushed.origin, pushed.parents) == ("by-hand", Origin.PUSH, ("00001",))
     assert pushed.kernel is not None
     assert pushed.kernel.main == "int mine;"
@@ -128,7 +128,7 @@ def test_a_branch_that_was_fetched_joins_and_is_no_child_of_the_same_number_here
     plant(lineage, "int b;", 10.0)
     heads = "refs/heads/toy/main"
     git(lineage.store.path, "fetch", "-q", str(elsewhere.store.path), f"{heads}/00002:{heads}/ada-00002")
-    (fetched,) = lineage.unfinished()
+    (fetched,) = lineage.claim_unfinished()
     assert (fetched.id, fetched.origin, fetched.parents) == ("ada-00002", Origin.PUSH, ())
     assert fetched.kernel is not None
     lineage.evaluate(replace(fetched, evaluation=over("00001", 2.5, 4.0)))  # this machine's verdict, not theirs
@@ -148,7 +148,7 @@ def test_code_that_was_replaced_on_its_branch_does_not_get_the_verdict_of_what_r
     (clone / "kernel.cpp").write_text("int b;")
     git(clone, "-c", "user.name=me", "-c", "user.email=me@example.org", "commit", "-qam", "by hand")
     git(clone, "push", "-q", "origin", "HEAD:toy/main/00001")
-    (pushed,) = lineage.unfinished()
+    (pushed,) = lineage.claim_unfinished()
     lineage.evaluate(replace(pushed, evaluation=over("00001", 6.0, 3.0)))
     found = []
     for text in ("int a;", "int b;"):
@@ -252,7 +252,7 @@ def test_two_processes_share_a_lineage_without_losing_a_trial(lineage: Lineage) 
         assert trial.experiment is not None
         tag = trial.experiment.description.split()[0]
         assert trial.kernel.main == f"// {tag} {trial.id}"
-    assert lineage.unfinished() == ()
+    assert lineage.claim_unfinished() == ()
 
 
 def test_plans_of_two_processes_that_take_turns_are_all_known_to_both(lineage: Lineage) -> None:
@@ -263,14 +263,14 @@ def test_plans_of_two_processes_that_take_turns_are_all_known_to_both(lineage: L
         if number < 2:
             one.open_session("")
         begun = one.begin_round()
-        one.select(begun.known.choose("00001", "00001", f"reason {number}"), begun.name)
+        one.select(begun.population.choose("00001", "00001", f"reason {number}"), begun.name)
         idea = draft("00001").experiment
         assert idea
         one.dispatch([draft("00001")], Plan(("a",), (idea,), (0,)), begun.name)
     expected = [(f"reason {number}", (f"{number + 2:05d}",)) for number in range(5)]
     for one in (lineage, other, again(lineage)):
         one.begin_round() if one is lineage else one.population()
-        assert [(plan.rationale, plan.trials) for plan in one.known.plans] == expected
+        assert [(plan.rationale, plan.trials) for plan in one.last_population.plans] == expected
 
 
 def _open_sessions(path: str, tag: str) -> None:
@@ -322,7 +322,7 @@ def test_killed_at_any_moment_it_leaves_whole_states(lineage: Lineage) -> None:
         victim.send_signal(signal.SIGKILL)
         victim.wait()
         assert len(lineage.population().trials) > before
-        for trial in lineage.unfinished():  # finish what it left, as the next run does
+        for trial in lineage.claim_unfinished():  # finish what it left, as the next run does
             made = trial
             if trial.kernel is None:
                 made = replace(trial, kernel=kernel(f"// rescued {trial.id}"))
@@ -331,7 +331,7 @@ def test_killed_at_any_moment_it_leaves_whole_states(lineage: Lineage) -> None:
     fresh = again(lineage)
     trials = fresh.population().trials
     assert [t.id for t in trials] == [f"{n:05d}" for n in range(1, len(trials) + 1)]
-    assert fresh.unfinished() == ()
+    assert fresh.claim_unfinished() == ()
     assert not git(lineage.store.path, "for-each-ref", "refs/ksflow/toy/main/open/")
     git(lineage.store.path, "fsck", "--strict")
     fresh.close()

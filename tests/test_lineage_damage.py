@@ -95,7 +95,7 @@ def test_a_lock_that_a_living_process_holds_is_waited_for(lineage: Lineage) -> N
         holder.stdin.write("abort\n")
         holder.stdin.close()
     waiting.join(60)
-    assert lineage.known.by_id["00001"].verdict == "reject-incorrect"
+    assert lineage.last_population.by_id["00001"].verdict == "reject-incorrect"
 
 
 def test_a_lock_that_cannot_be_removed_is_named(lineage: Lineage) -> None:
@@ -114,7 +114,7 @@ def test_a_verdict_on_a_kernel_that_is_gone_is_left_out_and_said(
     push(lineage, "00001", kernel_cpp=b"int mine;")
     lineage.evaluate(replace(seed, evaluation=rejected()))
     assert "the verdict reject-incorrect on toy/main/00001 is left out" in caplog.text
-    (pushed,) = lineage.unfinished()
+    (pushed,) = lineage.claim_unfinished()
     assert pushed.kernel
     assert pushed.kernel.main == "int mine;"
     git(lineage.store.path, "branch", "-D", "toy/main/00001")
@@ -152,7 +152,7 @@ def test_branches_that_are_no_kernels_are_passed_over_and_said_once(
     push(lineage, "picture", AUTHORS=b"me", kernel_cpp=b"int p;", plot_png=b"\x89PNG\xff\x00")
     for _ in range(2):
         assert [t.id for t in lineage.population().trials] == ["00001"]
-    (picture,) = lineage.unfinished()
+    (picture,) = lineage.claim_unfinished()
     assert picture.kernel
     assert list(picture.kernel.files) == ["kernel.cpp", "AUTHORS"]  # the kernel first
     assert caplog.text.count("toy/main/docs") == 2  # its name, and how to remove it
@@ -263,9 +263,9 @@ def test_small_packs_become_large_ones_and_nothing_is_lost(lineage: Lineage) -> 
 
 def test_work_that_others_left_is_seen_within_a_second(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
-    assert lineage.unfinished() == ()
+    assert lineage.claim_unfinished() == ()
     push(lineage, "00001", kernel_cpp=b"int mine;")
-    until(lambda: [t.kernel and t.kernel.main for t in lineage.unfinished()] == ["int mine;"])
+    until(lambda: [t.kernel and t.kernel.main for t in lineage.claim_unfinished()] == ["int mine;"])
 
 
 def helpers(lineage: Lineage) -> list[int]:

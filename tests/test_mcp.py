@@ -19,10 +19,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from test_cli import ksflow
 
-from ksflow.cli.inbox import Inbox
+from ksflow.cli.inbox import InboxFolder
 from ksflow.cli.mcp import _Tools
 from ksflow.errors import ConfigError
-from ksflow.home import PACKAGE, shipped
+from ksflow.home import PACKAGE, shipped_path
 from ksflow.loop.queue import map_parallel
 from ksflow.records import Origin, Population, Trial
 
@@ -100,7 +100,7 @@ async def ready(ask: Ask) -> str:
 
 def tiles(mr: int) -> dict[str, str]:
     """The tunable CPU seed with another height of its tile."""
-    text = next(file.read_text() for file in shipped("seeds", "fp8_gemm", "cpu").glob("*tiles.cpp"))
+    text = next(file.read_text() for file in shipped_path("seeds", "fp8_gemm", "cpu").glob("*tiles.cpp"))
     return {"kernel.cpp": re.sub(r"(constexpr int MR = )\d+", rf"\g<1>{mr}", text)}
 
 
@@ -284,7 +284,7 @@ def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch
     """10,000 of them would take minutes."""
     trials = [Trial(f"{n:05}", Origin.SEED, kernel=kernel(f"// {n}"), evaluation=accepted(n)) for n in range(1, 301)]
     study = SimpleNamespace(population=Population(trials), waiting=list)
-    tools = SimpleNamespace(_run=SimpleNamespace(left=dict), _study=study)
+    tools = SimpleNamespace(_run=SimpleNamespace(remaining_budgets=dict), _study=study)
 
     def compared(*_: object) -> bool:
         raise AssertionError("two trials are compared")
@@ -296,10 +296,10 @@ def test_no_two_trials_are_compared_for_a_page_of_a_large_population(monkeypatch
 
 
 def test_an_answer_in_parts_is_whole_and_nothing_outside_the_inbox_is_read(tmp_path: Path) -> None:
-    inbox = Inbox(tmp_path)
+    inbox = InboxFolder(tmp_path)
     (tmp_path / "writer-1.md").write_text("the question")
     (tmp_path / "link.md").symlink_to("/etc/passwd")
-    assert inbox.waiting() == ["writer-1.md"]
+    assert inbox.waiting_questions() == ["writer-1.md"]
     with pytest.raises(ConfigError, match=r"no question 'link\.md' waits"):
         inbox.read("link.md")
     with pytest.raises(ConfigError, match="empty answer"):
@@ -412,7 +412,7 @@ def record(folder: Path) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.soak
 def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) -> None:
-    rows = shipped("seeds", "softmax", "02_rows.cpp").read_text()
+    rows = shipped_path("seeds", "softmax", "02_rows.cpp").read_text()
 
     async def work(ask: Ask) -> str:
         while True:
@@ -425,11 +425,13 @@ def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) 
         cosine = {"k.cpp": rows.replace("expf(", "cosf(")}
         wrong = await judged(ask, await ask("evaluate", language="cpp", files=cosine))
         assert "reject-incorrect" in wrong
-        assert not [word for word in ("expected", "seed", "/judge", str(shipped())) if word in wrong]
+        assert not [word for word in ("expected", "seed", "/judge", str(shipped_path())) if word in wrong]
         raises = {"k.py": "import sys\nprint(sys.path)\ndef custom_kernel(data):\n    raise ValueError"}
         failed = await judged(ask, await ask("evaluate", language="python", files=raises))
         assert "ValueError" in failed
-        assert not [word for word in (str(shipped()), str(PACKAGE), sys.prefix, str(Path.home())) if word in failed]
+        assert not [
+            word for word in (str(shipped_path()), str(PACKAGE), sys.prefix, str(Path.home())) if word in failed
+        ]
         again = {"k.cpp": f"// once more\n{rows}\nstatic int unused_here = 1;\n"}
         right = await judged(ask, await ask("submit", trial=ids[1], language="cpp", files=again))
         assert "verdict accept" in right

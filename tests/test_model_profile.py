@@ -179,7 +179,7 @@ def test_the_problem_is_the_modules_own_forward_on_contents_like_its_own(
 @pytest.mark.slow
 def test_held_out_shapes_are_in_nothing_that_a_model_reads(problem: Problem) -> None:
     assert [case.name for case in problem.heldout] == ["5x1234x48"]
-    read = [problem.shown, problem.statement, problem.description, *problem.seeds[0].kernel.files.values()]
+    read = [problem.reference_text, problem.statement, problem.description, *problem.seeds[0].kernel.files.values()]
     assert not any("1234" in text for text in read)
 
 
@@ -198,8 +198,8 @@ def test_the_bound_takes_honest_arithmetic_and_nothing_less(problem: Problem, re
 
     x, mask, weight, shift, *_ = data
     total = torch.zeros(x.shape[:2])
-    for place in range(48):
-        total = total + x[..., place] * x[..., place]
+    for index in range(48):
+        total = total + x[..., index] * x[..., index]
     y = x / torch.sqrt(total[..., None] / 48 + 1e-5) * weight * 2 + shift
     assert fits(y.masked_fill(mask, 0.0), y.transpose(0, 1))
     right = reference.ref_kernel(data)
@@ -235,14 +235,14 @@ def test_roundings_at_random_bound_sums_products_and_functions(kind: torch.dtype
 
 @pytest.mark.parametrize("value", [1.0, 0.0, 1e-6, -3.0])
 def test_a_parameter_that_is_the_same_everywhere_is_drawn_with_its_sign(value: float) -> None:
-    (drawn,) = contents.like([contents.about([torch.full((64,), value)])], [(64,)], seed=3)
+    (drawn,) = contents.like([contents.describe_contents([torch.full((64,), value)])], [(64,)], seed=3)
     assert drawn.std() > 0.005
     assert value == 0 or bool((drawn * value > 0).all())
 
 
 def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
     with pytest.raises(ValueError, match="not finite"):
-        contents.about([torch.tensor([1.0, float("-inf")])])
+        contents.describe_contents([torch.tensor([1.0, float("-inf")])])
 
 
 @pytest.mark.slow

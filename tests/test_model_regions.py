@@ -48,7 +48,7 @@ def write(folder: Path, part: str, inputs: str = "torch.randn(16, 8)", classes: 
     file.write_text(MODEL.format(part=part, inputs=inputs, classes=classes))
     user = user_file.load(file)
     with torch.no_grad():
-        regions = profile._grouped(user.model, profile.met(user.model, user.inputs))
+        regions = profile._grouped(user.model, profile.record_calls(user.model, user.inputs))
     region = next(region for region in regions if name in (region.title, region.modules[0]))
     return problem.write(user, region, folder / "regions", {})
 
@@ -131,7 +131,7 @@ def test_what_a_module_was_called_with_is_kept_as_it_was(tmp_path: Path) -> None
     ((x,), _) = user.inputs[0]
     before = x.clone()
     with torch.no_grad():
-        calls = profile.met(user.model, user.inputs, keep=["part.then"])
+        calls = profile.record_calls(user.model, user.inputs, keep=["part.then"])
     (call,) = (call for call in calls if call.module == "part.then")
     assert torch.equal(call.given["input"], before)
     assert not torch.equal(x, before)
@@ -314,7 +314,7 @@ class Part(nn.Module):
 def test_a_scripted_part_is_no_region_and_the_others_are() -> None:
     model = torch.nn.Sequential(torch.jit.script(torch.nn.Linear(4, 4)), torch.nn.SiLU()).eval()
     with torch.no_grad():
-        calls = profile.met(model, [((torch.randn(2, 4),), {})])
+        calls = profile.record_calls(model, [((torch.randn(2, 4),), {})])
     assert [(call.module, call.unfit) for call in calls] == [("1", "")]
 
 

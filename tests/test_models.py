@@ -100,7 +100,7 @@ def test_money_runs_out_cleanly(tmp_path: Path, provider: Provider) -> None:
     assert 0.1 - 0.04 - 1e-9 <= spent <= 0.1 + 1e-9  # the next call might have been as long as it may
     assert "runs/best/softmax/dry/" in said
     lineage = Lineage(tmp_path / "runs/lineage.git", "softmax", "dry")
-    left = len(lineage.unfinished())
+    left = len(lineage.claim_unfinished())
     lineage.close()
     before = len(provider.requests)
     again = ksflow(tmp_path, *SERVER, f"loop.evaluations={left or 3}", "loop.confirm=false", LLM_URL=provider.url)

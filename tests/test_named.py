@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from test_cli import ksflow
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A problem of one's own, `dwt`, after a run of softmax under another name than main; dwt is the newest."""
     found = tmp_path_factory.mktemp("named")
-    shutil.copytree(shipped("problems", "softmax"), found / "dwt", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(shipped("seeds", "softmax"), found / "dwt" / "seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), found / "dwt", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(shipped_path("seeds", "softmax"), found / "dwt" / "seeds")
     for words in (("problem=softmax", "run=two"), ("problem=./dwt", "--config-dir", ".", "run=main")):
         done = ksflow(found, "recipe=dry_run", *words, "loop.evaluations=1")
         assert done.returncode == 0, done.stderr

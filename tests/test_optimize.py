@@ -27,8 +27,8 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
 from ksflow.lm.answers import answer, draw
 from ksflow.optimize import metrics, optimize
-from ksflow.optimize.card import Comparison
-from ksflow.optimize.examples import Case, Source
+from ksflow.optimize.card import ScoreComparison
+from ksflow.optimize.examples import Case, ExampleSource
 from ksflow.optimize.metrics import Judge
 from ksflow.optimize.teaching import Course
 from ksflow.problem.loader import load
@@ -264,10 +264,10 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     open_ = partial(Lineage, recorded / "runs/lineage.git")
     (history,) = read_histories(open_, problem)
     calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
-    judge = Judge(as_evaluator(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED)))
+    judge = Judge(as_evaluator(lambda problem, kernel, versus: Evaluation(Verdict.MALFORMED)))
     for name in ("selector", "designer", "writer"):
         stage = compose.build(cfg[name].llm if name == "writer" else cfg[name])
-        source = Source(name, stage, notes, judge)
+        source = ExampleSource(name, stage, notes, judge)
         cases = [inquiry for moment in history.rounds for inquiry, _ in source.questions(history, moment)]
         asked = [call.messages[-1]["content"] for call in calls if call.stage.startswith(name)]
         said = {re.sub(r"\nLeft of the budget: .*", "", text) for text in asked}
@@ -280,7 +280,7 @@ def test_a_verifier_is_graded_by_its_bets_and_not_by_its_words(recorded: Path) -
     cfg = compose.compose([*DRY, "llm=dummy", "writer=verified"])
     stage, problem = compose.build(cfg.verifier), compose.build(cfg.problem)
     (history,) = read_histories(partial(Lineage, recorded / "runs/lineage.git"), problem)
-    asked = [each for moment in history.rounds for each in Source("verifier", stage).questions(history, moment)]
+    asked = [each for moment in history.rounds for each in ExampleSource("verifier", stage).questions(history, moment)]
     assert len(asked) >= 12
     with Course(stage.program, [[Case(inquiry, make(history)) for inquiry, make in asked], [], []]).open() as course:
         assert all(0 <= score <= 1 for score in course.examine(course.program, course.train))
@@ -306,29 +306,29 @@ def test_questions_of_one_round_are_no_evidence_of_their_own() -> None:
         before += [0.5] * 10
         after += [0.5 + change] * 10
         rounds += [f"softmax/main/1.{number}"] * 10
-    alone = Comparison(tuple(before), tuple(after))
-    together = Comparison(tuple(before), tuple(after), 0, tuple(rounds))
+    alone = ScoreComparison(tuple(before), tuple(after))
+    together = ScoreComparison(tuple(before), tuple(after), 0, tuple(rounds))
     assert alone.verdict == "better"
     assert together.verdict == "not better: the interval holds 0"
     assert "on 60 held-out examples of 6 rounds" in str(together)
-    few = Comparison(tuple(before[:20]), (0.9,) * 20, 0, tuple(rounds[:20]))
+    few = ScoreComparison(tuple(before[:20]), (0.9,) * 20, 0, tuple(rounds[:20]))
     assert few.verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
 
 
 def test_not_better_is_said() -> None:
-    assert Comparison((0.1, 0.2, 0.1, 0.3, 0.2, 0.2), (0.8, 0.9, 0.7, 0.9, 0.8, 0.9)).verdict == "better"
-    assert Comparison((0.1, 0.9, 0.1), (0.9, 0.1, 0.2)).verdict == "not better: the interval holds 0"
-    assert Comparison((0.8, 0.9, 0.8, 0.7, 0.8, 0.9), (0.1, 0.2, 0.1, 0.2, 0.1, 0.1)).verdict == "worse"
-    assert Comparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
+    assert ScoreComparison((0.1, 0.2, 0.1, 0.3, 0.2, 0.2), (0.8, 0.9, 0.7, 0.9, 0.8, 0.9)).verdict == "better"
+    assert ScoreComparison((0.1, 0.9, 0.1), (0.9, 0.1, 0.2)).verdict == "not better: the interval holds 0"
+    assert ScoreComparison((0.8, 0.9, 0.8, 0.7, 0.8, 0.9), (0.1, 0.2, 0.1, 0.2, 0.1, 0.1)).verdict == "worse"
+    assert ScoreComparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
 
 
 def _moment(*judged: Trial) -> tuple[RunHistory, RoundSnapshot]:
     """A run whose last trial is what became of an experiment on the first."""
-    problem, known = _PROBLEM, paired(judged)
+    problem, population = _PROBLEM, paired(judged)
     moment = RoundSnapshot(
-        problem.name, "dry", "1.1", paired(judged[:-1]), selection=known.choose("00001", "00001", "")
+        problem.name, "dry", "1.1", paired(judged[:-1]), selection=population.choose("00001", "00001", "")
     )
-    return RunHistory(problem, "dry", (moment,), known), moment
+    return RunHistory(problem, "dry", (moment,), population), moment
 
 
 _PROBLEM = load("softmax")
@@ -352,7 +352,7 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
     scores = [0.0]
     for index, verdict in enumerate(verdicts):
         judge = Judge(
-            as_evaluator(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
+            as_evaluator(lambda problem, made, versus, v=verdict: accepted(100.0) if made.main == "base" else v)
         )
         score, feedback = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(f"kernel {index}"), "")
         assert verdict.reason in feedback
@@ -370,7 +370,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
     assert moment.selection
     grades = {}
     for verdict in rated:
-        judge = Judge(as_evaluator(lambda problem, made, against, v=verdict: Evaluation(v, "why")))
+        judge = Judge(as_evaluator(lambda problem, made, versus, v=verdict: Evaluation(v, "why")))
         grades[verdict] = metrics.writer(_PROBLEM, moment.selection, judge)(kernel(verdict.value), "")[0]
     assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == grades[Verdict.MALFORMED] == 0
     assert 0 < grades[Verdict.COMPILE] == grades[Verdict.CRASH] < grades[Verdict.INCORRECT] < grades[Verdict.UNTIMED]
@@ -378,7 +378,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
 
 def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
     asked = []
-    judge = Judge(as_evaluator(lambda problem, made, against: asked.append(made) or rejected()), most=1)
+    judge = Judge(as_evaluator(lambda problem, made, versus: asked.append(made) or rejected()), most=1)
     assert judge(_PROBLEM, kernel("a"), _SEED) is judge(_PROBLEM, kernel("a"), _SEED)
     assert len(asked) == 1
     with pytest.raises(BudgetError, match=r"optimize\.evaluations=1 used up"):
@@ -389,12 +389,12 @@ def test_a_selector_is_graded_by_what_was_made_from_its_base() -> None:
     worse = replace(_child(90.0, base="00002"), id="00004")
     history, moment = _moment(_SEED, _OTHER, _child(50.0), worse)
     history = replace(history, final=paired((_SEED, _OTHER, _child(50.0), worse)))
-    grade, known = metrics.selector(history, moment), history.final
-    best, second = (grade(known.choose(base, base, ""), "") for base in ("00001", "00002"))
+    grade, population = metrics.selector(history, moment), history.final
+    best, second = (grade(population.choose(base, base, ""), "") for base in ("00001", "00002"))
     assert best[0] == 1.0
     assert second[0] == pytest.approx(50 / 90)
     assert "That one was made from 00001" in second[1]
-    unknown = grade(known.choose("00003", "00003", ""), "")
+    unknown = grade(population.choose("00003", "00003", ""), "")
     assert unknown[0] == pytest.approx((1 + 50 / 90) / 2)
     assert "unknown" in unknown[1]
 
@@ -406,7 +406,7 @@ def test_a_designer_is_graded_by_what_is_on_record() -> None:
         made = tuple(Experiment(idea, "r", (low, high), 10.0) for idea in ideas)
         return Plan(("a",), made, (0,))
 
-    grade = metrics.designer(moment, metrics.recorded(history))
+    grade = metrics.designer(moment, metrics.recorded_attempt(history))
     ideas = ("Unroll the inner loop by four.", "pack b in panels", "use another layout of c")
     right, said = grade(plan(90, 110, *ideas), "")
     wrong, _ = grade(plan(-10, 0, *ideas), "")
@@ -419,7 +419,7 @@ def test_a_designer_is_graded_by_what_is_on_record() -> None:
 def test_words_alone_move_no_grade_of_a_designer() -> None:
     """What is said otherwise is worth what it was judged to be, and where nothing was judged nothing."""
     history, moment = _moment(_SEED, _child(90.0, idea="unroll the inner loop by four"))
-    grade = metrics.designer(moment, metrics.recorded(history))
+    grade = metrics.designer(moment, metrics.recorded_attempt(history))
 
     def worth(*ideas: str) -> float:
         made = tuple(Experiment(idea, "r", (5.0, 15.0), 10.0) for idea in ideas)
@@ -462,11 +462,11 @@ def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found
 
 
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
-    known = paired((_SEED, replace(_child(60.0), by="designer=llm")))
-    moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
+    population = paired((_SEED, replace(_child(60.0), by="designer=llm")))
+    moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", population, learnt=True)
     digester = LlmDigester(scripted(lambda text: text.replace("says so [1]", "took 60 us [1]")))
-    history = RunHistory(_PROBLEM, "dry", (moment,), known)
-    asked = list(Source("digester", digester).questions(history, moment))
+    history = RunHistory(_PROBLEM, "dry", (moment,), population)
+    asked = list(ExampleSource("digester", digester).questions(history, moment))
     cases = [Case(inquiry, make(history)) for inquiry, make in asked]
     assert len(cases) == 1
     with Course(digester.program, [cases, [], []]).open() as course:

@@ -11,8 +11,8 @@ import pytest
 from test_cli import ksflow
 
 from ksflow import log
-from ksflow.errors import ConfigError, StageError, boundary, place
-from ksflow.home import shipped
+from ksflow.errors import ConfigError, StageError, error_location, stage_boundary
+from ksflow.home import shipped_path
 
 MINE = """class Mine:
     def __call__(self, problem, population, selection, notes):
@@ -40,7 +40,7 @@ def test_a_stage_that_fails_names_its_line_and_the_log_has_the_rest(own: Path, m
     import my_parts  # type: ignore[import-not-found]
 
     log.setup(own / "logs")
-    with pytest.raises(StageError) as caught, boundary("designer"):
+    with pytest.raises(StageError) as caught, stage_boundary("designer"):
         my_parts.Mine()(None, None, None, None)
     assert str(caught.value) == "designer: NameError: name 'ww' is not defined (my_parts.py, line 7)"
     (event,) = map(json.loads, (own / "logs" / "events.jsonl").read_text().splitlines())
@@ -52,7 +52,7 @@ def test_a_stage_that_fails_names_its_line_and_the_log_has_the_rest(own: Path, m
 def test_a_stage_that_exits_has_failed() -> None:
     with (
         pytest.raises(StageError, match=r"^writer: SystemExit: 3 \(test_own_parts\.py, line \d+\)$"),
-        boundary("writer"),
+        stage_boundary("writer"),
     ):
         raise SystemExit(3)
 
@@ -60,8 +60,8 @@ def test_a_stage_that_exits_has_failed() -> None:
 def test_a_place_is_nobodys_where_python_or_a_package_failed() -> None:
     with pytest.raises(ConfigError) as caught:
         shipped_part()
-    assert place(caught.value) == f" (test_own_parts.py, line {shipped_part.__code__.co_firstlineno + 1})"
-    assert place(ValueError("never raised")) == ""
+    assert error_location(caught.value) == f" (test_own_parts.py, line {shipped_part.__code__.co_firstlineno + 1})"
+    assert error_location(ValueError("never raised")) == ""
 
 
 def shipped_part() -> None:
@@ -119,8 +119,8 @@ def test_a_thread_that_a_stage_leaves_behind_does_not_keep_the_program_from_endi
 @pytest.mark.soak
 def test_a_reference_that_fails_names_its_line(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    shutil.copytree(shipped("problems", "softmax"), folder)
-    shutil.copytree(shipped("seeds", "softmax"), folder / "seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), folder)
+    shutil.copytree(shipped_path("seeds", "softmax"), folder / "seeds")
     file = folder / "reference.py"
     text = re.sub(r"(def ref_kernel.*\n)", r"\1    zz\n", file.read_text())
     file.write_text(text)

@@ -36,7 +36,7 @@ from ksflow.records import (
     base_of,
 )
 from ksflow.report.headline import Headline
-from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, as_pull_request, run_facts
+from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, as_pull_request, run_facts, split_details
 from ksflow.report.page.details import _diff
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
@@ -53,19 +53,19 @@ def run(lineage: Lineage) -> Lineage:
 
 
 def test_every_figure_is_the_lineages(run: Lineage) -> None:
-    facts, known = run_facts(run), run.population()
+    facts, population = run_facts(run), run.population()
     assert [row["id"] for row in facts["trials"]] == sorted(trial.id for trial in run.all_trials())
     for row in facts["trials"]:
-        trial = known.by_id[row["id"]]
+        trial = population.by_id[row["id"]]
         assert row["us"] == pytest.approx(trial.score_us)
         assert (row["parents"], row["verdict"]) == (list(trial.parents), trial.verdict)
-    assert known.best is not None
-    assert facts["winner"] == known.best.id
-    assert facts["trials"][-1]["best_us"] == known.best.score_us
-    assert facts["cases"][0]["us"] == known.best.evaluation.timings[0].us  # type: ignore[union-attr]
-    assert facts["story"][-1]["id"] == known.best.id
-    assert facts["spent"]["usd"] == run.spent().usd
-    assert facts["winner_commit"] == run.commit_of(known.best.id)
+    assert population.best is not None
+    assert facts["winner"] == population.best.id
+    assert facts["trials"][-1]["best_us"] == population.best.score_us
+    assert facts["cases"][0]["us"] == population.best.evaluation.timings[0].us  # type: ignore[union-attr]
+    assert facts["story"][-1]["id"] == population.best.id
+    assert facts["spent"]["usd"] == run.total_cost().usd
+    assert facts["winner_commit"] == run.commit_of(population.best.id)
     json.dumps(facts, allow_nan=False)
 
 
@@ -124,10 +124,10 @@ def test_a_pytorch_baseline_has_a_figure_of_its_own_beside_what_the_claim_is_ove
     for seed, name in ((slow, "00_numpy.py"), (torch, "01_torch.py")):
         lineage.evaluate(replace(seed, name=name, baseline=True))
     rows = [(slow.id, 1.5), (torch.id, 2.0)]
-    against = tuple(Comparison(id=id, speedup=ratio, low=ratio - 0.1, high=ratio + 0.1) for id, ratio in rows)
+    versus = tuple(Comparison(id=id, speedup=ratio, low=ratio - 0.1, high=ratio + 0.1) for id, ratio in rows)
     (winner,) = lineage.dispatch([draft(slow.id)])
     winner = lineage.write(replace(winner, kernel=kernel("int z;\n")))
-    lineage.evaluate(replace(winner, evaluation=accepted(10.0).with_evidence(against=against)))
+    lineage.evaluate(replace(winner, evaluation=accepted(10.0).with_evidence(against=versus)))
     assert [(one["name"], one["speedup"]) for one in run_facts(lineage)["over"]] == [("NumPy", 1.5), ("PyTorch", 2.0)]
 
 
@@ -137,7 +137,7 @@ def test_a_doubt_is_told_once_in_a_headline(lineage: Lineage) -> None:
     best = plant(lineage, "int z;\n", 10.0)
     assert best.evaluation
     lineage.evaluate(replace(best, evaluation=best.evaluation.with_evidence(against=(row,))))
-    told = Headline(lineage.known.by_id[best.id], lineage.population(), torch)
+    told = Headline(lineage.last_population.by_id[best.id], lineage.population(), torch)
     assert told.claim == "not ranked over PyTorch: x1.5 [1.4, 1.61], busy"
 
 
@@ -395,7 +395,7 @@ def test_a_page_is_small_whatever_the_run(run: Lineage) -> None:
     for id, details in long["details"].items():
         details["diff"] = "\n".join(f"+  y[{number}] = x[{id} * {number}];" for number in range(200))
     assert len(as_html([long]).encode()) < 4_000_000
-    (told,) = apart([long])[1]
+    (told,) = split_details([long])[1]
     assert not told[facts["winner"]].get("left_out")
     assert sum(bool(one.get("left_out")) for one in told.values()) > 1000
 
@@ -545,28 +545,28 @@ return {
 @pytest.mark.slow
 def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
     opened(browser, as_html([run_facts(run)]), tmp_path)
-    page, known = browser.execute_script(_SHOWN), run.population()
-    best, tried = known.best, [trial for trial in known.trials if trial.origin is not Origin.SEED]
+    page, population = browser.execute_script(_SHOWN), run.population()
+    best, tried = population.best, [trial for trial in population.trials if trial.origin is not Origin.SEED]
     assert best is not None
     assert best.evaluation is not None
     worked = max(row["minutes"] for row in run_facts(run)["trials"])
     cards = dict(page["cards"])
-    assert cards["the winner's score"] == f"{known.us(best):.4g} µs"
+    assert cards["the winner's score"] == f"{population.time_us(best):.4g} µs"
     assert cards["experiments"] == str(len(tried))
     assert cards.get("minutes of work") == (f"{worked:.1f}".removesuffix(".0") if worked else None)
     claimed = run_facts(run)["claim"]
     assert page["headline"] == claimed
-    assert claimed.startswith(f"x{known.scale.ratio(best.id, known.trials[0].id).ratio:.3g} [")  # type: ignore[union-attr]
+    assert claimed.startswith(f"x{population.scale.ratio(best.id, population.trials[0].id).ratio:.3g} [")  # type: ignore[union-attr]
     assert browser.title.startswith(claimed)
     assert page["trust"].startswith(f"winner {best.id}")
     assert page["story"][-1] == best.id
     rows = [dict(row) for row in page["trials"]]
-    assert [row["trial"] for row in rows] == [trial.id for trial in known.trials]
-    for row, trial in zip(rows, known.trials, strict=True):
+    assert [row["trial"] for row in rows] == [trial.id for trial in population.trials]
+    for row, trial in zip(rows, population.trials, strict=True):
         assert row["verdict"] == trial.verdict
-        assert row["µs"] == (f"{known.us(trial):.4g}" if trial.score_us else "")
-        base = base_of(trial, known.by_id)
-        gain = known.speedup(trial, base)
+        assert row["µs"] == (f"{population.time_us(trial):.4g}" if trial.score_us else "")
+        base = base_of(trial, population.by_id)
+        gain = population.speedup(trial, base)
         assert row["over its base"] == (f"{gain.gain_percent:+.4g} %" if gain else "")
         assert row["base"] == (trial.parents[0] if trial.parents else "")
     cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]

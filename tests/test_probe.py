@@ -60,7 +60,7 @@ def only(answers):
 def test_an_answer_becomes_a_note_with_its_program_and_is_known_the_next_time(bench, tmp_path):
     answer = only(ask((probe(),), bench, tmp_path))
     assert answer.state == "measured"
-    (note,) = (knowledge.read(file) for file in tmp_path.glob("*.md") if file.name != "index.md")
+    (note,) = (knowledge.read_note(file) for file in tmp_path.glob("*.md") if file.name != "index.md")
     assert note == answer.note
     assert note.status is Status.MEASURED
     assert note.text.startswith("An addition takes ")
@@ -114,7 +114,7 @@ def test_large_outputs_are_not_shown(bench):
 
 @pytest.mark.parametrize("name", ["clock", "store-forward"])
 def test_shipped_probes_answer_here(bench, tmp_path, name):
-    one = next(one for one in probes.ready() if one.name == name)
+    one = next(one for one in probes.shipped_probes() if one.name == name)
     if one.lacks(bench.target):
         pytest.skip(one.lacks(bench.target))
     found = only(ask((one,), bench, tmp_path))
@@ -123,7 +123,7 @@ def test_shipped_probes_answer_here(bench, tmp_path, name):
 
 def test_what_the_chip_lacks_is_skipped_with_the_reason(tmp_path):
     bench = Bench(Target("old", "cpu", "Old CPU", features=("sse4_2",)))
-    amx = next(one for one in probes.ready() if one.name == "amx")
+    amx = next(one for one in probes.shipped_probes() if one.name == "amx")
     answer = only(ask((amx,), bench, tmp_path))
     assert (answer.state, answer.line) == ("skipped", "Old CPU has no amx_bf16")
 
@@ -131,7 +131,7 @@ def test_what_the_chip_lacks_is_skipped_with_the_reason(tmp_path):
 @pytest.mark.slow
 def test_the_layout_of_mfma_is_right_in_the_emulator_and_waits_for_the_chip(tmp_path):
     bench = Bench(from_data_sheet("mi300x", "AMD Instinct MI300X", "gfx942", {}))
-    one = next(one for one in probes.ready() if one.name == "mfma-layout")
+    one = next(one for one in probes.shipped_probes() if one.name == "mfma-layout")
     answer = only(ask((one,), bench, tmp_path))
     assert (answer.state, answer.line) == ("waits", "for the chip; right in the emulator")
     assert not list(tmp_path.iterdir())
@@ -140,9 +140,9 @@ def test_the_layout_of_mfma_is_right_in_the_emulator_and_waits_for_the_chip(tmp_
 
 
 def test_every_shipped_probe_can_be_asked_and_has_words():
-    assert {one.kernel.language for one in probes.ready()} == {"cpp", "cuda", "hip"}
-    assert len({one.name for one in probes.ready()}) == len(probes.ready())
-    for one in probes.ready():
+    assert {one.kernel.language for one in probes.shipped_probes()} == {"cpp", "cuda", "hip"}
+    assert len({one.name for one in probes.shipped_probes()}) == len(probes.shipped_probes())
+    for one in probes.shipped_probes():
         assert one.keywords, one.name
 
 
@@ -157,7 +157,7 @@ def test_a_figure_above_the_data_sheet_is_flagged():
 
 def test_a_claim_is_settled_by_a_probe_that_measures_its_figure(bench, tmp_path, monkeypatch):
     bench(probe().problem, probe().kernel)  # has measured the machine, with the shipped probes
-    monkeypatch.setattr(probes, "ready", lambda: (probe(),))
+    monkeypatch.setattr(probes, "shipped_probes", lambda: (probe(),))
     claim = "The addition latency is 1 ms."
     doubted = Note("Additions", claim, ("a book",), challenge="really?")
     found = settle(doubted, Ready(bench), probe().problem, (), tmp_path)
@@ -188,7 +188,7 @@ def test_a_claim_is_settled_by_a_probe_that_measures_its_figure(bench, tmp_path,
 )
 def test_what_a_note_says_of_other_things_does_not_refute_it(claim, wrong):
     asked = probe(keywords=("l2 latency",))
-    assert figures.contradicted(claim, "A load from L2 takes 212 ns (208 to 216).", asked, 2) == wrong
+    assert figures.find_contradiction(claim, "A load from L2 takes 212 ns (208 to 216).", asked, 2) == wrong
 
 
 def test_a_broken_probe_names_its_file(tmp_path):
@@ -196,7 +196,7 @@ def test_a_broken_probe_names_its_file(tmp_path):
     file.write_text("title: x\nquestion: y\nform: loop\ncases: {a: {n: 1}}\ntext: '{no}'\n")
     Path(tmp_path, "odd.cpp").write_text(LOOP)
     with pytest.raises(ConfigError, match=r"odd.yaml is not a probe .*lacks n or turns"):
-        probes.read(file)
+        probes.read_probe(file)
 
 
 def test_a_mistyped_again_is_not_ignored():

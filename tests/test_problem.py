@@ -9,7 +9,7 @@ import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.hardware.target import from_data_sheet
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.problem.loader import kernel_file, load
 from ksflow.problem.texts import for_target, task_source
 from ksflow.records import Problem, Target
@@ -57,7 +57,7 @@ def test_a_section_ends_where_its_level_does_and_code_has_no_headings() -> None:
 
 def test_models_read_what_the_task_computes_and_nothing_of_what_the_judge_needs(tmp_path: Path) -> None:
     for name in ("depthwise_conv3d", "fp8_gemm", "softmax", "trimul"):
-        shown = load(name).shown
+        shown = load(name).reference_text
         for word in ("def oracle", "upstream_check", "UPSTREAM", "ksflow.judge", "Runs in the judge"):
             assert word not in shown, (name, word)
         space: dict[str, object] = {}
@@ -107,8 +107,8 @@ def test_a_variant_with_a_folder_has_its_own_layout_statement_and_seeds() -> Non
 
 def test_nothing_of_a_variants_folder_is_in_the_other_variants(tmp_path: Path) -> None:
     alone = tmp_path / "fp8_gemm"
-    shutil.copytree(shipped("problems", "fp8_gemm"), alone, ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
-    shutil.copytree(shipped("seeds", "fp8_gemm"), alone / "seeds", ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
+    shutil.copytree(shipped_path("problems", "fp8_gemm"), alone, ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
+    shutil.copytree(shipped_path("seeds", "fp8_gemm"), alone / "seeds", ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
     before, now = load(str(alone), variant="e4m3fn"), load("fp8_gemm", variant="e4m3fn")
     assert replace(before, root=now.root) == now  # what models are told, and the digest that kept verdicts hold for
 
@@ -123,8 +123,8 @@ def test_baselines_are_marked_seeds() -> None:
 def mine(tmp_path: Path) -> Path:
     """A folder of the user's own, outside the package."""
     folder = tmp_path / "mine"
-    shutil.copytree(shipped("problems", "softmax"), folder)
-    shutil.copytree(shipped("seeds", "softmax"), folder / "seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), folder)
+    shutil.copytree(shipped_path("seeds", "softmax"), folder / "seeds")
     return folder
 
 

@@ -23,7 +23,7 @@ def _planned(folder: Path) -> Trial:
     lineage = Lineage(folder / "runs/lineage.git", "softmax")
     first, second = plant(lineage, "int first;\n", 5.0), plant(lineage, "int second;\n", 4.0)
     begun = lineage.begin_round()
-    lineage.select(lineage.known.choose(second.id, first.id, "there is room"), begun.name)
+    lineage.select(lineage.last_population.choose(second.id, first.id, "there is room"), begun.name)
     idea = draft(second.id, first.id, idea="interleave four rows")
     assert idea.experiment is not None
     idea = replace(idea, experiment=replace(idea.experiment, changes={"ROWS": "4"}))  # a mix would write it by rule
@@ -64,7 +64,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
     assert "base_code" in alone
     assert "int second;" not in alone
     lineage = Lineage(tmp_path / "runs/lineage.git", "softmax")
-    assert lineage.spent().calls == 0
+    assert lineage.total_cost().calls == 0
     lineage.close()
 
 

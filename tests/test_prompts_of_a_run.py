@@ -29,7 +29,7 @@ class Late:
         trials = tuple(trial for trial in whole.trials if trial.id < self.last.trials[0])
         self.experiment = whole.by_id[self.last.trials[0]].experiment
         self.notes: tuple[Note, ...] = lineage.notes()
-        self.known = Population(trials, plans=whole.plans[:-1]).pruned_by(self.notes)
+        self.known = Population(trials, plans=whole.plans[:-1]).prune(self.notes)
         self.selection: Selection = self.known.choose(self.last.base, self.last.reference, self.last.rationale)
         self.problem: Problem = load("fp8_gemm", "leaderboard")
         self.model = Model("ksflow/dummy", engine=DummyEngine(), cache=False)

@@ -10,7 +10,7 @@ from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
 from ksflow.problem.loader import load
 from ksflow.prompts import render
-from ksflow.prompts.tried import tried
+from ksflow.prompts.tried import tried_experiments
 from ksflow.records import (
     Evaluation,
     Evidence,
@@ -25,15 +25,15 @@ from ksflow.records import (
 )
 from ksflow.report.headline import headline
 from ksflow.report.spending import improvements
-from ksflow.stages.digester.rules import Rules
+from ksflow.stages.digester.rules import RulesDigester
 
 IDEA = "unroll the inner loop by four"
 
 
 def judged(name: str, us: float, *rows: tuple[str, float, float, float], claim: Json | None = None) -> Trial:
     """An accepted experiment on the seed; `rows`: id, speed-up, low, high of what it was timed beside."""
-    against = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows]
-    evidence = parse(Evidence, {"against": against, **({"claim": claim} if claim else {})})
+    versus = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows]
+    evidence = parse(Evidence, {"against": versus, **({"claim": claim} if claim else {})})
     return replace(draft("00001"), id=name, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
 
 
@@ -64,13 +64,13 @@ def test_prompts_show_what_a_repair_gained_over_its_base() -> None:
     assert (step.parent, step.before_us, step.after_us) == ("00001", {"8x8": 100.0}, pytest.approx({"8x8": 10.0}))
     assert "+900.0 %" in render.analysis(REPAIRED, step)
     assert render.outcome(REPAIRED, KNOWN) == f"00004 from 00001: {IDEA} -> 10 us, +900.0 %"
-    shown = tried(KNOWN, KNOWN.choose("00001", "00001", ""), 4000)
+    shown = tried_experiments(KNOWN, KNOWN.choose("00001", "00001", ""), 4000)
     assert shown.startswith("On the base 00001:\nFaster:\n- 00004: ")
     assert shown.count("base") == 1
 
 
 def test_a_note_is_kept_of_an_experiment_that_a_repair_made_right() -> None:
-    notes = Rules()(load("softmax"), Material(population=KNOWN))
+    notes = RulesDigester()(load("softmax"), Material(population=KNOWN))
     assert any("00004 gained 900 %" in note.title and note.sources == ("00001", "00004") for note in notes)
 
 
@@ -79,7 +79,7 @@ def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     moment = RoundSnapshot(problem.name, "dry", "1.1", paired((SEED,)), selection=KNOWN.choose("00001", "00001", ""))
     history = RunHistory(problem, "dry", (moment,), KNOWN)
     assert [trial.id for trial in history.children("00001")] == ["00002", "00003", "00004"]
-    attempt = metrics.recorded(history)
+    attempt = metrics.recorded_attempt(history)
     assert moment.selection is not None
     assert FAILED.experiment is not None
     found = attempt(moment, moment.selection, FAILED.experiment)
@@ -94,27 +94,29 @@ def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
 )
 def test_what_cannot_be_compared_has_no_speedup(changes: dict[str, str | Evaluation]) -> None:
     first, other = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1))
-    known = Population((first, other))
-    assert known.speedup(other, first)
+    population = Population((first, other))
+    assert population.speedup(other, first)
     changed = replace(other, **changes)  # type: ignore[arg-type]
-    known = Population((first, changed))
-    assert known.speedup(changed, first) is None
-    assert known.speedup(first, changed) is None
+    population = Population((first, changed))
+    assert population.speedup(changed, first) is None
+    assert population.speedup(first, changed) is None
 
 
 def test_everybody_gives_the_paired_answer() -> None:
     """The scores say +100 %, but side by side it was +50 %."""
     faster = replace(judged("00002", 50, ("00001", 1.5, 1.45, 1.55)), by="designer=llm")
-    known = paired((SEED, faster))
-    assert "+50.0 %" in render.outcome(faster, known)
-    assert [one.gain_percent for one in predictions(known)] == [pytest.approx(50.0)]
-    attempt = metrics.recorded(RunHistory(load("softmax"), "dry", (), known))
-    snapshot, selection = RoundSnapshot("softmax", "dry", "1.1", known), known.choose("00001", "00001", "")
+    population = paired((SEED, faster))
+    assert "+50.0 %" in render.outcome(faster, population)
+    assert [one.gain_percent for one in predictions(population)] == [pytest.approx(50.0)]
+    attempt = metrics.recorded_attempt(RunHistory(load("softmax"), "dry", (), population))
+    snapshot, selection = RoundSnapshot("softmax", "dry", "1.1", population), population.choose("00001", "00001", "")
     assert faster.experiment is not None
     found = attempt(snapshot, selection, faster.experiment)
     assert (found.what, found.gain_percent) == ("as recorded in 00002, accept", pytest.approx(50.0))
-    assert [row.gain_percent for row in improvements(known)] == [pytest.approx(50.0)]
-    claimed = headline(known, (SEED,))
+    assert [row.gain_percent for row in improvements(population)] == [pytest.approx(50.0)]
+    claimed = headline(population, (SEED,))
     assert claimed is not None
     assert claimed.speedup == pytest.approx(1.5)
-    assert any("gained 50 %" in note.title for note in Rules()(load("softmax"), Material(population=known)))
+    assert any(
+        "gained 50 %" in note.title for note in RulesDigester()(load("softmax"), Material(population=population))
+    )

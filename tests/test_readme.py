@@ -23,7 +23,7 @@ import warm
 from conftest import until
 from lm.server import Provider
 
-from ksflow.home import PACKAGE, shipped
+from ksflow.home import PACKAGE, shipped_path
 from ksflow.lm.answers import answer
 
 ROOT = PACKAGE.parent
@@ -268,10 +268,10 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(tmp_path: Path, searched: Path) -> Path:
     """A folder with the files that the lines name, and with runs."""
     shutil.copytree(searched, tmp_path / "runs")
-    shutil.copytree(shipped("problems", "softmax"), tmp_path / "my_folder")
-    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "my_folder" / "seeds")
-    shutil.copy(shipped("seeds", "fp8_gemm", "cpu", "01_naive.cpp"), tmp_path / "my_kernel.cpp")
-    shutil.copy(shipped("seeds", "fp8_gemm", "gpu", "01_naive.hip"), tmp_path / "k.hip")
+    shutil.copytree(shipped_path("problems", "softmax"), tmp_path / "my_folder")
+    shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / "my_folder" / "seeds")
+    shutil.copy(shipped_path("seeds", "fp8_gemm", "cpu", "01_naive.cpp"), tmp_path / "my_kernel.cpp")
+    shutil.copy(shipped_path("seeds", "fp8_gemm", "gpu", "01_naive.hip"), tmp_path / "k.hip")
     files = {
         "my_model.py": _MODEL,
         **{name: _of_readme(name) for name in ("my.cpp", "my_ref.py")},

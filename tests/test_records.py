@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
 from ksflow.errors import LineageError
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.records import (
     Call,
     Evaluation,
@@ -82,7 +82,7 @@ def test_the_population_ranks_and_explains() -> None:
             replace(draft("00001"), id="00002", kernel=kernel("b"), evaluation=accepted(10.0)),
         )
     ).trials
-    population = Population((first,)).plus(second)
+    population = Population((first,)).with_trial(second)
     assert population == Population((first, second))
     assert population.ranked == Population((first, second)).ranked == (second, first)
     selection = population.choose("00002", "00001", "why")
@@ -115,7 +115,7 @@ def judged(name: str, us: float, row: float | None = None, of: str = "00001", **
 )
 def test_a_new_best_needs_more_than_noise(newer: Trial, wins: bool) -> None:
     first = judged("00001", 10.0)
-    for population in (Population((first, newer)), Population((first,)).plus(newer)):
+    for population in (Population((first, newer)), Population((first,)).with_trial(newer)):
         assert population.best == population.leader == (newer if wins else first)
 
 
@@ -138,9 +138,9 @@ def test_a_leader_that_fails_as_a_rival_leads_no_more() -> None:
     failed = challenger.evaluation.with_evidence(failed_rivals={"00002": "killed by SIGABRT"})
     assert Population((first, king, challenger)).best == king
     deposed = replace(challenger, evaluation=failed)
-    for known in (Population((first, king, deposed)), Population((first, king)).plus(deposed)):
-        assert known.leader == known.best == deposed
-        assert known.best_so_far == (first, first, deposed)
+    for population in (Population((first, king, deposed)), Population((first, king)).with_trial(deposed)):
+        assert population.leader == population.best == deposed
+        assert population.best_so_far == (first, first, deposed)
 
 
 def at(trial: Trial, moment: int) -> Trial:
@@ -158,20 +158,20 @@ def test_the_newest_comparison_of_two_decides_whichever_of_them_was_judged_then(
     slower = judged("00003", 5.0, 0.9, of="00002", faster=False)
     assert Population((first, leader, slower)).leader == leader
     overtaken = at(judged("00001", 9.0, 1.1, of="00002", faster=True), 1)  # the older one's own record says it
-    known = Population((overtaken, leader))
-    assert known.leader == overtaken
-    assert known.speedup(leader, overtaken) == pytest.approx((1 / 1.1, 1 / 1.122, 1 / 1.078, True), rel=1e-3)
+    population = Population((overtaken, leader))
+    assert population.leader == overtaken
+    assert population.speedup(leader, overtaken) == pytest.approx((1 / 1.1, 1 / 1.122, 1 / 1.078, True), rel=1e-3)
 
 
 def test_two_that_a_confirmation_saw_each_behind_the_other_are_a_tie() -> None:
     first, older = judged("00001", 10.0), at(judged("00002", 7.0, 0.95, of="00003", faster=False), 1)
     lucky = at(judged("00003", 5.0, 0.943, of="00002", faster=False), 1)
-    known = Population((first, older, lucky))
-    row = known.side_by_side("00003", "00002")
+    population = Population((first, older, lucky))
+    row = population.side_by_side("00003", "00002")
     assert row is not None
     assert row.tie
-    assert not known.scale.ahead("00003", "00002")
-    assert not known.scale.ahead("00002", "00003")
+    assert not population.scale.is_ahead("00003", "00002")
+    assert not population.scale.is_ahead("00002", "00003")
 
 
 def test_what_could_not_be_ranked_decides_nothing() -> None:
@@ -192,7 +192,7 @@ def test_a_population_that_grew_is_the_one_that_was_read() -> None:
     for number in order:
         row = dice.uniform(0.9, 1.05) if number else None
         trials.append(judged(f"{number:05d}", dice.uniform(1, 100), row, of=f"{dice.randrange(number or 1):05d}"))
-        grown = grown.plus(trials[-1])
+        grown = grown.with_trial(trials[-1])
         if number % 400 == 7:
             snapshots.append((grown, Population(tuple(sorted(trials, key=lambda t: t.id)))))
     assert len(snapshots) == 3
@@ -212,8 +212,8 @@ def timed_trial(number: int, score: float) -> Trial:
 
 def test_another_trial_costs_the_same_in_a_large_population() -> None:
     def calls(count: int) -> int:
-        known = Population(tuple(timed_trial(number, 1 + number * 7919 % count) for number in range(count)))
-        known = known.plus(timed_trial(count, 5.5))
+        population = Population(tuple(timed_trial(number, 1 + number * 7919 % count) for number in range(count)))
+        population = population.with_trial(timed_trial(count, 5.5))
         seen = 0
 
         def saw(*event: object) -> None:
@@ -222,7 +222,7 @@ def test_another_trial_costs_the_same_in_a_large_population() -> None:
 
         sys.setprofile(saw)
         try:
-            grown = known.plus(timed_trial(count + 1, count / 2 + 0.5))
+            grown = population.with_trial(timed_trial(count + 1, count / 2 + 0.5))
             assert grown.ranked[0].id in grown.by_id
             assert grown.best
         finally:
@@ -237,7 +237,7 @@ def test_a_record_from_before_keys_is_read_and_stale() -> None:
     del old["evaluation"]["judge"], old["evaluation"]["problem"]
     found = schema.load("evaluation", json.dumps(old).encode(), Evaluation)
     assert found == accepted(3.0)
-    assert Key("p", "local-3", "t").changed(found) == "problem, judge"
+    assert Key("p", "local-3", "t").describe_changes(found) == "problem, judge"
 
 
 def test_evidence_of_another_version_is_read_without_loss() -> None:
@@ -253,7 +253,7 @@ def test_evidence_of_another_version_is_read_without_loss() -> None:
     evaluation = schema.load("evaluation", json.dumps(old).encode(), Evaluation)
     assert evaluation.evidence.more == {"said": found["said"], "clocks": "unknown"}
     assert evaluation.evidence.timed[0].more == {"samples_us": [3.0, 3.1], "later": None}
-    assert str(evaluation.beside("00001")) == "x1.5 [1.4, 1.6]"
+    assert str(evaluation.versus("00001")) == "x1.5 [1.4, 1.6]"
     written = schema.dump("evaluation", evaluation)
     assert schema.load("evaluation", written, Evaluation) == evaluation
     kept = json.loads(written)["evaluation"]["evidence"]
@@ -274,7 +274,7 @@ def test_the_geometric_mean_is_one() -> None:
 
 @pytest.mark.parametrize("kind", schema.KINDS)
 def test_the_schemas_on_disk_are_the_records(kind: str) -> None:
-    assert json.loads(shipped("schemas", f"{kind}.json").read_text()) == schema.export(kind)
+    assert json.loads(shipped_path("schemas", f"{kind}.json").read_text()) == schema.export(kind)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(monkeypatc
     assert seen == ["first", "second", "third"]
     with pytest.raises(BudgetError, match="the recording has no step 'fifth'"):
         write("fifth")
-    assert turns.missing == "fourth"
+    assert turns.missing_step == "fourth"
     other = Turns({}, 1, ["first", "second"], "a=b")
     with changed, pytest.raises(BudgetError), other.turn("third", changed):
         pass

@@ -65,11 +65,11 @@ def drawn(seed: int) -> Iterator[Trial]:
     moments that differ by a third; some comparisons are not ranked, some kernels are timed beside nothing."""
     rng = random.Random(seed)
     true = {1: 100.0}
-    known = Population((trial(1, 100.0, baseline=True),))
-    yield from known.trials
+    population = Population((trial(1, 100.0, baseline=True),))
+    yield from population.trials
     for number in range(2, rng.randint(4, 25)):
         true[number] = 100.0 * math.exp(rng.gauss(-0.05 * number, 0.3))
-        leader = int(known.leader.id) if known.leader else 1
+        leader = int(population.leader.id) if population.leader else 1
         beside = {leader} if rng.random() < 0.95 else set()
         beside |= (
             set(rng.sample(sorted(true)[:-1], rng.randint(1, min(3, len(true) - 1)))) if rng.random() < 0.3 else set()
@@ -82,7 +82,7 @@ def drawn(seed: int) -> Iterator[Trial]:
         confirmed = rng.choice((0, 1)) if number > 3 and rows and rows[0].ranked else 0
         made = trial(number, true[number] * math.exp(rng.gauss(0, 0.3)), *rows, baseline=rng.random() < 0.1)
         made = replace(made, evaluation=made.evaluation and made.evaluation.with_evidence(confirmed=confirmed))
-        known = known.plus(made)
+        population = population.with_trial(made)
         yield made
 
 
@@ -92,8 +92,8 @@ def populations() -> list[Population]:
 
 
 def test_ratios_are_consistent(populations: list[Population]) -> None:
-    for known in populations:
-        ids, scale = [trial.id for trial in known.ranked], known.scale
+    for population in populations:
+        ids, scale = [trial.id for trial in population.ranked], population.scale
         for a, b, c in zip(ids, ids[1:], ids[2:], strict=False):
             ab, bc, ac, ba = scale.ratio(a, b), scale.ratio(b, c), scale.ratio(a, c), scale.ratio(b, a)
             if ab and bc and ac and ba:
@@ -105,52 +105,54 @@ def test_ratios_are_consistent(populations: list[Population]) -> None:
 
 
 def test_times_follow_from_the_ratios(populations: list[Population]) -> None:
-    for known in populations:
-        for trial in known.ranked:
-            over = known.scale.factor(trial.id)
+    for population in populations:
+        for trial in population.ranked:
+            over = population.scale.factor(trial.id)
             if over:
-                assert known.us(trial) == pytest.approx((known.scale.us(known.scale.anchor) or 0) / over.ratio)
+                assert population.time_us(trial) == pytest.approx(
+                    (population.scale.time_us(population.scale.anchor) or 0) / over.ratio
+                )
             else:
-                assert known.us(trial) == trial.score_us
+                assert population.time_us(trial) == trial.score_us
 
 
 def test_what_is_grown_is_what_is_read_to_the_last_digit(populations: list[Population]) -> None:
     """Two processes, one of which saw the trials come in another order, state the same figures."""
-    for known in populations:
+    for population in populations:
         grown = Population(())
-        for trial in random.Random(1).sample(known.trials, len(known.trials)):
-            grown = grown.plus(trial)
-        for one in (grown, Population(known.trials)):
-            assert [t.id for t in one.ranked] == [t.id for t in known.ranked]
-            assert one.best_so_far == known.best_so_far
-            assert (one.leader, one.best) == (known.leader, known.best)
-            for a in known.ranked:
-                assert one.us(a) == known.us(a)
-                assert one.scale.factor(a.id) == known.scale.factor(a.id)
+        for trial in random.Random(1).sample(population.trials, len(population.trials)):
+            grown = grown.with_trial(trial)
+        for one in (grown, Population(population.trials)):
+            assert [t.id for t in one.ranked] == [t.id for t in population.ranked]
+            assert one.best_so_far == population.best_so_far
+            assert (one.leader, one.best) == (population.leader, population.best)
+            for a in population.ranked:
+                assert one.time_us(a) == population.time_us(a)
+                assert one.scale.factor(a.id) == population.scale.factor(a.id)
 
 
 def test_a_far_slower_kernel_never_changes_the_leader(populations: list[Population]) -> None:
-    for known in populations:
-        assert known.leader
-        beside = int(known.leader.id)
+    for population in populations:
+        assert population.leader
+        beside = int(population.leader.id)
         worse = trial(90, 1.0, row(beside, 0.01))  # whatever its raw time says
-        assert known.plus(worse).leader == known.leader
-        assert known.plus(worse).best == known.best
+        assert population.with_trial(worse).leader == population.leader
+        assert population.with_trial(worse).best == population.best
 
 
 def test_the_best_so_far_never_gets_slower(populations: list[Population]) -> None:
-    for known in populations:
-        times = [known.us(best) or 0.0 for best in known.best_so_far if best]
+    for population in populations:
+        times = [population.time_us(best) or 0.0 for best in population.best_so_far if best]
         assert times == sorted(times, reverse=True)
 
 
 def test_what_is_not_ranked_never_leads(populations: list[Population]) -> None:
-    for known in populations:
-        assert known.leader
-        hopeful = trial(90, 1.0, row(int(known.leader.id), 50.0, 0.4, ranked=False))
-        grown = known.plus(hopeful)
-        assert grown.leader == known.leader
-        ratio = grown.speedup(hopeful, known.leader)
+    for population in populations:
+        assert population.leader
+        hopeful = trial(90, 1.0, row(int(population.leader.id), 50.0, 0.4, ranked=False))
+        grown = population.with_trial(hopeful)
+        assert grown.leader == population.leader
+        ratio = grown.speedup(hopeful, population.leader)
         assert ratio
         assert not ratio.ranked
         assert grown.ranked[-1].score_us
@@ -163,19 +165,19 @@ def test_a_confirmed_winner_is_replaced_only_by_what_was_confirmed_ahead_of_it_s
     won = trial(7, 298.0, row(1, 1.48, moment=1), confirmed=1)
     slower = trial(12, 547.0, row(7, 0.49))
     unsure = trial(21, 140.0, row(7, 1.03, 0.42, ranked=False))
-    known = Population((start, won, slower, unsure))
-    assert [best and best.id for best in known.best_so_far] == ["00001", "00007", "00007", "00007"]
-    assert known.best is won
+    population = Population((start, won, slower, unsure))
+    assert [best and best.id for best in population.best_so_far] == ["00001", "00007", "00007", "00007"]
+    assert population.best is won
     ahead = trial(22, 900.0, row(7, 1.2))
-    grown = known.plus(ahead)
+    grown = population.with_trial(ahead)
     assert (grown.leader, grown.best) == (ahead, won)
     claimed = headline(grown, (start,))
     assert claimed
     assert claimed.best is won
-    assert "00022 leads, x1.2 " in claimed.unconfirmed
-    assert "00007 stays the winner" in claimed.unconfirmed
+    assert "00022 leads, x1.2 " in claimed.why_unconfirmed
+    assert "00007 stays the winner" in claimed.why_unconfirmed
     barely = trial(23, 1.0, row(7, RESOLVED, 0.001, moment=2), confirmed=2)
-    assert grown.plus(barely).best is won
+    assert grown.with_trial(barely).best is won
     confirmed = replace(ahead, evaluation=replace(ahead.evaluation, evidence=Evidence(against=(row(7, 1.2, moment=2),), confirmed=2)))  # type: ignore[type-var] # noqa: E501 # fmt: skip
     assert Population((start, won, slower, unsure, confirmed)).best is confirmed
 
@@ -195,18 +197,18 @@ def test_a_confirmed_winner_gives_way_to_a_baseline_that_is_ahead_of_it() -> Non
 
 
 def test_two_that_never_met_are_compared_through_a_third() -> None:
-    known = Population(
+    population = Population(
         (trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0, 0.03)), trial(3, 7.0, row(1, 3.0, 0.04)))
     )
-    ratio = known.scale.ratio("00003", "00002")
+    ratio = population.scale.ratio("00003", "00002")
     assert ratio
     assert ratio.ratio == pytest.approx(1.5)
     assert math.log(ratio.high / ratio.ratio) == pytest.approx(0.05)  # the root of the sum of squares
 
 
 def test_a_measurement_of_one_s_own_keeps_its_interval() -> None:
-    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0, 0.03))))
-    ratio, read = known.scale.ratio("00002", "00001"), row(1, 2.0, 0.03)
+    population = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0, 0.03))))
+    ratio, read = population.scale.ratio("00002", "00001"), row(1, 2.0, 0.03)
     assert ratio
     assert (ratio.ratio, ratio.low, ratio.high) == pytest.approx((read.speedup, read.low, read.high))
 
@@ -214,22 +216,22 @@ def test_a_measurement_of_one_s_own_keeps_its_interval() -> None:
 def test_what_nothing_connects_has_no_ratio_and_says_so() -> None:
     lonely = trial(3, 7.0)
     start = trial(1, 100.0, baseline=True)
-    known = Population((start, trial(2, 5.0, row(1, 2.0)), lonely))
-    assert known.speedup(lonely, start) is None
-    assert known.us(lonely) == 7.0
-    assert known.ranked[-1] is lonely
-    claimed = headline(known, (start,), lonely)
+    population = Population((start, trial(2, 5.0, row(1, 2.0)), lonely))
+    assert population.speedup(lonely, start) is None
+    assert population.time_us(lonely) == 7.0
+    assert population.ranked[-1] is lonely
+    claimed = headline(population, (start,), lonely)
     assert claimed
     assert "not timed beside a baseline" in str(claimed)
 
 
 def test_a_contradiction_is_said_and_widens_what_rests_on_it() -> None:
     first = (trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0)), trial(3, 25.0, row(2, 2.0)))
-    agree, against = (Population((*first, trial(4, 12.0, row(3, 2.0), row(1, ratio)))).scale for ratio in (8.0, 12.0))
+    agree, versus = (Population((*first, trial(4, 12.0, row(3, 2.0), row(1, ratio)))).scale for ratio in (8.0, 12.0))
     assert agree.contradictions == ()
-    (found, *_) = against.contradictions
+    (found, *_) = versus.contradictions
     assert "one of them was disturbed" in str(found)
-    narrow, wide = agree.factor("00004"), against.factor("00004")
+    narrow, wide = agree.factor("00004"), versus.factor("00004")
     assert narrow
     assert wide
     assert math.log(wide.high / wide.low) > 5 * math.log(narrow.high / narrow.low)
@@ -239,18 +241,18 @@ def test_a_repeat_is_where_its_original_is() -> None:
     start, made = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0))
     evidence = Evidence(repeat=Repeat(of="00002"))
     again = replace(trial(3, 50.0), evaluation=replace(accepted(50.0), evidence=evidence))
-    known = Population((start, made, again))
-    assert known.speedup(again, start) == known.speedup(made, start)
-    assert again not in known.ranked
+    population = Population((start, made, again))
+    assert population.speedup(again, start) == population.speedup(made, start)
+    assert again not in population.ranked
 
 
 def test_the_newest_confirmation_says_what_time_it_is() -> None:
     """Times are those of the newest confirmation: what the baseline takes now, whatever it took when it was judged."""
     start = trial(1, 100.0, baseline=True)
     won = trial(2, 30.0, row(1, 2.0, moment=3), confirmed=3)
-    known = Population((start, won))
-    assert (known.us(won), known.us(start)) == pytest.approx((30.0, 60.0))
-    assert known.scale.times_us("00001") == pytest.approx({"8x8": 60.0})
+    population = Population((start, won))
+    assert (population.time_us(won), population.time_us(start)) == pytest.approx((30.0, 60.0))
+    assert population.scale.times_us("00001") == pytest.approx({"8x8": 60.0})
 
 
 def test_cycles_are_solved_by_weight() -> None:
@@ -263,72 +265,72 @@ def test_cycles_are_solved_by_weight() -> None:
     direct, by_way = (math.log(3.0), 0.01**2), (math.log(2.0 * 1.51), 2 * 0.02**2)
     weights = 1 / direct[1], 1 / by_way[1]
     expected = (direct[0] * weights[0] + by_way[0] * weights[1]) / sum(weights)
-    found = Scale.of(trials).factor("00003")
+    found = Scale.from_trials(trials).factor("00003")
     assert found
     assert math.log(found.ratio) == pytest.approx(expected)
     assert math.log(found.high / found.ratio) == pytest.approx(1 / math.sqrt(sum(weights)))
 
 
-def judge_of_another_moment(problem: Problem, made: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+def judge_of_another_moment(problem: Problem, made: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
     """Longer is faster; raw times are of moments that differ by up to a half, ratios are right within 0.5 %."""
-    rng = random.Random(f"{made.main} {len(against)}")
+    rng = random.Random(f"{made.main} {len(versus)}")
     us = 1000.0 / len(made.main)
-    read = {t.id: len(made.main) / len(t.kernel.main) * rng.uniform(0.998, 1.002) for t in against if t.kernel}
+    read = {t.id: len(made.main) / len(t.kernel.main) * rng.uniform(0.998, 1.002) for t in versus if t.kernel}
     rows = tuple(Comparison(id=id, speedup=x, low=x / 1.005, high=x * 1.005) for id, x in read.items())
     return accepted(us * rng.uniform(1.0, 1.5)).with_evidence(against=rows)
 
 
 def test_terminal_lineage_page_and_trackers_state_the_same_figures(lineage: Lineage) -> None:
     outcome = Run(lineage, evaluate=judge_of_another_moment)(evaluations=9)
-    known, baselines, claimed = outcome.population, outcome.baselines, of_outcome(outcome)
+    population, baselines, claimed = outcome.population, outcome.baselines, of_outcome(outcome)
     page = run_facts(lineage)
     ending = shown(outcome, lineage)
     summary = tables.summary(outcome, load("softmax"), lineage)
     console = Console(file=io.StringIO(), width=250)
-    report.show_tree(console, known.trials, known, headline(known, baselines), {})
+    report.show_tree(console, population.trials, population, headline(population, baselines), {})
     tree = console.file.getvalue()  # type: ignore[attr-defined]
     assert page["headline"] == summary["headline"] == str(claimed)
     assert str(claimed) in ending
-    assert summary["score_us"] == known.us(outcome.best)
+    assert summary["score_us"] == population.time_us(outcome.best)
     assert page["over"][0]["speedup"] == summary["speedup"] == claimed.speedup
     assert page["story"][-1]["came"][-1] == claimed.claim
-    tracked = {row.step: row.metrics for row in tracking_rows(known, baselines, set())}
-    for trial, best, row in zip(known.trials, known.best_so_far, page["trials"], strict=True):
-        time, over = known.us(trial), known.speedup(trial, baselines[0])
+    tracked = {row.step: row.metrics for row in tracking_rows(population, baselines, set())}
+    for trial, best, row in zip(population.trials, population.best_so_far, page["trials"], strict=True):
+        time, over = population.time_us(trial), population.speedup(trial, baselines[0])
         assert time
         assert over
         assert row["us"] == tracked[int(trial.id)]["score_us"] == time
-        assert row["best_us"] == tracked[int(trial.id)]["best_us"] == (known.us(best) if best else None)
+        assert row["best_us"] == tracked[int(trial.id)]["best_us"] == (population.time_us(best) if best else None)
         (line,) = [line for line in tree.splitlines() if f"{trial.id} accept" in line]
         if trial not in baselines:
             assert tracked[int(trial.id)]["speedup_over_baseline"] == over.ratio
             assert str(over) in line
-            base = base_of(trial, known.by_id)
-            gain = known.speedup(trial, base)
+            base = base_of(trial, population.by_id)
+            gain = population.speedup(trial, base)
             assert row["gain"] == (round(gain.gain_percent, 2) if gain else None)
-            assert render.outcome(trial, known).startswith(trial.id)
-            assert f"{time:.4g} us" in render.outcome(trial, known)
-    shown_times = [known.us(trial) or 0.0 for trial in (outcome.best, *baselines)]
+            assert render.outcome(trial, population).startswith(trial.id)
+            assert f"{time:.4g} us" in render.outcome(trial, population)
+    shown_times = [population.time_us(trial) or 0.0 for trial in (outcome.best, *baselines)]
     assert all(f"{time:.4g}" in ending for time in shown_times)
 
 
 def test_of_two_that_were_judged_at_the_same_time_the_faster_one_leads() -> None:
     """Each was timed beside the leader of before, and never beside the other."""
-    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0)), trial(3, 70.0, row(1, 3.0))))
-    assert [best and best.id for best in known.best_so_far] == ["00001", "00002", "00003"]
-    close = Population((*known.trials[:2], trial(3, 1.0, row(1, 2.02))))  # within what is known of the two
+    population = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 2.0)), trial(3, 70.0, row(1, 3.0))))
+    assert [best and best.id for best in population.best_so_far] == ["00001", "00002", "00003"]
+    close = Population((*population.trials[:2], trial(3, 1.0, row(1, 2.02))))  # within what is known of the two
     assert close.leader is close.trials[1]
 
 
 def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:
     start, won = trial(1, 100.0, baseline=True), trial(2, 50.0, row(1, 2.0, moment=1))
     beaten = trial(3, 40.0, row(2, 0.9, moment=2))
-    known = Population((start, won, beaten, trial(4, 30.0, row(2, 1.5))))
-    assert known.best is won
+    population = Population((start, won, beaten, trial(4, 30.0, row(2, 1.5))))
+    assert population.best is won
 
 
 def test_a_part_of_a_population_is_led_by_one_of_its_own() -> None:
     """Also where one that was left out is ahead of all of them: it is wrong on a held-out shape, say."""
-    known = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 9.0)), trial(3, 50.0, row(2, 0.5))))
-    assert known.leader is known.trials[1]
-    assert known.without({"00002"}).leader is known.trials[2]
+    population = Population((trial(1, 100.0, baseline=True), trial(2, 5.0, row(1, 9.0)), trial(3, 50.0, row(2, 0.5))))
+    assert population.leader is population.trials[1]
+    assert population.without_trials({"00002"}).leader is population.trials[2]

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RunReader
 from ksflow.lineage.store import ZERO
@@ -29,10 +29,10 @@ from ksflow.loop import startup
 from ksflow.loop.assistant import AskTell
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Event
-from ksflow.loop.queue import Job, map_parallel
+from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.run import Run as RunOfTheLoop
 from ksflow.loop.run import Stages
-from ksflow.loop.schedule import Outcome, Schedule
+from ksflow.loop.schedule import RunOutcome, Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.protocols import Answerer, Context, Evaluator, record, reserve
@@ -60,9 +60,9 @@ from ksflow.records import (
 from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
-from ksflow.report.words import tried as changed_in
+from ksflow.report.words import describe_changes as changed_in
 from ksflow.source.tunables import assign
-from ksflow.stages.designer.mix import Mix
+from ksflow.stages.designer.mix import MixDesigner
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 Notes = tuple[Note, ...]
@@ -84,10 +84,10 @@ def write(
     return kernel(f"// {experiment.description}{' repaired' if failed else ''}\n{selection.base.kernel.main}")  # type: ignore[union-attr]
 
 
-def evaluate(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+def evaluate(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
     """Longer is faster."""
     us = 1000.0 / len(kernel.main)
-    return replace(accepted(us), evidence=beside({t.id: t.score_us / us for t in against if t.score_us}))
+    return replace(accepted(us), evidence=beside({t.id: t.score_us / us for t in versus if t.score_us}))
 
 
 def beside(speedups: dict[str, float]) -> Evidence:
@@ -116,7 +116,7 @@ class Run:
         stages = {"select": select, "design": design, "write": write, "evaluate": evaluate, "digest": digest}
         self.lineage, self.stages = lineage, Stages(**{**stages, **parts})  # type: ignore[arg-type]
 
-    def __call__(self, **budget: Any) -> Outcome:
+    def __call__(self, **budget: Any) -> RunOutcome:
         return search(self.made(**budget), SEEDS)
 
     def made(self, show: Show | None = None, models: Sequence[Answerer] = (), **budget: Any) -> RunOfTheLoop:
@@ -135,7 +135,7 @@ class Run:
         assert self.interrupted.wait(300)
 
 
-def shown(outcome: Outcome, lineage: Lineage) -> str:
+def shown(outcome: RunOutcome, lineage: Lineage) -> str:
     """The end of a run as it is printed, in one line."""
     console = Console(file=io.StringIO(), width=200)
     report.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
@@ -159,7 +159,7 @@ def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Li
     assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
     assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
     assert outcome.search_s == outcome.took["search"]
-    assert spending.elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
+    assert spending.describe_elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
         "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
     )
 
@@ -227,10 +227,10 @@ def test_rounds_are_a_budget_too(lineage: Lineage) -> None:
 
 
 def test_a_judge_that_always_fails_ends_the_run(lineage: Lineage) -> None:
-    def broken(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def broken(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         if "idea" in kernel.main:
             raise OSError("the card fell off the bus")
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, evaluate=broken)(evaluations=100)
     assert outcome.judged < 20
@@ -252,12 +252,12 @@ def test_a_run_ends_where_nothing_promises(lineage: Lineage) -> None:
 def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> None:
     lucky = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         if "idea" in kernel.main and not lucky:
             lucky.append(kernel.main)
-            return replace(accepted(0.001), evidence=beside({t.id: 1000.0 for t in against}))
+            return replace(accepted(0.001), evidence=beside({t.id: 1000.0 for t in versus}))
         us = 1000.0 / len(kernel.main)
-        true = {t.id: len(kernel.main) / len(t.kernel.main) for t in against if t.kernel}
+        true = {t.id: len(kernel.main) / len(t.kernel.main) for t in versus if t.kernel}
         return replace(accepted(us), evidence=beside(true))
 
     outcome = Run(lineage, evaluate=judge)(evaluations=6)
@@ -282,11 +282,11 @@ def test_a_winner_is_sent_out_beside_its_rival_the_baselines_and_on_held_out_sha
         all_out = threading.Barrier(3)
         judged: list[str] = []  # noqa: RUF012
 
-        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
             if kernel.main in self.judged:
                 self.all_out.wait(300)
             self.judged.append(kernel.main)
-            true = {t.id: len(kernel.main) / len(t.kernel.main) for t in against if t.kernel}
+            true = {t.id: len(kernel.main) / len(t.kernel.main) for t in versus if t.kernel}
             return replace(accepted(1000.0 / len(kernel.main)), evidence=beside(true))
 
     outcome = Run(lineage, evaluate=Away())(evaluations=3)
@@ -302,20 +302,20 @@ def test_a_winner_that_the_last_timing_refutes_is_none(lineage: Lineage) -> None
     lucky: list[str] = []
     judged: list[str] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         again = kernel.main in judged
         judged.append(kernel.main)
         if "idea" in kernel.main and not lucky:
             lucky.append(kernel.main)
         mine = kernel.main in lucky
-        faster = {t.id: mine or ("idea" in kernel.main and "idea" not in t.kernel.main) for t in against if t.kernel}
+        faster = {t.id: mine or ("idea" in kernel.main and "idea" not in t.kernel.main) for t in versus if t.kernel}
         ratio = {
             t.id: 0.943 if mine and again and "idea" in t.kernel.main else 1.2 if faster[t.id] else 0.93
-            for t in against
+            for t in versus
             if t.kernel
         }
         if again and not mine:
-            ratio = {t.id: 1.06 for t in against}
+            ratio = {t.id: 1.06 for t in versus}
         us = 50.0 if mine else 60.0 if "idea" in kernel.main else 100.0
         return replace(accepted(us), evidence=beside(ratio))
 
@@ -329,13 +329,13 @@ def test_a_kernel_that_turns_out_wrong_at_the_end_is_not_the_winner(lineage: Lin
     turned: list[str] = []
     judged: list[str] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judged.append(kernel.main)
         at_the_end = judged.count(kernel.main) > 1
         if "idea" in kernel.main and at_the_end and (not turned or kernel.main == turned[0]):
             turned.append(kernel.main)
             return rejected()
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, evaluate=judge)(evaluations=5)
     assert outcome.best.kernel is not None
@@ -379,9 +379,9 @@ def test_a_part_that_returns_something_else_is_named(lineage: Lineage) -> None:
 
 
 def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> None:
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         broken = "idea" in kernel.main and "repaired" not in kernel.main
-        return rejected() if broken else evaluate(problem, kernel, against)
+        return rejected() if broken else evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, evaluate=judge)(evaluations=4, repairs=1)
     repairs = [t for t in outcome.population.trials if t.origin is Origin.REPAIR]
@@ -399,8 +399,8 @@ def test_a_repair_of_a_repair_starts_from_the_same_base(lineage: Lineage) -> Non
         asked.append((selection.base.id, failed.id if failed else ""))
         return kernel(f"int broken = {len(asked)};")
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        return rejected() if "broken" in kernel.main else evaluate(problem, kernel, against)
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+        return rejected() if "broken" in kernel.main else evaluate(problem, kernel, versus)
 
     Run(lineage, write=mend, evaluate=judge, design=one_idea)(evaluations=3, repairs=2)
     assert asked == [("00001", ""), ("00001", "00003"), ("00001", "00004")]
@@ -420,7 +420,7 @@ def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Linea
     assert outcome.reason == "interrupted"
     assert outcome.judged == 0
     assert ("interrupt", "") in run.events
-    assert [t.id for t in lineage.unfinished()] == ["00003", "00004", "00005"]  # the plan is kept
+    assert [t.id for t in lineage.claim_unfinished()] == ["00003", "00004", "00005"]  # the plan is kept
     lineage.release_all()
     again = Run(lineage)(evaluations=1)
     assert again.judged == 1  # of those that were left, as many as there is room for
@@ -440,8 +440,11 @@ def test_a_plan_for_which_no_evaluation_is_left_is_kept(lineage: Lineage) -> Non
     assert Run(lineage, design=plan)(evaluations=4, rounds_in_flight=2).judged == 4
     reader = RunReader(lineage.store, lineage.problem, lineage.run).read()
     assert [len(row.trials) for row in reader.rounds.values() if row.plan] in ([4, 0], [0, 4])
-    for known in (lineage.known, again(lineage).population()):
-        assert sorted(len(row.left) for row in known.plans) == [1, 5]  # what a designer is offered as not run
+    for population in (lineage.last_population, again(lineage).population()):
+        assert sorted(len(row.remaining_experiments) for row in population.plans) == [
+            1,
+            5,
+        ]  # what a designer is offered as not run
 
 
 def test_what_was_left_is_taken_up_as_many_at_a_time_as_rounds_bring(lineage: Lineage) -> None:
@@ -478,17 +481,17 @@ def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Linea
         begun.wait(300)
         return write(*arguments)
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         calls.append(kernel.main)
         if len(calls) == 3:  # the first experiment
             run.interrupt()
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     run = Run(lineage, write=begin, evaluate=judge)
     outcome = run(evaluations=30)
     assert outcome.reason == "interrupted"
     assert outcome.judged == 3
-    assert not lineage.unfinished()
+    assert not lineage.claim_unfinished()
 
 
 def test_what_was_learnt_is_kept(lineage: Lineage) -> None:
@@ -592,7 +595,7 @@ def test_what_led_to_no_experiment_was_paid_too(lineage: Lineage) -> None:
     assert (found["usd"], found["tokens"]) == (1.25, 15)
     assert "cost of the run so far: $1.2500, 0.0k tokens" in shown(outcome, lineage)
     other = Lineage(lineage.store.path, "toy")
-    assert other.spent() == lineage.spent() == outcome.cost
+    assert other.total_cost() == lineage.total_cost() == outcome.cost
     other.close()
 
 
@@ -651,7 +654,7 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     def question(stage: str) -> Question:
         return Question(stage, "m", 3, 3, usd_most=0.01)
 
-    mixed = Mix({"one": design, "two": Shipped()})
+    mixed = MixDesigner({"one": design, "two": Shipped()})
     run = Run(lineage, write=Own(), design=Shipped())
     search(run.made(models=[types.SimpleNamespace(greet=lambda: None)], evaluations=3), SEEDS)
     assert [text.partition(" ")[0] for text in told] == ["idea"] * 3
@@ -664,12 +667,12 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
 def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineage) -> None:
     writer, judging, most = Paid(company=4), [0], [0]
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judging[0] += 1
         most[0] = max(most[0], judging[0])
         time.sleep(0.01)
         judging[0] -= 1
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, write=writer, evaluate=judge, design=Ideas())(evaluations=18, rounds_in_flight=3)
     assert outcome.judged == 18
@@ -682,14 +685,16 @@ def test_seeds_are_judged_at_once_where_there_are_several_devices(lineage: Linea
     class Several:
         devices = 2
 
-        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-            if against:
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+            if versus:
                 together.wait(timeout=30)
-            return evaluate(problem, kernel, against)
+            return evaluate(problem, kernel, versus)
 
     seeds = tuple(Seed(f"{n}.cpp", kernel("// a\n" + "// longer\n" * n), baseline=n == 0) for n in range(3))
     startup.start(Run(lineage, evaluate=Several()).made(), seeds)
-    assert [trial.evaluation.verdict for trial in lineage.known.trials if trial.evaluation] == [Verdict.ACCEPT] * 3
+    assert [trial.evaluation.verdict for trial in lineage.last_population.trials if trial.evaluation] == [
+        Verdict.ACCEPT
+    ] * 3
 
 
 def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage) -> None:
@@ -700,9 +705,9 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     ) -> Kernel:
         return kernel(f"int   x = {7 if failed else 1};  // {tried.description}\n")
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judged.append(kernel.main)
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, write=same, evaluate=judge)(evaluations=6, repeats="skip", confirm=False)
     trials = outcome.population.trials[2:]
@@ -734,9 +739,9 @@ def test_what_compiles_to_the_same_code_is_judged_once(lineage: Lineage, evaluat
         def code(self, problem: Problem, kernel: Kernel) -> str:
             return evaluator.code(problem, kernel)
 
-        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
             judged.append(kernel)
-            return evaluate(problem, kernel, against).with_evidence(artefact=self.code(problem, kernel))
+            return evaluate(problem, kernel, versus).with_evidence(artefact=self.code(problem, kernel))
 
     def written(form: str) -> Callable[..., Kernel]:
         def pad(problem: Problem, selection: Selection, tried: Experiment, *rest: object) -> Kernel:
@@ -881,10 +886,10 @@ def test_no_seed_that_works_is_an_error_with_the_reasons(lineage: Lineage) -> No
 def test_a_raising_evaluator_costs_a_trial_which_the_next_run_has_judged_beside_its_own(lineage: Lineage) -> None:
     faults: list[Callable[[Kernel], Any]] = [lambda kernel: kernel.files["none"], lambda kernel: None]
 
-    def fails(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def fails(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         if faults and "idea" in kernel.main:
             return faults.pop(0)(kernel)  # type: ignore[no-any-return]
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, evaluate=fails)(evaluations=6, repairs=1)
     assert (outcome.judged, outcome.reason) == (6, "evaluations=6 used up")
@@ -923,11 +928,11 @@ def test_a_writers_questions_to_the_judge_count_as_evaluations_and_that_is_said(
 def test_a_harness_error_at_the_end_leaves_the_winner_its_verdict(lineage: Lineage) -> None:
     judged: list[str] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judged.append(kernel.main)
         if judged.count(kernel.main) > 1:
             return Evaluation(Verdict.HARNESS, "the judge died", target="t")
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     run = Run(lineage, evaluate=judge)
     outcome = run(evaluations=3)
@@ -942,12 +947,12 @@ def _ends(verdict: Verdict, times: int) -> Callable[..., Evaluation]:
     judged: list[str] = []
     bad: list[str] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judged.append(kernel.main)
         if "idea" in kernel.main and judged.count(kernel.main) > 1 and len(bad) < times:
             bad.append(kernel.main)
             return Evaluation(verdict, "no answer in 60 s", target="t")
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     return judge
 
@@ -977,31 +982,31 @@ def test_two_that_cannot_be_told_apart_are_called_a_tie_everywhere(lineage: Line
     """In the search the newer one looked slower; judged again, each looks slower than the other."""
     judged: list[str] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         judged.append(kernel.main)
         last = "idea" in kernel.main and judged.count(kernel.main) > 1
-        rows = {t.id: 0.95 if t.kernel and "idea" in t.kernel.main else 2.0 for t in against}
+        rows = {t.id: 0.95 if t.kernel and "idea" in t.kernel.main else 2.0 for t in versus}
         if not last and "idea" in kernel.main:
-            rows = {t.id: 0.976 if t.kernel and "idea" in t.kernel.main else 2.0 for t in against}
+            rows = {t.id: 0.976 if t.kernel and "idea" in t.kernel.main else 2.0 for t in versus}
         us = 100.0 if "idea" not in kernel.main else 50.0 - len(judged)
         return replace(accepted(us), evidence=beside(rows if "idea" in kernel.main else {}))
 
     outcome = Run(lineage, evaluate=judge)(evaluations=3)
-    (other,) = outcome.population.tied
-    known = outcome.population
-    claim = known.speedup(outcome.best, outcome.baselines[0])
+    (other,) = outcome.population.ties
+    population = outcome.population
+    claim = population.speedup(outcome.best, outcome.baselines[0])
     text = f"winner {outcome.best.id}: {claim} over 00_base.cpp; a tie with {other.id}"
     assert text in shown(outcome, lineage)
     assert run_facts(lineage)["headline"] == text
     console = Console(file=io.StringIO(), width=200)
-    report.show_tree(console, known.trials, known, headline(known, outcome.baselines), {})
+    report.show_tree(console, population.trials, population, headline(population, outcome.baselines), {})
     tree = console.file.getvalue()  # type: ignore[attr-defined]
     assert (tree.count(" winner "), tree.count(" a tie ")) == (1, 1)
 
 
 def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Lineage) -> None:
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        found = evaluate(problem, kernel, against)
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+        found = evaluate(problem, kernel, versus)
         if found.claim is None:
             return found
         claim = replace(found.claim, faster=False, ranked=False, why="the control read x1.4")
@@ -1011,7 +1016,7 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     assert outcome.judged == 4  # the search went on
     assert outcome.best.id == "00001"  # the first, though its score is not the lowest
     (*_, last) = outcome.population.ranked
-    assert last.evaluation.unranked == "the control read x1.4"  # type: ignore[union-attr]
+    assert last.evaluation.why_unranked == "the control read x1.4"  # type: ignore[union-attr]
     said = shown(outcome, lineage)
     assert "no experiment beat the seed 00001 00_base.cpp for sure" in said
     assert "not ranked: the control read x1.4" in said
@@ -1021,12 +1026,12 @@ def test_a_kernel_whose_rival_fails_is_judged_beside_the_next_one(lineage: Linea
     """A best so far that fails beside a kernel, and beside itself, is out; times of two moments decide nothing."""
     beside_whom: list[list[str]] = []
 
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        beside_whom.append([trial.id for trial in against])
-        if any(trial.id == "00003" for trial in against):
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+        beside_whom.append([trial.id for trial in versus])
+        if any(trial.id == "00003" for trial in versus):
             failed = {"00003": "aborts when it finds that it is a rival"}
             return accepted(1.0).with_evidence(failed_rivals=failed)
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     outcome = Run(lineage, evaluate=judge, design=one_idea)(evaluations=2)
     at = beside_whom.index(["00003"])
@@ -1040,10 +1045,10 @@ def test_a_kernel_whose_rival_fails_is_judged_beside_the_next_one(lineage: Linea
 
 @pytest.mark.parametrize(("low", "high", "wins"), [(0.89, 1.76, False), (1.1, 1.42, True)])
 def test_a_lower_score_alone_wins_nothing(lineage: Lineage, low: float, high: float, wins: bool) -> None:
-    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def judge(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         if "idea" not in kernel.main:
             return accepted(100.0)
-        rows = [{"id": t.id, "speedup": 1.25, "low": low, "high": high} for t in against]
+        rows = [{"id": t.id, "speedup": 1.25, "low": low, "high": high} for t in versus]
         return replace(
             accepted(80.0), evidence=parse(Evidence, {"against": rows, "claim": {**rows[0], "faster": low > 1}})
         )
@@ -1057,21 +1062,21 @@ def test_a_start_without_an_accepted_seed_ends_though_experiments_are_unfinished
     class Refuses:
         judge = "2"
 
-        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
             return rejected()
 
     Run(lineage)(evaluations=1)
     lineage.dispatch([draft("00001", "00002")], cause="round 1.1")  # as Ctrl-C in the middle of a round leaves it
-    job = Job(lambda: Run(again(lineage), evaluate=Refuses())(evaluations=1) and None)
+    job = ThreadJob(lambda: Run(again(lineage), evaluate=Refuses())(evaluations=1) and None)
     until(lambda: job.over, 60)
     assert isinstance(job.error, ConfigError)
     assert str(job.error).startswith("no seed is accepted by the judge")
 
 
 def test_seeds_that_another_process_leaves_behind_are_judged(lineage: Lineage) -> None:
-    other, run, outcomes = again(lineage), Run(lineage), list[Outcome]()
+    other, run, outcomes = again(lineage), Run(lineage), list[RunOutcome]()
     other.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in SEEDS])
-    job = Job(lambda: outcomes.append(run(evaluations=1)))
+    job = ThreadJob(lambda: outcomes.append(run(evaluations=1)))
     waits = "waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"
     until(lambda: (waits, "") in run.events or job.over, 60)
     assert not job.over
@@ -1085,14 +1090,14 @@ def test_a_judge_that_ends_a_start_on_one_device_keeps_no_other_device_waiting(l
     class Several:
         devices = 2
 
-        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-            if against:
+        def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+            if versus:
                 raise ConfigError("the compiler is gone")
-            return evaluate(problem, kernel, against)
+            return evaluate(problem, kernel, versus)
 
     alike = (Seed(f"{n}.cpp", kernel(f"int x = 2;  // {n}\n")) for n in range(2))  # the second waits for the first
     seeds = (*SEEDS[:1], *alike)
-    job = Job(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
+    job = ThreadJob(lambda: startup.start(Run(lineage, evaluate=Several()).made(), seeds))
     until(lambda: job.over, 60)
     assert isinstance(job.error, ConfigError)
 
@@ -1105,7 +1110,7 @@ def test_more_than_99999_trials_stay_in_their_order(lineage: Lineage) -> None:
     assert [t.id for t in trials][3:] == ["99997", "99998", "99999", *(f"{n}" for n in range(100000, 100005)), "²"]
     assert again(lineage).population().trials == trials
     Run(again(lineage))(evaluations=1)
-    assert again(lineage).began[1] == "100004"
+    assert again(lineage).session_start[1] == "100004"
 
 
 @pytest.mark.slow
@@ -1113,10 +1118,10 @@ def test_a_second_process_waits_for_the_first_ones_seeds(lineage: Lineage, tmp_p
     other = Lineage(lineage.store.path, "toy")
     reached, results = threading.Event(), []
 
-    def slow(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def slow(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         reached.set()
         threading.Event().wait(0.3)
-        return evaluate(problem, kernel, against)
+        return evaluate(problem, kernel, versus)
 
     def second() -> None:
         reached.wait()
@@ -1134,8 +1139,8 @@ def test_a_second_process_waits_for_the_first_ones_seeds(lineage: Lineage, tmp_p
 
 def test_a_run_is_for_the_problem_of_one_place(lineage: Lineage, tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        shutil.copytree(shipped("problems", "softmax"), tmp_path / folder / "softmax")
-        shutil.copytree(shipped("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
+        shutil.copytree(shipped_path("problems", "softmax"), tmp_path / folder / "softmax")
+        shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
     first, other = load(str(tmp_path / "a/softmax")), load(str(tmp_path / "b/softmax"))
     startup.no_other(other, lineage)
     lineage.open_session("place: [secret]/a")

@@ -12,9 +12,9 @@ from ksflow.formats.kernel.importer import load
 from ksflow.hardware.target import detect
 from ksflow.lm.agents import Agent
 from ksflow.problem.loader import kernel_file
-from ksflow.protocols import Workspace, calling
+from ksflow.protocols import Workspace, override_call
 from ksflow.records import Kernel, Verdict
-from ksflow.source.answer import as_files, as_text, check, rewritten
+from ksflow.source.answer import as_files, as_text, check, replace_main
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.stages.writer.diff import Diff
 
@@ -95,31 +95,33 @@ def test_an_answer_adds_changes_and_removes_files() -> None:
     fast = ROWS.replace("y[j] = x[j] * s", "y[j] = s * x[j]")
     answer = f"{MAIN}===== a_rows.cpp ===== removed\n===== b.cpp =====\n{fast}"
     answer += f"===== scale.h =====\n```cpp\n{HEADER}// more\n```\n"
-    made = rewritten(START, as_files(answer), ("cpp",), "")
+    made = replace_main(START, as_files(answer), ("cpp",), "")
     assert made.files == {"scale.cpp": MAIN, "scale.h": f"{HEADER}// more\n", "b.cpp": fast}
     check(made, [START], 200)
-    again = rewritten(START, as_files(as_text(START.files)), ("cpp",), "")
+    again = replace_main(START, as_files(as_text(START.files)), ("cpp",), "")
     assert again.files == START.files
     with pytest.raises(ValueError, match="the code that was given, unchanged"):
         check(again, [START], 200)
     with pytest.raises(ValueError, match=r"gone.h ===== removed` is of no other file"):
-        rewritten(START, f"{MAIN}===== gone.h ===== removed\n", ("cpp",), "")
+        replace_main(START, f"{MAIN}===== gone.h ===== removed\n", ("cpp",), "")
     with pytest.raises(ValueError, match=r"not a kernel's file name: '\.\./up\.h'"):
-        rewritten(START, f"{MAIN}===== ../up.h =====\nint x;\n", ("cpp",), "")
+        replace_main(START, f"{MAIN}===== ../up.h =====\nint x;\n", ("cpp",), "")
 
 
 def test_edits_reach_every_file_and_new_ones_come_below_them() -> None:
     old, new = "  for (int64_t j = 0; j < n; j++) y[j] = x[j] * s;\n", "  twice(x, s, y, n);\n"
     edits = f"<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE\n"
     told = {"edits": f"{edits}===== twice.h =====\n#pragma once\n"}
-    made = rewritten(START, Diff(dummy()).main(told, START), ("cpp",), "")
+    made = replace_main(START, Diff(dummy()).main(told, START), ("cpp",), "")
     assert made.files == {
         "scale.cpp": MAIN,
         "a_rows.cpp": ROWS.replace(old, new),
         "scale.h": HEADER,
         "twice.h": "#pragma once\n",
     }
-    alone = rewritten(START, Diff(dummy()).main({"edits": "===== scale.h =====\n#pragma once\n"}, START), ("cpp",), "")
+    alone = replace_main(
+        START, Diff(dummy()).main({"edits": "===== scale.h =====\n#pragma once\n"}, START), ("cpp",), ""
+    )
     assert alone.files == {**START.files, "scale.h": "#pragma once\n"}
 
 
@@ -129,10 +131,10 @@ def test_an_agent_leaves_what_the_kernel_includes_and_no_scratch(tmp_path: Path)
     )
     engine = Agent([str(agent(tmp_path, script))])
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="writer=agent", workspace=Workspace({}, START, None)):
+    with override_call(stage="writer=agent", workspace=Workspace({}, START, None)):
         said = "".join(part.text for part in engine.complete(request).message.parts)
     code = said.partition("[[ ## code ## ]]\n")[2].partition("\n[[ ##")[0]
-    assert rewritten(START, as_files(code), ("cpp",), "").files == {
+    assert replace_main(START, as_files(code), ("cpp",), "").files == {
         "scale.cpp": MAIN,
         "scale.h": f'{HEADER}#include "new.h"\n',
         "new.h": "int z;\n",

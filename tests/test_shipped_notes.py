@@ -10,12 +10,12 @@ import yaml
 from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu, target
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.languages import LANGUAGES
 from ksflow.notes import knowledge
 from ksflow.records import Status
 
-ROOT = shipped("knowledge")
+ROOT = shipped_path("knowledge")
 FOLDERS = {"hopper": "h200", "cdna3": "mi325x", "cdna4": "mi350x"}
 """A target for each folder of a GPU."""
 FILES = sorted(file for name in (*FOLDERS, "cpu", "languages") for file in (ROOT / name).glob("*.md"))
@@ -31,7 +31,7 @@ def _claims(text: str) -> list[str]:
 
 @pytest.fixture(params=NOTES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def note(request: pytest.FixtureRequest) -> knowledge.Note:
-    return knowledge.read(request.param)
+    return knowledge.read_note(request.param)
 
 
 def test_every_claim_names_a_source_and_every_source_is_named(note):
@@ -47,7 +47,7 @@ def test_what_a_note_quotes_stands_there_and_what_it_does_not_quote_it_does_not_
         assert all(quotes)
     own = [source.startswith(("problems/", "seeds/", "benchmarks/", "results/")) for source in note.sources]
     assert [bool(quote) for quote in quotes] == own, "documents that are in the project are quoted"
-    findings = Sources(no_lineage, "softmax", "main").of(knowledge.StoredNote(note, "shipped", file, True))
+    findings = Sources(no_lineage, "softmax", "main").check_note(knowledge.StoredNote(note, "shipped", file, True))
     assert [found.holds for found in findings] == [True if quote else None for quote in quotes]
 
 
@@ -57,8 +57,8 @@ def no_lineage(**names):
 
 def test_a_changed_document_is_found_out():
     file = ROOT / "hopper" / "memory.md"
-    note = replace(knowledge.read(file), quotes=("", "", "", "", "The driver gives 50 MB of L2."))
-    (*_, last) = Sources(no_lineage, "softmax", "main").of(knowledge.StoredNote(note, "shipped", file, True))
+    note = replace(knowledge.read_note(file), quotes=("", "", "", "", "The driver gives 50 MB of L2."))
+    (*_, last) = Sources(no_lineage, "softmax", "main").check_note(knowledge.StoredNote(note, "shipped", file, True))
     assert (last.holds, last.said) == (False, "benchmarks/GPU.md does not say there: The driver gives 50 MB of L2.")
 
 
@@ -71,18 +71,18 @@ def test_a_note_is_short_enough_for_a_prompt_and_its_code_is_closed(note):
 
 def test_targets_and_problems_are_ones_that_ship(note):
     assert note.targets
-    known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {*cpu.FEATURES} | {*LANGUAGES}
+    known = {file.stem for file in shipped_path("conf", "target").glob("*.yaml")} | {*cpu.FEATURES} | {*LANGUAGES}
     assert known.issuperset(note.targets)
-    assert all(shipped("problems", name).is_dir() for name in note.problems)
+    assert all(shipped_path("problems", name).is_dir() for name in note.problems)
 
 
 def test_no_title_stands_twice():
-    titles = [knowledge.read(file).title for file in NOTES]
+    titles = [knowledge.read_note(file).title for file in NOTES]
     assert len(titles) == len(set(titles))
 
 
 def test_sources_within_the_project_are_there():
-    named = {source.split(",")[0] for file in NOTES for source in knowledge.read(file).sources}
+    named = {source.split(",")[0] for file in NOTES for source in knowledge.read_note(file).sources}
     own = {name for name in named if name.startswith(("problems/", "seeds/", "benchmarks/", "README"))}
     assert own
     assert all((Path(__file__).parent.parent / name).is_file() for name in own)
@@ -96,12 +96,12 @@ def test_an_index_lists_the_folder_s_notes(folder):
 
 @pytest.mark.parametrize(("folder", "name"), FOLDERS.items())
 def test_a_chip_gets_the_notes_that_name_it_and_no_others(tmp_path, folder, name):
-    sheet = yaml.safe_load(shipped("conf", "target", f"{name}.yaml").read_text())
+    sheet = yaml.safe_load(shipped_path("conf", "target", f"{name}.yaml").read_text())
     sheet.pop("_target_")
     given = {
         note.title
         for note in knowledge.initial_notes(target.from_data_sheet(**sheet), lineage=str(tmp_path / "lineage.git"))
     }
-    notes = {file: knowledge.read(file) for file in NOTES}
+    notes = {file: knowledge.read_note(file) for file in NOTES}
     assert {note.title for file, note in notes.items() if file.parent.name == folder} <= given
     assert {note.title for note in notes.values() if name not in note.targets}.isdisjoint(given)

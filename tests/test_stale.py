@@ -29,9 +29,9 @@ class Judge:
         self.judge, self.fingerprint, self.speed = judge, fingerprint, speed
         self.judged: list[str] = []
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         self.judged.append(kernel.main)
-        found = evaluate(problem, kernel, against)
+        found = evaluate(problem, kernel, versus)
         us = found.score_us / self.speed if found.score_us else 0.0
         timings = tuple(replace(timing, us=us) for timing in found.timings)
         return replace(found, score_us=us, timings=timings, target=self.fingerprint, judge=self.judge)
@@ -106,10 +106,10 @@ def test_two_machines_with_one_lineage_each_see_their_own_results(lineage: Linea
 
 def test_what_changed_is_named() -> None:
     found = replace(accepted(3.0), problem="p", judge="j")
-    assert Key("p", "j", "t").changed(found) == ""
-    assert Key("q", "j", "elsewhere").changed(found) == "problem, target"
-    assert Key("p", "k").changed(found) == "judge"  # a machine that nobody names is not compared
-    assert Key("p", "j", "t").changed(accepted(3.0)) == "problem, judge"  # a record from before keys
+    assert Key("p", "j", "t").describe_changes(found) == ""
+    assert Key("q", "j", "elsewhere").describe_changes(found) == "problem, target"
+    assert Key("p", "k").describe_changes(found) == "judge"  # a machine that nobody names is not compared
+    assert Key("p", "j", "t").describe_changes(accepted(3.0)) == "problem, judge"  # a record from before keys
 
 
 def test_a_stale_trial_is_known_by_its_id_only() -> None:
@@ -132,8 +132,8 @@ def test_a_branch_is_read_for_the_key_that_is_asked(lineage: Lineage) -> None:
         assert lineage.population().trials[0].score_us == us
     lineage.expect(Key("p", "j", "c"))
     assert lineage.population().trials == ()
-    assert [t.stale for t in lineage.known.stale] == ["target"]
-    assert lineage.known.best is None
+    assert [t.stale for t in lineage.last_population.stale] == ["target"]
+    assert lineage.last_population.best is None
 
 
 @pytest.mark.slow
@@ -173,10 +173,10 @@ def test_only_the_very_same_key_is_answered_from_the_cache(tmp_path: Path) -> No
     assert cache.find(kernel("b"), KEY) is None
     for other in (replace(KEY, problem="q"), replace(KEY, judge="judge-2"), replace(KEY, target="there")):
         assert cache.find(kernel("a"), other) is None
-        old = cache.outdated(kernel("a"), "toy", other)
+        old = cache.find_outdated(kernel("a"), "toy", other)
         assert old is not None
         assert old.evaluation == FOUND
-        assert cache.outdated(kernel("a"), "another problem", other) is None
+        assert cache.find_outdated(kernel("a"), "another problem", other) is None
 
 
 def test_a_verdict_from_a_weaker_box_is_not_taken_for_one_from_a_stronger(tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_a_verdict_from_a_weaker_box_is_not_taken_for_one_from_a_stronger(tmp_pa
     newest = cache.find(kernel("a"), KEY)  # who has the worker judge does not know how it will hold the kernel
     assert newest is not None
     assert newest.evaluation.isolation == "full"
-    assert replace(KEY, isolation="full").changed(held) == ""
+    assert replace(KEY, isolation="full").describe_changes(held) == ""
     evaluator = LocalEvaluator(detect())
     problem = Problem("p", "p", "", "", "", "", ("python",), (), (), (), (), ())
-    assert judging.key(problem, evaluator).isolation == evaluator.level
+    assert judging.current_key(problem, evaluator).isolation == evaluator.level
 
 
 @pytest.mark.parametrize(

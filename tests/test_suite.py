@@ -30,8 +30,8 @@ from ksflow.problem.loader import load
 from ksflow.prompts import render
 from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import scores
-from ksflow.sandbox.runners.torch_kernel import loaded
-from ksflow.source.answer import rewritten
+from ksflow.sandbox.runners.torch_kernel import load_module
+from ksflow.source.answer import replace_main
 
 UPSTREAM = PACKAGE.parent / "benchmarks" / "upstream.py"
 SCALE = """import torch
@@ -149,8 +149,8 @@ def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted()
 
 def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
     known, toy = population(5.0)
-    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
-    said = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
+    versus = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
+    said = replace(accepted(5.0), evidence=Evidence(against=(versus,)))
     tried = replace(known.trials[1], evaluation=said)
     figures = scores.figures(paired((known.trials[0], tried)), toy)
     rows = [{**row(5.0), "figures": figures}, row(10.0)]
@@ -172,8 +172,8 @@ def test_a_seed_is_no_answer() -> None:
 def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
     known, toy = population(5.0)
     seed, tried = known.trials
-    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
-    evaluation = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
+    versus = Comparison(id="00001", speedup=2.0, low=0.9, high=4.4)
+    evaluation = replace(accepted(5.0), evidence=Evidence(against=(versus,)))
     tried = replace(tried, evaluation=evaluation)
     found = scores.figures(paired((seed, tried)), toy)
     assert found["speedups"] == {"00_eager.py": 2.0}
@@ -209,7 +209,7 @@ def test_whoever_states_a_run_s_ratio_states_the_same_over_the_same_baseline(tmp
 
 @pytest.fixture
 def upstream() -> ModuleType:
-    return loaded("upstream", UPSTREAM)
+    return load_module("upstream", UPSTREAM)
 
 
 def test_results_as_the_formats_tools_read_them(upstream: ModuleType, tmp_path: Path) -> None:
@@ -552,8 +552,11 @@ def test_a_model_is_asked_for_the_lanes_language_whatever_the_base_is_in() -> No
     assert "The answer is in cpp, whatever the base is in: the first line of the file then gives its name" in text
     assert "`// file: kernel.cpp`" in text
     with pytest.raises(ValueError, match=r"is python; the task takes: cpp"):
-        rewritten(base, PYTHON, lane.writable, "")
-    assert rewritten(base, "// file: kernel.cpp\nvoid custom_kernel() {}", lane.writable, "").language == "cpp"
+        replace_main(base, PYTHON, lane.writable_languages, "")
+    assert (
+        replace_main(base, "// file: kernel.cpp\nvoid custom_kernel() {}", lane.writable_languages, "").language
+        == "cpp"
+    )
 
 
 def test_a_bakeoff_wants_variants() -> None:

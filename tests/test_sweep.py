@@ -13,7 +13,7 @@ from conftest import until
 from test_cli import ksflow
 
 from ksflow.config import compose
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 
 DRY = ("recipe=dry_run", "problem=softmax", "loop.evaluations=0", "loop.confirm=false")
 
@@ -49,7 +49,7 @@ def test_a_killed_sweep_runs_what_is_left(tmp_path: Path, members: int) -> None:
     assert before < members
     done = run(tmp_path, *words(members))
     assert done.returncode == 0, done.stderr
-    assert f"the sweep goes on: {counted(before, 'member')} finished before, not run again" in done.stderr
+    assert f"the sweep goes on: {pluralize(before, 'member')} finished before, not run again" in done.stderr
     for seed in range(members):
         assert f"softmax/loop.confirm=False,designer.seed={seed} " in done.stdout
     (sweep,) = {file.parent.parent for file in tmp_path.glob("runs/sweeps/*/0/summary.json")} - {
@@ -69,7 +69,7 @@ def test_each_member_of_a_sweep_has_a_run_of_its_own(tmp_path: Path, given: tupl
 
 
 def test_a_name_that_is_cut_is_no_other_variants() -> None:
-    names = {compose.plain(f"seed_kernels={'folder/' * 30}{name}.cpp") for name in ("a", "b")}
+    names = {compose.plain_name(f"seed_kernels={'folder/' * 30}{name}.cpp") for name in ("a", "b")}
     assert len(names) == 2
     assert max(map(len, names)) <= 120
 

@@ -10,7 +10,7 @@ import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 
 
 def test_this_machine_has_a_name_and_a_fingerprint() -> None:
@@ -49,7 +49,7 @@ esac
 
 def figures(option: str) -> tuple[Any, Any]:
     """A data sheet's peaks and sizes."""
-    sheet = yaml.safe_load(shipped("conf", "target", f"{option}.yaml").read_text())
+    sheet = yaml.safe_load(shipped_path("conf", "target", f"{option}.yaml").read_text())
     return sheet["peaks"], sheet["sizes"]
 
 

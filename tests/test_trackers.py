@@ -13,9 +13,9 @@ from test_cli import DRY, ksflow
 from test_session import SEEDS, Run
 
 from ksflow.errors import ConfigError, need_package
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.lineage import Lineage
-from ksflow.loop.schedule import Outcome
+from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.report import Tracking
@@ -72,7 +72,7 @@ class Kept:
         self._break("finish")
 
 
-def tracked(lineage: Lineage, tracker: Tracker, folder: Path, patience_s: float = 60.0) -> tuple[Outcome, list[str]]:
+def tracked(lineage: Lineage, tracker: Tracker, folder: Path, patience_s: float = 60.0) -> tuple[RunOutcome, list[str]]:
     """A run with a tracker, and what it warned of, but for its waiting."""
     said: list[str] = []
     run = TrackedRun("toy", "main", "0123456789abcdef", "", {"designer": "rules"})
@@ -151,7 +151,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_one_of_ones_own_is_told_of_the_configuration_without_keys_and_goes_on(own: Path) -> None:
-    shutil.copy(shipped("seeds", "softmax", "01_naive.cpp"), own / f"{SECRET}.cpp")
+    shutil.copy(shipped_path("seeds", "softmax", "01_naive.cpp"), own / f"{SECRET}.cpp")
     words = ["--config-dir=conf", *DRY, "tracker=mine", f"seed_kernels={SECRET}.cpp"]
     for most in (3, 2):
         done = ksflow(own, *words, f"loop.evaluations={most}", MY_API_KEY=SECRET)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ksflow.loop.events import Step
-from ksflow.loop.round import NEXT, State, advanced, state, waits_for
+from ksflow.loop.events import Activity
+from ksflow.loop.round import NEXT, State, advance, state, waits_for
 from ksflow.records import Comparison, Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
 
 PLANNED = Trial("00007", Origin.EXPERIMENT, ("00001",), Experiment("unroll", "it is unrolled", (1.0, 2.0), 10.0))
@@ -17,24 +17,24 @@ def accepted(moment: int = 0) -> Evaluation:
 
 
 def test_a_trial_is_planned_written_judged_and_confirmed() -> None:
-    written = advanced(PLANNED, kernel=KERNEL)
-    judged = advanced(written, evaluation=accepted())
-    confirmed = advanced(judged, evaluation=accepted(moment=1))
+    written = advance(PLANNED, kernel=KERNEL)
+    judged = advance(written, evaluation=accepted())
+    confirmed = advance(judged, evaluation=accepted(moment=1))
     assert [state(each) for each in (PLANNED, written, judged, confirmed)] == [
         State.PLANNED,
         State.WRITTEN,
         State.JUDGED,
         State.CONFIRMED,
     ]
-    assert waits_for(PLANNED, Step.WRITE)
-    assert waits_for(written, Step.EVALUATE)
-    assert waits_for(confirmed, Step.CONFIRM)  # whoever leads at the end of the next call is judged again
+    assert waits_for(PLANNED, Activity.WRITE)
+    assert waits_for(written, Activity.EVALUATE)
+    assert waits_for(confirmed, Activity.CONFIRM)  # whoever leads at the end of the next call is judged again
 
 
 def test_no_state_is_skipped_and_what_failed_stays_so() -> None:
     with pytest.raises(ValueError, match="trial 00007 cannot be judged: it is planned"):
-        advanced(PLANNED, kernel=KERNEL, evaluation=accepted())
-    failed = advanced(PLANNED, failure="no idea")
+        advance(PLANNED, kernel=KERNEL, evaluation=accepted())
+    failed = advance(PLANNED, failure="no idea")
     assert NEXT[state(failed)].step is None
     with pytest.raises(ValueError, match="cannot be failed: it is failed"):
-        advanced(failed, failure="still none")
+        advance(failed, failure="still none")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.judge.tolerance import expected, first_error
 from ksflow.problem.loader import load
 
@@ -45,7 +45,7 @@ def custom_kernel(data: input_t) -> output_t:
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("trimul", shipped("problems", "trimul") / "reference.py")
+    spec = importlib.util.spec_from_file_location("trimul", shipped_path("problems", "trimul") / "reference.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -109,7 +109,7 @@ def test_static_weights_stay_while_x_changes(reference: ModuleType) -> None:
 def test_the_table_tells_who_keeps_weights_and_survives_who_fails(tmp_path: Path) -> None:
     (tmp_path / "keeps.py").write_text(SUBMISSION)
     (tmp_path / "dies.py").write_text("import os\ndef custom_kernel(data): os._exit(3)")
-    own = shipped("seeds", "trimul", "00_torch.py")
+    own = shipped_path("seeds", "trimul", "00_torch.py")
     out = tmp_path / "found.json"
     words = ["dies.py", "keeps.py", "--own", str(own), "--no-judge", "--out", str(out)]
     command = [sys.executable, str(ROOT / "benchmarks" / "trimul.py"), *words]

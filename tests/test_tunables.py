@@ -11,8 +11,8 @@ from ksflow.problem.loader import kernel_file
 from ksflow.source.tunables import (
     assign,
     constants,
-    counting,
     dispatches,
+    effective_values,
     mistake,
     requires,
     ruled_out,
@@ -55,7 +55,7 @@ def test_a_tunable_counts_where_its_condition_says_so(form: str, pack: str, coun
     declared = tunables(FORMS)
     assert {t.name: t.doc for t in declared} == {"FORM": "of the loops", "PACK": "vectors", "MT": "", "GROUP": ""}
     config = {**values(FORMS), "FORM": form, "PACK": pack}
-    assert counting(declared, config) == {name: config[name] for name in counts}
+    assert effective_values(declared, config) == {name: config[name] for name in counts}
     assert values(assign(FORMS, {"MT": "3"})) == {**values(FORMS), "MT": "3"}
     assert mistake(FORMS) is None
 
@@ -167,7 +167,7 @@ def test_a_condition_on_nothing_is_an_error_with_its_place(tmp_path: Path, condi
         kernel_file(str(file))
     assert str(caught.value).startswith(f"{file}:2: `int A")
     assert reason in str(caught.value)
-    assert counting(tunables(text), values(text)) == {"B": "1", "A": "3"}  # from a model: it counts always
+    assert effective_values(tunables(text), values(text)) == {"B": "1", "A": "3"}  # from a model: it counts always
 
 
 @pytest.mark.parametrize(

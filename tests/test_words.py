@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_cli import ksflow
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 
 ODD = ("dé a[b]", "c=d g'h $HOME", 'i{j} m"n o(p)')
 DRY = ("recipe=dry_run", "loop.evaluations=1")
@@ -15,8 +15,8 @@ DRY = ("recipe=dry_run", "loop.evaluations=1")
 @pytest.mark.parametrize("name", ODD)
 def test_a_path_is_taken_as_it_is_typed(tmp_path: Path, name: str) -> None:
     place = tmp_path / name
-    shutil.copytree(shipped("problems", "softmax"), place / "mine")
-    shutil.copytree(shipped("seeds", "softmax"), place / "mine/seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), place / "mine")
+    shutil.copytree(shipped_path("seeds", "softmax"), place / "mine/seeds")
     done = ksflow(place, f"problem={place}/mine", *DRY, f"lineage.path={place}/kept/{name}.git")
     assert done.returncode == 0, done.stderr
     assert (place / "kept" / f"{name}.git/HEAD").is_file()
@@ -36,8 +36,8 @@ def test_a_kernel_is_found_where_it_lies(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_that_cannot_name_a_branch_is_to_be_renamed(tmp_path: Path) -> None:
-    shutil.copytree(shipped("problems", "softmax"), tmp_path / "dé")
-    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "dé/seeds")
+    shutil.copytree(shipped_path("problems", "softmax"), tmp_path / "dé")
+    shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / "dé/seeds")
     done = ksflow(tmp_path, "problem=./dé", *DRY)
     assert done.returncode == 2
     assert "rename the problem's folder" in done.stderr

@@ -42,7 +42,7 @@ _ROWS = 2
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """Whole words, most of them unknown."""
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(_WORDS)}, unk_token="<unk>"))
+    made = Tokenizer(models.WordLevel({word: index for index, word in enumerate(_WORDS)}, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     known = PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<end>", unk_token="<unk>")
     known.chat_template = _CHAT

@@ -47,13 +47,13 @@ class StubEvaluator:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """A time that depends on the text alone, and its ratios to the trials it is compared with."""
         from ksflow.records import Evaluation, Evidence, Timing, Verdict, parse
 
         us = judged(kernel.main, self.seconds)
         rows = []
-        for trial in against:
+        for trial in versus:
             ratio = time_us(trial.kernel.main) / us if trial.kernel else 1.0
             rows.append({"id": trial.id, "speedup": ratio, "low": ratio * 0.99, "high": ratio * 1.01})
         control = {"speedup": 1.0, "low": 0.99, "high": 1.01}

@@ -16,7 +16,7 @@ from ksflow import home, report
 from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import UNREADABLE, BudgetError, ConfigError, StageError, boundary, counted, reaching
+from ksflow.errors import UNREADABLE, BudgetError, ConfigError, StageError, pluralize, reaching, stage_boundary
 from ksflow.hardware.target import label
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
@@ -49,7 +49,7 @@ def digest(words: list[str], overrides: list[str]) -> int:
         display = _Display(console, store, transcript)
         reader.watch, reader.done = display, store.done
         try:
-            with boundary("digester"):
+            with stage_boundary("digester"):
                 reader(problem, Material(tuple(document for _, document in read), notes=notes))
         except BudgetError as error:
             display(Unread((), f"{error}; raise it and give the same command again"))
@@ -68,7 +68,7 @@ def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]
         if document and document.passages:
             pairs.append((file, document))
             size = sum(len(passage.text) for passage in document.passages) / 1000
-            console.print(f"{file.name}: {counted(len(document.passages), 'passage')}, {size:.0f} kB", markup=False)
+            console.print(f"{file.name}: {pluralize(len(document.passages), 'passage')}, {size:.0f} kB", markup=False)
     if not pairs:
         raise ConfigError("none of the documents has any text; digest reads PDF, Markdown, HTML, text and source code")
     return pairs
@@ -139,7 +139,7 @@ class _Display:
         if isinstance(what, Unread):
             self.missing = self.missing or not what.sources
             named = ", ".join(what.sources[:_SHOWN]) + (", ..." if len(what.sources) > _SHOWN else "")
-            left = f"left unread, {counted(len(what.sources), 'passage')} ({named}): " if what.sources else ""
+            left = f"left unread, {pluralize(len(what.sources), 'passage')} ({named}): " if what.sources else ""
             self._say(f"{left}{what.why}", doubtful=True)
             return
         if what.failed:
@@ -147,9 +147,9 @@ class _Display:
         elif not what.skipped:
             self._store.keep(what.key, what.found)
             self.notes |= {note.title: note for note in what.found}
-        done = what.failed or ("read before" if what.skipped else counted(len(what.found), "note"))
-        place = f"{what.sources[0]} to {what.sources[-1]}" if len(what.sources) > 1 else "".join(what.sources)
-        self._say(f"piece {what.piece} of {what.pieces}, {place}: {done}; {self._cost()}", bool(what.failed))
+        done = what.failed or ("read before" if what.skipped else pluralize(len(what.found), "note"))
+        passages = f"{what.sources[0]} to {what.sources[-1]}" if len(what.sources) > 1 else "".join(what.sources)
+        self._say(f"piece {what.piece} of {what.pieces}, {passages}: {done}; {self._cost()}", bool(what.failed))
 
     def end(self) -> None:
         """List the notes of this call."""
@@ -159,7 +159,7 @@ class _Display:
             rows.append({"note": note.title, "status": note.status.value, "sources": note.sources[0] + more})
         if rows:
             self._console.print(grid(self._console, rows, rows[0], rows[0]))
-        self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")
+        self._say(f"{pluralize(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")
 
     def _cost(self) -> str:
         total = self._transcript.total

@@ -18,7 +18,7 @@ from ksflow import __version__
 from ksflow.hardware import executables
 from ksflow.hardware import target as targets
 from ksflow.hardware.cost_model import quantity
-from ksflow.home import shipped, text_of
+from ksflow.home import shipped_path, text_of
 from ksflow.languages import LANGUAGES
 from ksflow.processes import quota
 from ksflow.processes.child_environment import child_environment
@@ -142,7 +142,7 @@ def static(compilers: Mapping[str, str]) -> list[str]:
 
 def _targets(architecture: str) -> dict[str, str]:
     """The shipped targets whose `march` begins so, with their march."""
-    files = sorted(shipped("conf", "target").glob("*.yaml"))
+    files = sorted(shipped_path("conf", "target").glob("*.yaml"))
     marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files}
     return {name: match[1] for name, match in marches.items() if match and match[1].startswith(architecture)}
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from ksflow import report
 from ksflow.cli.task import recorded_run, recorded_task, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary
+from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, stage_boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import locate
-from ksflow.protocols import Explainer, calling
+from ksflow.protocols import Explainer, override_call
 from ksflow.records import Explanation, Trial, schema
 from ksflow.redaction import redact
 from ksflow.source import features
@@ -41,11 +41,11 @@ def explain(words: list[str], overrides: list[str]) -> int:
             try:
                 with (
                     recorded_task(cfg, problem, f"explain {trial.id}") as transcript,
-                    calling(sample_index=_explained(lineage, trial) if again else 0),
-                    boundary("explainer"),
+                    override_call(sample_index=_explained(lineage, trial) if again else 0),
+                    stage_boundary("explainer"),
                 ):
-                    explanation = schema.received(
-                        Explanation, explainer(problem, trial, lineage.known.step(trial), facts)
+                    explanation = schema.check_answer(
+                        Explanation, explainer(problem, trial, lineage.last_population.step(trial), facts)
                     )
                 redacted = tuple(replace(s, text=redact(s.text)) for s in explanation.statements)
                 explanation = replace(explanation, summary=redact(explanation.summary), statements=redacted)
@@ -60,7 +60,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
         elif not cost:
             cost = ", as kept before"
         head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}{cost}"
-        report.say(report.console(), head, *report.explanation.lines(explanation))
+        report.say(report.console(), head, *report.explanation.explanation_lines(explanation))
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
@@ -69,16 +69,16 @@ def explain(words: list[str], overrides: list[str]) -> int:
 def _explained(lineage: Lineage, trial: Trial) -> int:
     """How often it was explained since its verdict: another answer than those is wanted."""
     tip = lineage.store.ref(f"refs/heads/{lineage.branch_of(trial.id)}")
-    return len(lineage.store.since(tip, lineage.commit_of(trial.id))) if tip else 0
+    return len(lineage.store.list_ancestors(tip, lineage.commit_of(trial.id))) if tip else 0
 
 
 def _trial(lineage: Lineage, word: str) -> Trial:
     """The trial that is named, or the winner. ConfigError where there is none, or it has no kernel."""
     trials = some_trials(lineage)
     if word in ("", "best"):
-        if lineage.known.best is None:
+        if lineage.last_population.best is None:
             raise ConfigError(f"run={lineage.run} has no winner: no kernel was accepted; name a trial: explain ID")
-        return lineage.known.best
+        return lineage.last_population.best
     place = locate(lineage.store, word, lineage.problem, lineage.run)
     if (place.problem, place.run) != (lineage.problem, lineage.run):
         raise ConfigError(f"{place.branch} is of another run: add problem={place.problem} run={place.run}")

@@ -13,14 +13,14 @@ _NAME = re.compile(r"[\w=.-]{1,180}\.md")
 _LARGEST = 4_000_000
 
 
-class Inbox:
+class InboxFolder:
     """Questions are `NAME.md`; one is answered by `NAME.answer.md` beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
 
-    def waiting(self) -> list[str]:
+    def waiting_questions(self) -> list[str]:
         """The names of the questions without an answer, oldest first."""
         questions: list[tuple[float, str]] = []
         for file in self.folder.glob("*.md"):
@@ -58,8 +58,8 @@ class Inbox:
             return f"answered with {len(whole)} characters"
 
     def _file(self, question: str) -> Path:
-        if not _NAME.fullmatch(question) or question not in self.waiting():
-            names = ", ".join(self.waiting()[:20]) or "none"
+        if not _NAME.fullmatch(question) or question not in self.waiting_questions():
+            names = ", ".join(self.waiting_questions()[:20]) or "none"
             raise ConfigError(f"no question {question[:80]!r} waits; waiting: {names}")
         return self.folder / question
 

@@ -17,10 +17,10 @@ from rich.console import Console
 from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
-from ksflow.errors import ConfigError, suggest, writing
+from ksflow.errors import ConfigError, explain_write_errors, suggest
 from ksflow.formats.loops import naive
 from ksflow.hardware.target import detect
-from ksflow.home import shipped, write
+from ksflow.home import shipped_path, write
 from ksflow.problem.loader import load
 
 _PROBLEM = ("examples", "own_problem", "column_sums")
@@ -96,8 +96,8 @@ def _problem(console: Console, name: str, function: str) -> None:
     if function:
         _from_function(console, folder, function)
         return
-    with writing(folder, "go to a folder you can write to"):
-        shutil.copytree(shipped(*_PROBLEM), folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    with explain_write_errors(folder, "go to a folder you can write to"):
+        shutil.copytree(shipped_path(*_PROBLEM), folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
     what = {
         "problem.yaml": "arguments, shapes, limits",
         "reference.py": "inputs, reference, how exact",
@@ -145,7 +145,7 @@ def _stage(console: Console, kind: str, name: str) -> None:
         _expect_absent(file)
     if importlib.util.find_spec(name):
         raise ConfigError(f"a module {name} is there already (`import {name}` finds it); take another name")
-    skeleton = shipped(*_DESIGNER) if kind == "designer" else Path(__file__).with_name("skeletons") / f"{kind}.py"
+    skeleton = shipped_path(*_DESIGNER) if kind == "designer" else Path(__file__).with_name("skeletons") / f"{kind}.py"
     text = skeleton.read_text(encoding="utf-8")
     match = _CLASS.search(text)
     assert match, skeleton
@@ -154,7 +154,7 @@ def _stage(console: Console, kind: str, name: str) -> None:
     text = re.sub(rf"\b{kind}=\w+", f"{kind}={name}", text) if kind != "evaluator" else text
     about = "# What the class's constructor takes are the keys of this file, and of the command line.\n"
     inner = _INNER if kind == "evaluator" else ""
-    with writing(module, "go to a folder you can write to"):
+    with explain_write_errors(module, "go to a folder you can write to"):
         options.parent.mkdir(parents=True, exist_ok=True)
         write(module, text)
         write(options, f"{about}_target_: {name}.{class_name}\n{inner}")

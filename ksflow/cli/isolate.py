@@ -8,7 +8,7 @@ from ksflow import report
 from ksflow.cli.model import show_table
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, writing
+from ksflow.errors import ConfigError, boolean, explain_write_errors
 from ksflow.home import write
 from ksflow.loop import judging
 from ksflow.model.package import Candidate, winner
@@ -53,16 +53,16 @@ def apply(words: list[str], overrides: list[str]) -> int:
     try:
         with recorded_run(cfg) as (problem, lineage):
             function_of(problem)
-            trial, ratios = winner(lineage.known, problem)
+            trial, ratios = winner(lineage.last_population, problem)
             place, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
             made_by = Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
-            licence = licences.of_kernel(problem, lineage.known.by_id, trial.id)
-            claimed = headline(lineage.known, report.known_baselines(lineage.known, problem.seeds))
+            licence = licences.of_kernel(problem, lineage.last_population.by_id, trial.id)
+            claimed = headline(lineage.last_population, report.known_baselines(lineage.last_population, problem.seeds))
             made = patch(made_by, evaluate, licence, f"{claimed} on {made_by.target.chip}")
     finally:
         judging.close(evaluate)
     file = Path(own.get("out", f"{problem.name}.patch")).expanduser().resolve()
-    with writing(file, "choose another place with out=FILE"):
+    with explain_write_errors(file, "choose another place with out=FILE"):
         write(file, made.text)
     report.say(report.console(), *made.said, f"written to {file}: git -C {made.root} apply {file}")
     return 0

@@ -20,10 +20,10 @@ from rich.text import Text
 
 from ksflow import report
 from ksflow.cli import probe, verify
-from ksflow.cli.sources import Finding, Sources
+from ksflow.cli.sources import SourceCheck, Sources
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, StageError, counted, writing
+from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, pluralize
 from ksflow.hardware.target import label
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
@@ -95,7 +95,7 @@ def _command(overrides: list[str], why: str) -> _Command:
     named = {item.lstrip("+").partition("=")[0].partition(".")[0] for item in overrides}
     if "target" in named:
         target = compose.build(cfg.target)
-        entries = tuple(entry for entry in entries if knowledge.fits(entry.note, target))
+        entries = tuple(entry for entry in entries if knowledge.is_relevant(entry.note, target))
     if "problem" in named:
         entries = tuple(e for e in entries if not e.note.problems or problem.name in e.note.problems)
     folder = knowledge.user_folder(options.get("lineage", knowledge.LINEAGE))
@@ -117,7 +117,7 @@ def _list(command: _Command) -> int:
         table.add_row(*(Text(" ".join(cell.split())) for cell in cells))
     command.console.print(table)
     doubted = sum(bool(entry.note.challenge) for entry in command.entries)
-    count = counted(len(command.entries), "note")
+    count = pluralize(len(command.entries), "note")
     command.say(f"{count}, {doubted} challenged; your own are kept in {command.folder}")
     command.say(*(f"not read: {line}" for line in command.broken))
     return 0
@@ -146,14 +146,14 @@ def _check(command: _Command) -> int:
     _expect(command)
     counts: Counter[bool | None] = Counter()
     for entry in command.entries:
-        findings = command.sources.of(entry)
+        findings = command.sources.check_note(entry)
         counts.update(finding.holds for finding in findings)
         doubted = [row for row in findings if row.holds is False or (row.holds is None and not entry.shipped)]
         if doubted:
             command.say(f"{entry.note.title} ({entry.where})")
             _tell(command, doubted)
     command.say(
-        f"{counted(len(command.entries), 'note')}; sources that hold: {counts[True]}, that do not: {counts[False]}, "
+        f"{pluralize(len(command.entries), 'note')}; sources that hold: {counts[True]}, that do not: {counts[False]}, "
         f"of which it cannot be told here: {counts[None]}"
     )
     command.say(*(f"not read: {line}" for line in command.broken))
@@ -164,7 +164,7 @@ def _expect(command: _Command) -> None:
     """Have the run's lineage tell what is stale, where its judge can be built here."""
     if lineage := command.lineage():
         with suppress(ConfigError):
-            verify.expect(lineage, judging.key(command.problem, compose.evaluator(command.cfg)))
+            verify.expect(lineage, judging.current_key(command.problem, compose.evaluator(command.cfg)))
 
 
 # -- doubting --------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _challenge(command: _Command, entry: StoredNote) -> int:
     _expect(command)
     note = entry.note
     command.say(f"{note.title} ({_trust(note)}; {entry.where})")
-    findings = command.sources.of(entry)
+    findings = command.sources.check_note(entry)
     _tell(command, findings, around=True)
     reason = _WAS.sub("", " ".join(command.why.split()) or note.challenge or "a person doubts it")
     lost = not any(finding.holds for finding in findings) and note.status is not Status.REFUTED
@@ -206,7 +206,7 @@ def _probe(command: _Command, entry: StoredNote) -> None:
     if settled is not None:
         saved = _keep(command, entry, settled)
         command.say(f"settled by a probe: {settled.status.value}. {settled.text}\nKept in {saved.file or saved.where}")
-    elif knowledge.fits(entry.note, target):
+    elif knowledge.is_relevant(entry.note, target):
         command.say("no probe here settles it; with prober=llm llm=NAME a model writes one")
     else:
         command.say(f"it is about {', '.join(entry.note.targets)}, which a probe on {label(target)} cannot settle")
@@ -235,13 +235,13 @@ def _keep(command: _Command, entry: StoredNote, note: Note) -> StoredNote:
         lineage.population()
         before = lineage.notes()
         notes = (note if old.title == entry.note.title else old for old in before)
-        lineage.learn(tuple(notes), lineage.digested, before)
+        lineage.learn(tuple(notes), lineage.digested_count, before)
         return replace(entry, note=note)
     if not entry.shipped:
         return replace(entry, note=note, file=knowledge.write(note, entry.file.parent))
     folder = command.folder / entry.file.parent.name
     # under its own name, by which a person may call it again; where that is taken, it gets another
-    with writing(folder, "name another folder"):
+    with explain_write_errors(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / entry.file.name).exists():
             shutil.copyfile(entry.file, folder / entry.file.name)
@@ -258,7 +258,7 @@ def _trust(note: Note) -> str:
     return f"{note.status.value}{', challenged' if note.challenge else ''}"
 
 
-def _tell(command: _Command, findings: Iterable[Finding], around: bool = False) -> None:
+def _tell(command: _Command, findings: Iterable[SourceCheck], around: bool = False) -> None:
     for finding in findings:
         command.say(f"  {_MARKS[finding.holds]}: {finding.source}: {finding.said}")
         if around and finding.context:

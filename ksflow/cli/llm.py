@@ -9,7 +9,7 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.records import Call
 
 _NOBODY = {
-    "Inbox": "a person answers, so there is nothing to check",
+    "InboxEngine": "a person answers, so there is nothing to check",
     "Replay": "answers come from a recorded run, so there is nothing to check",
 }
 """Engine -> why it is not asked."""

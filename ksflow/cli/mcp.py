@@ -23,15 +23,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
 from ksflow.cli import usage
-from ksflow.cli.inbox import Inbox
+from ksflow.cli.inbox import InboxFolder
 from ksflow.cli.mcp_install import install
-from ksflow.cli.task import opened, run_parts
+from ksflow.cli.task import open_lineage, run_parts
 from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.loop.assistant import AskTell
-from ksflow.loop.queue import Job
+from ksflow.loop.queue import ThreadJob
 from ksflow.processes import ending
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
@@ -103,10 +103,10 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
             study.begin()  # by now what a stage prints goes to stderr
             yield
 
-        with ending.handled(_at_signals(study)), closing(study):
+        with ending.handle_signals(_at_signals(study)), closing(study):
             skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
-            inbox = Inbox(Path(str(cfg.model.get("folder") or made.lineage.store.path.parent / "inbox")))
-            tools = _Tools(study, inbox, partial(opened, cfg, made.problem.name), made.target).all()
+            inbox = InboxFolder(Path(str(cfg.model.get("folder") or made.lineage.store.path.parent / "inbox")))
+            tools = _Tools(study, inbox, partial(open_lineage, cfg, made.problem.name), made.target).all()
             server = MCPServer(
                 "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[*map(_strict, tools)]
             )
@@ -134,7 +134,7 @@ def _at_signals(study: AskTell) -> Callable[[int], None]:
         ends.set()
         with suppress(OSError):
             os.write(2, b"ksflow: finishing what the judge is at work on; a second signal abandons it\n")
-        Job(finish)
+        ThreadJob(finish)
 
     return asked
 
@@ -155,7 +155,7 @@ class _Tools:
     """The tools, each a method whose signature and docstring are what the client sees."""
 
     def __init__(
-        self, study: AskTell, inbox: Inbox, opened: Callable[[], AbstractContextManager[Lineage]], target: Target
+        self, study: AskTell, inbox: InboxFolder, opened: Callable[[], AbstractContextManager[Lineage]], target: Target
     ) -> None:
         self._study, self._run, self._lineage = study, study.run, study.run.lineage
         self._inbox, self._opened, self._target = inbox, opened, target
@@ -195,16 +195,16 @@ class _Tools:
 
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
-        known = self._study.population
-        rows = list(reversed(known.trials)) if newest else [*known.ranked]
+        population = self._study.population
+        rows = list(reversed(population.trials)) if newest else [*population.ranked]
         shown = {trial.id for trial in rows}
-        rest = [trial for trial in reversed(known.trials) if trial.id not in shown]
-        lines = [json.dumps(_row(trial, known)) for trial in [*rows, *rest][:limit]]
+        rest = [trial for trial in reversed(population.trials) if trial.id not in shown]
+        lines = [json.dumps(_row(trial, population)) for trial in [*rows, *rest][:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._study.waiting()) or 'none'}"
-        best = f"best: {known.leader.id}" if known.leader else "no kernel is accepted yet"
-        left = self._run.left().get("evaluations")
+        best = f"best: {population.leader.id}" if population.leader else "no kernel is accepted yet"
+        left = self._run.remaining_budgets().get("evaluations")
         budget = "no limit" if left is None else f"{left:g} left"
-        return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
+        return "\n".join([f"{len(population.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
 
     def lineage_trial(self, trial: Id) -> str:
         """Everything about one trial: its experiment, the verdict with times and evidence, and its files."""
@@ -286,8 +286,8 @@ class _Tools:
         if trial.evaluation and (page := trial.evaluation.evidence.profile):
             account += f"\n\n{without_paths(page.page)}"
         claim = trial.evaluation.claim if trial.evaluation else None
-        beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
-        return f"{entry.about}, after {entry.ended - entry.asked:.0f} s: verdict {trial.verdict}{beside}\n{account}"
+        versus = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
+        return f"{entry.about}, after {entry.ended - entry.asked:.0f} s: verdict {trial.verdict}{versus}\n{account}"
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
@@ -296,7 +296,7 @@ class _Tools:
 
     def inbox(self) -> str:
         """The questions of a run with llm=inbox that wait for an answer."""
-        return "\n".join(self._inbox.waiting()) or "no question waits"
+        return "\n".join(self._inbox.waiting_questions()) or "no question waits"
 
     def inbox_read(self, question: Annotated[str, Field(max_length=200)], part: Annotated[int, Field(ge=0)] = 0) -> str:
         """One question in full, in parts where it is long."""
@@ -330,15 +330,15 @@ class _Tools:
 
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""
-        known = self._lineage.known
-        claimed = headline(known, known_baselines(known, self._study.seeds))
-        place = self._folder / "best" / self._run.problem.name / self._lineage.run
+        population = self._lineage.last_population
+        claimed = headline(population, known_baselines(population, self._study.seeds))
+        folder = self._folder / "best" / self._run.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         assert best.evaluation
         claim = claimed.figures if claimed else ""
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
-        written = write_best(place, self._run.problem, self._target, shown, commit, claim)
+        written = write_best(folder, self._run.problem, self._target, shown, commit, claim)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
 
 
@@ -349,8 +349,13 @@ def _kernel(language: str, files: dict[str, str], report: str = "") -> Kernel:
         raise ConfigError(str(error)) from error
 
 
-def _row(trial: Trial, known: Population) -> Json:
-    row: Json = {"id": trial.id, "parents": trial.parents, "verdict": trial.verdict, "score_us": known.us(trial)}
+def _row(trial: Trial, population: Population) -> Json:
+    row: Json = {
+        "id": trial.id,
+        "parents": trial.parents,
+        "verdict": trial.verdict,
+        "score_us": population.time_us(trial),
+    }
     if trial.evaluation and not trial.evaluation.accepted:
         row["why"] = textwrap.shorten(without_paths(without_answers(trial.evaluation).reason), 200)
     return {**row, "what": textwrap.shorten(trial.idea, 200), "seed": trial.origin is Origin.SEED}

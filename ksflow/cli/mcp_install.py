@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ksflow import home, report
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, need_package, suggest, writing
+from ksflow.errors import ConfigError, boolean, explain_write_errors, need_package, suggest
 from ksflow.records import Json
 from ksflow.redaction import redact
 
@@ -65,7 +65,7 @@ def install(words: list[str], overrides: list[str]) -> int:
         return 0
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), str(file), str(file), lineterm="")
     report.show_source(console, redact("\n".join(lines)), "diff")
-    with writing(file):
+    with explain_write_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         mask = os.umask(~file.stat().st_mode & 0o777) if file.exists() else None  # it may hold keys
         home.write(file, new)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ksflow import report
 from ksflow.cli import usage
-from ksflow.cli.named import resolved
+from ksflow.cli.named import resolve_names
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, LineageError, boolean
@@ -60,7 +60,7 @@ def _profile(file: Path, overrides: list[str]) -> int:
         table = result.table(file.name, mode)
         words = own.get("regions", "1" if "out" in own else "").strip("[]").split(",")
         written = []
-        for region in [result.named(word.strip()) for word in words if word]:
+        for region in [result.find_region(word.strip()) for word in words if word]:
             bar.update(task, description=f"{region.title} as a problem")
             written.append(problem.write(user, region, Path(own.get("out", ".")).expanduser(), table))
     show_table(table)
@@ -89,7 +89,11 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     typed = any(word.startswith(("problem=", "problem.")) for word in rest)
     if typed and names:
         raise ConfigError("name runs, or say problem=NAME run=NAME, not both")
-    runs = [rest] if typed else [resolved("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
+    runs = (
+        [rest]
+        if typed
+        else [resolve_names("model apply", [name] if name else [], rest, 0)[1] for name in names or [""]]
+    )
     evaluate = compose.evaluator(compose.compose(runs[0]))
     try:
         candidates = [_candidate(words) for words in runs]
@@ -111,9 +115,9 @@ def _candidate(overrides: list[str]) -> Candidate:
     cfg = compose.compose(overrides)
     with recorded_run(cfg) as (problem, lineage):
         region_of(problem)
-        trial, ratios = winner(lineage.known, problem)
-        place, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
-        return Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
+        trial, ratios = winner(lineage.last_population, problem)
+        path, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
+        return Candidate(problem, compose.build(cfg.target), trial, path, lineage.run, commit, ratios)
 
 
 def _prove(folder: Path, overrides: list[str]) -> int:
@@ -134,4 +138,4 @@ def _prove(folder: Path, overrides: list[str]) -> int:
                 lineage.record_proof(proof)
         except (ConfigError, LineageError) as error:
             report.say(console, f"not on record: {error}")
-    return 0 if len(proof.ways) == 2 and all(way.alike for way in proof.ways) else 1
+    return 0 if len(proof.ways) == 2 and all(way.outputs_agree for way in proof.ways) else 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ksflow.cli.task import opened
+from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, LineageError, suggest
 from ksflow.home import plain_or_quoted
@@ -25,18 +25,18 @@ def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
 
     def named(words: list[str], overrides: list[str]) -> int:
         if not any(word.startswith(("problem=", "problem.")) for word in overrides):
-            words, overrides = resolved(verb, words, overrides, kernels)
+            words, overrides = resolve_names(verb, words, overrides, kernels)
         return command(words, overrides)
 
     return named
 
 
-def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
     """A command's words without a run's name, and its configuration with what that names. ConfigError for none."""
     cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
     wanted = keys.own_options(overrides, "run")[0].get("run", "")
     try:
-        with opened(cfg, "any", "main") as lineage:
+        with open_lineage(cfg, "any", "main") as lineage:
             runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
             choice = _find(lineage, runs, words, kernels)
     except LineageError:  # none is there: the command says so
@@ -44,7 +44,7 @@ def resolved(verb: str, words: list[str], overrides: list[str], kernels: int) ->
     if choice is None:
         return words, overrides
     (problem, run), several, words = choice
-    with opened(cfg, problem, run) as lineage:
+    with open_lineage(cfg, problem, run) as lineage:
         typed = _problem_words(problem, lineage.made_with)
     if several > 1:
         name = f"{problem}/{run}, the newest of {several}"
@@ -58,7 +58,7 @@ def _find(
     """Problem and run, how many runs it is the newest of (1 where it was named), and the words without the name."""
 
     def newest(among: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        return max(among, key=lambda run: lineage.store.newest(f"refs/heads/{run[0]}/{run[1]}/"))
+        return max(among, key=lambda run: lineage.store.newest_commit_time(f"refs/heads/{run[0]}/{run[1]}/"))
 
     begin = 1 if words and words[0] in _SUBCOMMANDS else 0
     for at, word in enumerate(words[begin:], begin):

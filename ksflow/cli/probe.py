@@ -14,10 +14,10 @@ from rich.console import Console
 from ksflow import home, report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, StageError, suggest, writing
+from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, suggest
 from ksflow.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
-from ksflow.notes.probes import Bench, Probe
+from ksflow.notes.probes import Probe, ProbeBench
 from ksflow.records import Note, Problem, Status, Target, Verdict
 
 _TWICE = 2.0
@@ -35,7 +35,7 @@ class Failed:
 class Prober(Protocol):
     """Asks the hardware."""
 
-    bench: Bench
+    bench: ProbeBench
     most: int
     """How many questions of its own it asks."""
 
@@ -46,7 +46,7 @@ class Prober(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeOutcome:
     """What became of one question."""
 
     probe: Probe
@@ -64,11 +64,11 @@ def probe(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
     cfg = compose.compose(rest)
     target: Target = compose.build(cfg.target)
-    fit = tuple(probe for probe in probes.ready() if probe.kernel.language == probes.language(target))
+    fit = tuple(probe for probe in probes.shipped_probes() if probe.kernel.language == probes.language(target))
     for name in words:
-        if name not in [probe.name for probe in probes.ready()]:
+        if name not in [probe.name for probe in probes.shipped_probes()]:
             raise ConfigError(f"no probe {name}; {suggest(name, [probe.name for probe in fit])}")
-    chosen = tuple(probe for probe in probes.ready() if probe.name in words) if words else fit
+    chosen = tuple(probe for probe in probes.shipped_probes() if probe.name in words) if words else fit
     prober: Prober = compose.build(cfg.prober)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
@@ -84,19 +84,19 @@ def probe(words: list[str], overrides: list[str]) -> int:
     return 1 if counts["failed"] else 0
 
 
-def ask(chosen: tuple[Probe, ...], bench: Bench, folder: Path, again: bool = False) -> Iterator[Answer]:
+def ask(chosen: tuple[Probe, ...], bench: ProbeBench, folder: Path, again: bool = False) -> Iterator[ProbeOutcome]:
     """Each question in turn; its note is in the folder before the next one is asked."""
     known = {} if again else _measured(folder)
     for probe in chosen:
         if why := probe.lacks(bench.target):
-            yield Answer(probe, "skipped", why)
+            yield ProbeOutcome(probe, "skipped", why)
         elif (note := known.get(figures.source(probe, bench.target))) is not None:
-            yield Answer(probe, "known", note.text, note)
+            yield ProbeOutcome(probe, "known", note.text, note)
         else:
             yield _run(probe, bench, folder)
 
 
-def ask_own(prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: Path) -> Iterator[Answer]:
+def ask_own(prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: Path) -> Iterator[ProbeOutcome]:
     """The prober's own questions, each with one more chance; it sees all answers so far. A failed one is no note."""
     known = {note.title: note for note in (*notes, *_measured(folder).values())}
     for _ in range(prober.most):
@@ -118,13 +118,13 @@ def settle(note: Note, prober: Prober, problem: Problem, notes: tuple[Note, ...]
     Refuted where a figure of the note in the probe's unit is more than twice, or less than half, of what was measured.
     A note on other hardware is left alone: this machine cannot tell.
     """
-    if not (prober.bench.present and knowledge.fits(note, prober.bench.target)):
+    if not (prober.bench.present and knowledge.is_relevant(note, prober.bench.target)):
         return None
     answer = _ask_prober(prober, problem, notes, folder, note)
     if answer is None or answer.note is None:
         return None
     measured = answer.note
-    wrong = figures.contradicted(note.text, measured.text, answer.probe, _TWICE)
+    wrong = figures.find_contradiction(note.text, measured.text, answer.probe, _TWICE)
     text = f"{note.text}\n\nMeasured: {measured.text}" + (f" This contradicts {wrong}." if wrong else "")
     return replace(
         note,
@@ -139,7 +139,7 @@ def settle(note: Note, prober: Prober, problem: Problem, notes: tuple[Note, ...]
 
 def _ask_prober(
     prober: Prober, problem: Problem, notes: tuple[Note, ...], folder: Path, claim: Note | None = None
-) -> Answer | None:
+) -> ProbeOutcome | None:
     """The answer to the prober's next question, mended once where it failed; None where it has no question."""
     probe = prober(problem, notes, claim)
     answer = _run(probe, prober.bench, folder) if probe else None
@@ -149,24 +149,24 @@ def _ask_prober(
     return _run(mended, prober.bench, folder) if mended else answer
 
 
-def _run(probe: Probe, bench: Bench, folder: Path) -> Answer:
+def _run(probe: Probe, bench: ProbeBench, folder: Path) -> ProbeOutcome:
     """Run it, and keep the answer: the program first, as a note without it would be worth less."""
     evaluation = bench(probe.problem, probe.kernel)
     untimed = evaluation.verdict is Verdict.UNTIMED
     if not (bench.present and (evaluation.accepted or (untimed and not probe.timed))):
         if untimed:
-            return Answer(probe, "waits", f"for the chip; {evaluation.reason}")
-        return Answer(probe, "failed", f"{evaluation.verdict}: {evaluation.reason}")
+            return ProbeOutcome(probe, "waits", f"for the chip; {evaluation.reason}")
+        return ProbeOutcome(probe, "failed", f"{evaluation.verdict}: {evaluation.reason}")
     try:
         note = figures.note(probe, evaluation, bench.target)
     except ValueError as error:
-        return Answer(probe, "failed", f"its figures: {error}")
-    with writing(folder, "name another folder"):
+        return ProbeOutcome(probe, "failed", f"its figures: {error}")
+    with explain_write_errors(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in probe.kernel.files.items():
             home.write(folder / name, text)
     knowledge.write(note, folder, "probe")
-    return Answer(probe, "measured", note.text, note)
+    return ProbeOutcome(probe, "measured", note.text, note)
 
 
 def _measured(folder: Path) -> dict[str, Note]:
@@ -175,6 +175,6 @@ def _measured(folder: Path) -> dict[str, Note]:
     return {source: note for note in notes for source in note.sources}
 
 
-def _show(console: Console, answer: Answer) -> Answer:
+def _show(console: Console, answer: ProbeOutcome) -> ProbeOutcome:
     report.say(console, f"{answer.probe.name:16} {answer.state:9} {answer.line}")
     return answer

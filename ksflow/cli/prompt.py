@@ -11,9 +11,9 @@ from ksflow import report
 from ksflow.cli import usage
 from ksflow.cli.task import named_trial, recorded_run
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, boundary
+from ksflow.errors import ConfigError, boolean, stage_boundary
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import Kind, RunReader
+from ksflow.lineage.history import CommitKind, RunReader
 from ksflow.lineage.record import step_of
 from ksflow.lm.program import Prompt
 from ksflow.loop.round import writer_question
@@ -37,7 +37,7 @@ def prompt(words: list[str], overrides: list[str]) -> int:
             raise ConfigError(f"{problem.name}/{cfg.run} has no accepted kernel to go on from; runs: {lineage.runs()}")
         asked = Asker(cfg, problem, lineage).ask(words[0], "".join(words[1:]))
     console = report.console()
-    with report.paged(console):
+    with report.page_output(console):
         if not boolean("sections", own.get("sections", "false")):
             for message in asked.messages:
                 console.print(f"----- {message['role']} -----", style="bold")
@@ -59,7 +59,7 @@ class Asker:
         initial = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
         self._cfg, self._problem, self._lineage, self._learnt = cfg, problem, lineage, learnt
         self._notes: tuple[Note, ...] = (*initial, *learnt)
-        self._known: Population = lineage.known.pruned_by(learnt)
+        self._known: Population = lineage.last_population.prune(learnt)
 
     def ask(self, name: str, id: str) -> Prompt:
         """What the stage asks first. ConfigError where it asks nobody."""
@@ -82,7 +82,7 @@ class Asker:
             values = (selection, trial.experiment, notes, *written, failed)
         else:
             values = (Material((), self._known, self._learnt),)
-        with boundary(name):
+        with stage_boundary(name):
             if isinstance(stage, Asks) and (inquiry := stage.question(problem, *values)):
                 prompt: Prompt = stage.program.laid_out(inquiry.inputs)
                 return prompt
@@ -94,10 +94,10 @@ class Asker:
             return writer_question(self._known, self._experiment(id))[0]
         select = compose.build(self._cfg.selector)
         if not isinstance(select, Asks):
-            with boundary("selector"):
+            with stage_boundary("selector"):
                 return cast(Selection, call_stage(select, self._problem, self._known, context=NO_CONTEXT))
         lineage = self._lineage
-        for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
+        for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(CommitKind.ROUNDS)):
             step = step_of(lineage.store, commit.name)
             if step and step.base and {step.base, step.reference} <= self._known.by_id.keys():
                 return self._known.choose(step.base, step.reference, step.rationale)

@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ksflow import home
-from ksflow.cli.task import opened, some_trials
+from ksflow.cli.task import open_lineage, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, reaching, writing
+from ksflow.errors import ConfigError, explain_write_errors, reaching
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console, say
-from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png, as_pull_request
+from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, as_pull_request, split_details
 
 _FORMATS = ("html", "md", "png", "pr")
 Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], Problem]]]
@@ -38,7 +38,7 @@ def report(words: list[str], overrides: list[str]) -> int:
             facts = [RunFacts(lineage, problem).read(details=kind == "html") for lineage in lineages]
             data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
     path = Path(own["out"]).expanduser() if "out" in own else default
-    with writing(path, "choose another place with out=FILE"):
+    with explain_write_errors(path, "choose another place with out=FILE"):
         path.parent.mkdir(parents=True, exist_ok=True)
         home.write(path, as_png(data) if kind == "png" else data)
     say(console(), f"written to {path}")
@@ -70,7 +70,7 @@ def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[L
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with ExitStack() as stack:
-        lineages = [stack.enter_context(opened(cfg, problem.name, name)) for name in names]
+        lineages = [stack.enter_context(open_lineage(cfg, problem.name, name)) for name in names]
         for lineage in lineages:
             some_trials(lineage)
         yield lineages, problem
@@ -109,7 +109,7 @@ def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
                 stamp, facts = follower.newest()
                 content: Json = {"stamp": stamp}
                 if not self.path.endswith(f"?known={stamp}"):
-                    runs, details = apart(facts)
+                    runs, details = split_details(facts)
                     content |= {"runs": runs, "details": details}
                 self._answer("application/json", json.dumps(content, allow_nan=False))
             else:

@@ -12,13 +12,13 @@ from typing import Any
 
 from ksflow import home, report
 from ksflow.cli import usage
-from ksflow.cli.task import opened
+from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, counted, one_of, suggest, writing
+from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of, pluralize, suggest
 from ksflow.lineage import Lineage
 from ksflow.records import Origin
 from ksflow.report.headline import headline, known_baselines
-from ksflow.report.words import grid, us
+from ksflow.report.words import format_us, grid
 
 _DISPENSABLE = ("cost", "held out", "winner", "trials", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
@@ -37,7 +37,7 @@ def runs(words: list[str], overrides: list[str]) -> int:
     form = one_of("format", options.get("format", "table"), ("table", "json", "csv"))
     cfg = compose.compose(rest)
     wanted = keys.own_options(rest, "problem")[0].get("problem", "").strip("/")
-    with opened(cfg, "any", "main") as lineage:
+    with open_lineage(cfg, "any", "main") as lineage:
         names = [name for name in lineage.store.runs() if wanted.rpartition("/")[2] in ("", name[0])]
     if not names:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
@@ -61,11 +61,11 @@ def runs(words: list[str], overrides: list[str]) -> int:
 def _named(name: str, overrides: list[str]) -> Iterator[Lineage]:
     problem, _, run = name.partition("/")
     cfg = compose.compose(overrides)
-    with opened(cfg, "any", "main") as lineage:
+    with open_lineage(cfg, "any", "main") as lineage:
         known = ["/".join(each) for each in lineage.store.runs()]
     if f"{problem}/{run or 'main'}" not in known:
         raise ConfigError(f"no run {name} in {cfg.lineage.path}; {suggest(name, known)}")
-    with opened(cfg, problem, run or "main") as lineage:
+    with open_lineage(cfg, problem, run or "main") as lineage:
         yield lineage
 
 
@@ -88,7 +88,7 @@ def _delete(name: str, overrides: list[str]) -> int:
         count = lineage.relocate()
         for folder in _folders(lineage):
             shutil.rmtree(folder)
-    report.say(report.console(), f"deleted {full}: {counted(count, 'ref')} and the winner's files")
+    report.say(report.console(), f"deleted {full}: {pluralize(count, 'ref')} and the winner's files")
     return 0
 
 
@@ -98,7 +98,7 @@ def _rename(name: str, overrides: list[str]) -> int:
         new = options.get("to", "").removeprefix(f"{lineage.problem}/")
         if not new:
             raise ConfigError("runs rename takes the new name as well, such as to=first")
-        with opened(compose.compose(rest), lineage.problem, new) as other:  # ConfigError where it can name no run
+        with open_lineage(compose.compose(rest), lineage.problem, new) as other:  # ConfigError where it can name no run
             lineage.relocate(other.run)
         for folder in _folders(lineage):
             folder.rename(folder.with_name(new))
@@ -113,7 +113,7 @@ def _export(name: str, overrides: list[str]) -> int:
     with _named(name, rest) as lineage:
         lineage.expect_as_recorded()
         folder = Path(options.get("out", f"runs/exports/{lineage.problem}_{lineage.run}"))
-        with writing(f"out={folder}"):
+        with explain_write_errors(f"out={folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             lineage.bundle(folder / "lineage.bundle")
             home.write(folder / "page.html", as_html([run_facts(lineage)]))
@@ -129,19 +129,21 @@ _VERBS = {"delete": _delete, "rename": _rename, "export": _export}
 
 def _row(cfg: Any, problem: str, run: str) -> tuple[int, dict[str, str]]:
     """When it was touched last, and its cells by their columns."""
-    with opened(cfg, problem, run) as lineage:
+    with open_lineage(cfg, problem, run) as lineage:
         lineage.expect_as_recorded()
-        known, total = lineage.population(), lineage.spent()
-        left, working = lineage.undone()
-        when = max(map(lineage.store.newest, lineage.prefixes))
-    best, claimed = known.best, headline(known, known_baselines(known))
+        population, total = lineage.population(), lineage.total_cost()
+        left, working = lineage.count_unfinished()
+        when = max(map(lineage.store.newest_commit_time, lineage.prefixes))
+    best, claimed = population.best, headline(population, known_baselines(population))
     ago = time.time() - when
-    everything, held = (*known.stale, *known.trials), best.held_out if best else None
+    everything, held = (*population.stale, *population.trials), best.held_out if best else None
     return when, {
         "run": f"{problem}/{run}",
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
-        "best µs": us(known.us(best) or 0.0) if best else "-",
-        "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
+        "best µs": format_us(population.time_us(best) or 0.0) if best else "-",
+        "winner": ", ".join(t.id for t in (best, *population.ties)) + (" (a tie)" if population.ties else "")
+        if best
+        else "",
         "held out": f"right on {len(held.right)} of {len(held.right) + len(held.wrong)}" if held else "",
         "beside": claimed.claim if claimed and claimed.row else "",
         "cost": total.dollars(),

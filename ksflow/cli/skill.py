@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ksflow import home, report
 from ksflow.config import keys
-from ksflow.errors import ConfigError, suggest, writing
+from ksflow.errors import ConfigError, explain_write_errors, suggest
 
 _TEXTS = Path(__file__).with_name("assistant")
 _FOLDERS = {"claude": ".claude/skills", "codex": ".agents/skills", "gemini": ".gemini/skills"}
@@ -27,7 +27,7 @@ def skill(words: list[str], overrides: list[str]) -> int:
         files[root / "AGENTS.md"] = "AGENTS.md"
     console = report.console()
     for file, text in files.items():
-        with writing(file):
+        with explain_write_errors(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
         report.say(console, f"written: {file}")

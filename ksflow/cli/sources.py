@@ -28,7 +28,7 @@ _AROUND = 160  # characters shown on either side of a quote
 
 
 @dataclass(frozen=True)
-class Finding:
+class SourceCheck:
     """What became of one source."""
 
     source: str
@@ -76,41 +76,45 @@ class Sources:
             if lineage:
                 lineage.close()
 
-    def of(self, entry: StoredNote) -> tuple[Finding, ...]:
+    def check_note(self, entry: StoredNote) -> tuple[SourceCheck, ...]:
         """One finding for each of a note's sources, in their order."""
         note = entry.note
         quotes = note.quotes or ("",) * len(note.sources)
         return tuple(self._find(entry, source, quote) for source, quote in zip(note.sources, quotes, strict=True))
 
-    def _find(self, entry: StoredNote, source: str, quote: str) -> Finding:
+    def _find(self, entry: StoredNote, source: str, quote: str) -> SourceCheck:
         if match := TRIAL.fullmatch(source):
             return self._trial(source, match)
         if source.startswith("probe "):
             program = entry.note.program
             if program and entry.file and (entry.file.parent / program).is_file():
-                return Finding(source, True, f"measured by {program}, which lies beside the note")
-            return Finding(source, None, "its program is not here" if program else "no program is kept with the note")
+                return SourceCheck(source, True, f"measured by {program}, which lies beside the note")
+            return SourceCheck(
+                source, None, "its program is not here" if program else "no program is kept with the note"
+            )
         if not quote:
-            return Finding(source, None, "no quote: nobody has checked that it says so")
+            return SourceCheck(source, None, "no quote: nobody has checked that it says so")
         return _quoted(entry, source, quote)
 
-    def _trial(self, source: str, match: re.Match[str]) -> Finding:
+    def _trial(self, source: str, match: re.Match[str]) -> SourceCheck:
         problem, run = match["problem"] or self._here[0], match["run"] or self._here[1]
         lineage = self.lineage(problem, run)
         if lineage is None:
-            return Finding(source, None, f"no lineage of {problem}/{run} here")
+            return SourceCheck(source, None, f"no lineage of {problem}/{run} here")
         name = f"{problem}/{run}"
         if name not in self._trials:
             self._trials[name] = {trial.id: trial for trial in lineage.all_trials()}
         trial = self._trials[name].get(match["id"])
         if trial is None:
-            return Finding(source, False, f"no trial {match['id']} in {name}")
+            return SourceCheck(source, False, f"no trial {match['id']} in {name}")
         was = _earlier(lineage, trial, match["commit"])
         if match["commit"] and was is None:
-            return Finding(source, False, f"commit {match['commit']} is not on branch {lineage.branch_of(trial.id)}")
+            return SourceCheck(
+                source, False, f"commit {match['commit']} is not on branch {lineage.branch_of(trial.id)}"
+            )
         holds, verdict = _compared(was or trial, trial, cited=bool(match["commit"]))
         about = f"{trial.idea or trial.origin.value} {trial.evaluation.reason if trial.evaluation else ''}"
-        return Finding(source, holds, verdict, " ".join(about.split())[: 2 * _AROUND])
+        return SourceCheck(source, holds, verdict, " ".join(about.split())[: 2 * _AROUND])
 
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
@@ -119,8 +123,8 @@ def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None
     history = list(takewhile(lambda name: lineage.store.trailer(name, "Trial") == trial.id, line))
     if commit:
         named = next((name for name in history if name.startswith(commit)), None)
-        return lineage.at(trial.id, named) if named else None
-    judged = (lineage.at(trial.id, name) for name in reversed(history))
+        return lineage.trial_at(trial.id, named) if named else None
+    judged = (lineage.trial_at(trial.id, name) for name in reversed(history))
     return next((then for then in judged if then.evaluation), None)
 
 
@@ -144,7 +148,7 @@ def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
 
 def _differs(then: Evaluation, now: Evaluation) -> bool:
     """Whether two judgements of a kernel disagree about its speed beside a kernel that both were timed beside."""
-    pairs = [(row, other) for row in then.evidence.against if (other := now.beside(row.id))]
+    pairs = [(row, other) for row in then.evidence.against if (other := now.versus(row.id))]
     return any((row.ahead and other.slower) or (row.slower and other.ahead) for row, other in pairs)
 
 
@@ -153,7 +157,7 @@ def _verdict(evaluation: Evaluation) -> str:
     return f"{evaluation.verdict.value}{score}"
 
 
-def _quoted(entry: StoredNote, source: str, quote: str) -> Finding:
+def _quoted(entry: StoredNote, source: str, quote: str) -> SourceCheck:
     """By the recorded document that says so, if one of that name does."""
     listed = recorded_documents(entry.file.parent) if entry.file else []
     named = [row for row in listed if source == row.name or source.startswith(f"{row.name}, ")]
@@ -162,24 +166,26 @@ def _quoted(entry: StoredNote, source: str, quote: str) -> Finding:
     if not rows and (file := _of_project(source)):
         return _looked_up(RecordedDocument(source.partition(", ")[0], file, documents.fingerprint(file)[0]), "", quote)
     findings = [_looked_up(row, source, quote) for row in rows]
-    nowhere = Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
+    nowhere = SourceCheck(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
     # False only where all of them can be read: it may stand in the one that cannot
     return min(findings, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
 
 
-def _looked_up(row: RecordedDocument, source: str, quote: str) -> Finding:
+def _looked_up(row: RecordedDocument, source: str, quote: str) -> SourceCheck:
     words = " ".join(quote.split())
     if not row.path.is_file():
-        return Finding(source, None, f"{row.path} is missing")
+        return SourceCheck(source, None, f"{row.path} is missing")
     if documents.fingerprint(row.path)[0] != row.sha256:
-        return Finding(source, None, f"{row.path} has changed since it was read")
+        return SourceCheck(source, None, f"{row.path} has changed since it was read")
     document = _document(row.name, row.path, row.sha256)
     passage = documents.locate([document], source or document.source, quote) if document else None
     if passage is None:
-        return Finding(source, False, f"{row.name} does not say there: {words[:120]}")
+        return SourceCheck(source, False, f"{row.name} does not say there: {words[:120]}")
     flat = " ".join(passage.text.split())
     at = max(flat.find(words[:40]), 0)
-    return Finding(source, True, f"it says so: {words[:120]}", flat[max(at - _AROUND, 0) : at + len(words) + _AROUND])
+    return SourceCheck(
+        source, True, f"it says so: {words[:120]}", flat[max(at - _AROUND, 0) : at + len(words) + _AROUND]
+    )
 
 
 def _of_project(source: str) -> Path | None:
@@ -187,7 +193,7 @@ def _of_project(source: str) -> Path | None:
     name = source.partition(", ")[0]
     top, _, rest = name.partition("/")
     if top in ("problems", "seeds"):
-        file = home.shipped(top, rest)
+        file = home.shipped_path(top, rest)
     elif top in ("benchmarks", "results"):
         file = home.PACKAGE.parent / name
     else:

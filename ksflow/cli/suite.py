@@ -27,7 +27,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from ksflow import home, report
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose
-from ksflow.config.members import FLAGS, Member, Suite, members
+from ksflow.config.members import FLAGS, Suite, SuiteMember, members
 from ksflow.config.parts import stages
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
 from ksflow.lineage import Lineage
@@ -62,7 +62,7 @@ def suite(words: list[str], overrides: list[str]) -> int:
         return Session(plan, runs, folder, report.console(stderr=True)).run()
 
 
-def _possible(plan: Suite, runs: Sequence[Member]) -> None:
+def _possible(plan: Suite, runs: Sequence[SuiteMember]) -> None:
     """What would fail every member is said once: a mistyped word, a missing folder, a missing key. ConfigError."""
     kinds = {tuple(word for word in member.words if "." not in word.partition("=")[0]): member for member in runs[::-1]}
     cfg = [compose.compose(list(member.words)) for member in kinds.values()][-1]
@@ -92,7 +92,7 @@ def _alone(plan: Suite) -> Iterator[Path]:
 class Session:
     """One call of the verb."""
 
-    def __init__(self, plan: Suite, members: list[Member], folder: Path, console: Console) -> None:
+    def __init__(self, plan: Suite, members: list[SuiteMember], folder: Path, console: Console) -> None:
         self.plan, self.members, self.folder, self.console = plan, members, folder, console
         self.started = time.monotonic()
         self._stopped = False
@@ -111,8 +111,8 @@ class Session:
         whole = f"{' and '.join(caps) or 'no budget'} for all together"
         head = f"suite of {len(self.members)}: {whole}; kept in {self.folder}, the same command goes on"
         report.say(self.console, head)
-        waiting = [member for member in self.members if not member.settled] or self._finalists()
-        running: list[Member] = []
+        waiting = [member for member in self.members if not member.is_finished] or self._finalists()
+        running: list[SuiteMember] = []
         columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
         with (
             Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar,
@@ -121,24 +121,24 @@ class Session:
             task = bar.add_task("", total=len(self.members))
             while running or (waiting and self._go_on()):
                 self._turn(waiting, running)
-                done = sum(member.settled for member in self.members)
+                done = sum(member.is_finished for member in self.members)
                 keys = ", ".join(member.key for member in running)
                 bar.update(task, completed=done, description=f"{done} of {len(self.members)}, now {keys}")
                 if not (running or waiting or self._stopped):
                     waiting += self._finalists()
         return self._end(waiting)
 
-    def _compared(self) -> dict[str, list[Member]]:
+    def _compared(self) -> dict[str, list[SuiteMember]]:
         """Of a suite that compares variants the members that have figures, by their problems."""
-        groups: dict[str, list[Member]] = {}
+        groups: dict[str, list[SuiteMember]] = {}
         for member in self.members if self.plan.finalists else ():
             if member.row.get("figures"):
                 groups.setdefault(member.row["problem"], []).append(member)
         return groups
 
-    def _finalists(self) -> list[Member]:
+    def _finalists(self) -> list[SuiteMember]:
         """The fastest variants of each problem, of those with a new kernel; none where some have gone on already."""
-        finalists: list[Member] = []
+        finalists: list[SuiteMember] = []
         for group in self._compared().values():
             right = [member for member in group if member.row["figures"]["right"]]
             if not any(member.final for member in right):
@@ -148,7 +148,7 @@ class Session:
             report.say(self.console, f"{member.key} goes on for as much again")
         return finalists
 
-    def _turn(self, waiting: list[Member], running: list[Member]) -> None:
+    def _turn(self, waiting: list[SuiteMember], running: list[SuiteMember]) -> None:
         while waiting and len(running) < self.plan.at_once and self._go_on():
             member = waiting[0]
             self._start(member, waiting, running)
@@ -174,7 +174,7 @@ class Session:
                 process.terminate()
 
         try:
-            with ending.handled(interrupt):
+            with ending.handle_signals(interrupt):
                 yield
         finally:
             for process in self._processes():
@@ -201,7 +201,7 @@ class Session:
             return None
         return max(self.plan.minutes - (time.monotonic() - self.started) / 60, 0.0)
 
-    def _shares(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> list[str]:
+    def _shares(self, member: SuiteMember, waiting: Sequence[SuiteMember], running: Sequence[SuiteMember]) -> list[str]:
         """An even share for each that has not begun, no more than its own words allow; of the half of the budget that
         variants have before the finals, and finalists there, the same for all."""
         loop, plan = compose.build(compose.compose(list(member.words)).loop), self.plan
@@ -222,7 +222,7 @@ class Session:
 
     # -- members ---------------------------------------------------------------------------------
 
-    def _read(self, member: Member) -> Json:
+    def _read(self, member: SuiteMember) -> Json:
         file = self.folder / member.folder / "row.json"
         row: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if row and _fixed_words(row["words"]) != _fixed_words(member.words):
@@ -232,18 +232,18 @@ class Session:
             )
         return row
 
-    def _start(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> None:
-        place = self.folder / member.folder
-        place.mkdir(parents=True, exist_ok=True)
+    def _start(self, member: SuiteMember, waiting: Sequence[SuiteMember], running: Sequence[SuiteMember]) -> None:
+        folder = self.folder / member.folder
+        folder.mkdir(parents=True, exist_ok=True)
         try:
             shares = self._shares(member, waiting, running)
         except (ConfigError, LineageError) as error:
             self._tell(member, {**member.row, "state": "failed", "why": str(error)[:_WHY]})
             return
-        (place / "summary.json").unlink(missing_ok=True)
+        (folder / "summary.json").unlink(missing_ok=True)
         self._keep(member, {**member.row, "state": "begun", "begun": time.time()})
-        command = [sys.executable, "-m", "ksflow", *member.words, *shares, f"hydra.run.dir='{place}'"]
-        with (place / _OUTPUT).open("wb") as out:
+        command = [sys.executable, "-m", "ksflow", *member.words, *shares, f"hydra.run.dir='{folder}'"]
+        with (folder / _OUTPUT).open("wb") as out:
             member.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -253,11 +253,11 @@ class Session:
                 preexec_fn=end_with_this_process(signal.SIGTERM),
             )
 
-    def _finish(self, member: Member) -> None:
+    def _finish(self, member: SuiteMember) -> None:
         assert member.process is not None
         code, member.process, member.usd = member.process.returncode, None, 0.0
-        place = self.folder / member.folder
-        file = place / "summary.json"
+        folder = self.folder / member.folder
+        file = folder / "summary.json"
         earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         row: Json = json.loads(text) if text else {"usd": _paid(member), "wall_s": self._lasted(member)}
@@ -265,25 +265,25 @@ class Session:
         judged = code in (0, NothingTried.status) and text
         state = "interrupted" if self._stopped else "finished" if judged else "failed"
         if code and state != "interrupted":
-            lines = (place / _OUTPUT).read_text("utf-8", "replace").strip().splitlines() or [f"exit status {code}"]
+            lines = (folder / _OUTPUT).read_text("utf-8", "replace").strip().splitlines() or [f"exit status {code}"]
             row["why"] = lines[-1].removeprefix("ksflow: ")[:_WHY]
         self._tell(member, {**row, "state": state})
 
-    def _lasted(self, member: Member) -> float:
+    def _lasted(self, member: SuiteMember) -> float:
         """For how many seconds it ran when it was begun last."""
         output = self.folder / member.folder / _OUTPUT
         last = output.stat().st_mtime if output.exists() else 0.0
         return max(last - float(member.row.get("begun", last)), 0.0)
 
-    def _tell(self, member: Member, row: Json) -> None:
+    def _tell(self, member: SuiteMember, row: Json) -> None:
         self._keep(member, row)
         report.say(self.console, scores.summary(member.row))
 
-    def _keep(self, member: Member, row: Json) -> None:
+    def _keep(self, member: SuiteMember, row: Json) -> None:
         member.row = {**row, **_known(member)}
         home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
 
-    def _end(self, waiting: Sequence[Member]) -> int:
+    def _end(self, waiting: Sequence[SuiteMember]) -> int:
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
             {**_known(member), **({**left, "usd": member.row.get("usd", 0.0)} if member in waiting else member.row)}
@@ -291,7 +291,7 @@ class Session:
         ]
         if self.plan.finalists:
             rows.sort(key=lambda row: row.get("figures", {}).get("us") or math.inf)
-        file = scores.keep(self.folder, self.plan.name, rows)
+        file = scores.write_report(self.folder, self.plan.name, rows)
         scores.show(report.console(), rows, self.plan.name if self.plan.finalists else "suite")
         report.say(self.console, *(f"written to {written}" for written in (file, *self._pages())))
         if self._stopped:
@@ -308,7 +308,7 @@ class Session:
             yield self.folder / f"{name}.html"
 
 
-def _known(member: Member) -> Json:
+def _known(member: SuiteMember) -> Json:
     """What a row says of a member whatever became of it."""
     folder = compose.PLAIN.sub("_", member.variant)
     final = {"final": True} if member.final else {}
@@ -320,19 +320,19 @@ def _fixed_words(words: Iterable[Any]) -> list[Any]:
     return [word for word in words if not str(word).startswith(("loop.", "tracker=", "tracker."))]
 
 
-def _judged(member: Member) -> int:
+def _judged(member: SuiteMember) -> int:
     """Experiments that an earlier call has judged."""
     with suppress(LineageError), _opened(member) as (_, lineage):
         return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
     return 0
 
 
-def _paid(member: Member) -> float:
+def _paid(member: SuiteMember) -> float:
     """What models have cost by the calls on record: of a member that left no summary."""
     with suppress(ConfigError, LineageError), _opened(member) as (_, lineage):
-        return lineage.spent().usd
+        return lineage.total_cost().usd
     return 0.0
 
 
-def _opened(member: Member) -> AbstractContextManager[tuple[Problem, Lineage]]:
+def _opened(member: SuiteMember) -> AbstractContextManager[tuple[Problem, Lineage]]:
     return recorded_run(compose.compose(list(member.words)))

@@ -14,7 +14,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import judging
 from ksflow.loop.budget import Meter
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Problem, Trial
 
 
@@ -23,13 +23,13 @@ def run_parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
     """The parts of the configured run, as `config.parts.parts` builds and closes them, with what it inherits."""
     with parts(cfg, driven) as made:
         if cfg.inherit:
-            here, lineages = judging.key(made.problem, made.stages.evaluate).target, compose.build(cfg.lineage)
+            here, lineages = judging.current_key(made.problem, made.stages.evaluate).target, compose.build(cfg.lineage)
             start = warm_start(lineages, str(cfg.inherit), made.problem, made.target, here, made.lineage.run)
             made = replace(made, seeds=made.seeds + start.seeds, notes=made.notes + start.notes, remarks=start.said)
         yield made
 
 
-def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> AbstractContextManager[Lineage]:
+def open_lineage(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> AbstractContextManager[Lineage]:
     """The lineage of a problem's run (the configured one), closed in the end. Raises LineageError, ConfigError."""
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem, run=run or str(cfg.run), create=create)
     return closing(lineage)
@@ -39,7 +39,7 @@ def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -
 def recorded_run(cfg: DictConfig) -> Iterator[tuple[Problem, Lineage]]:
     """The configured problem and its run, for looking: verdicts as recorded, whatever machine this is."""
     problem = compose.problem(cfg)
-    with opened(cfg, problem.name) as lineage:
+    with open_lineage(cfg, problem.name) as lineage:
         lineage.expect_as_recorded()
         yield problem, lineage
 
@@ -64,8 +64,8 @@ def named_trial(word: str, trials: Mapping[str, Trial]) -> Trial:
 @contextmanager
 def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Transcript]:
     """Meanwhile, in this context, every model call is about `what`, on record and metered. BudgetError in there."""
-    with opened(cfg, problem.name, create=True) as lineage:
+    with open_lineage(cfg, problem.name, create=True) as lineage:
         transcript = Transcript(lineage)
         meter = Meter(transcript, compose.build(cfg.loop).caps)
-        with calling(meter=meter.reserve), transcript.about(what):
+        with override_call(meter=meter.reserve), transcript.attribute_calls(what):
             yield transcript

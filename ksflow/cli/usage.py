@@ -5,24 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
-from ksflow.home import sections, shipped
+from ksflow.home import sections, shipped_path
 
 _PAGES = sections(Path(__file__).with_name("usage.txt"))
 _WHOLE = _PAGES.pop("ksflow")
 COMMANDS = tuple(_PAGES)
 
 
-def whole(version: str) -> str:
+def full_page(version: str) -> str:
     """The page of all commands, groups and options."""
     lines = "\n".join(page.split("---\n")[0].strip("\n") for page in _PAGES.values())
     rows = []
-    for folder in sorted(path for path in shipped("conf").iterdir() if path.is_dir()):
+    for folder in sorted(path for path in shipped_path("conf").iterdir() if path.is_dir()):
         options = " ".join(sorted(file.stem for file in folder.glob("[!_]*.yaml")))
         rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
     return _WHOLE.format(version=version, lines=lines, groups="\n".join(rows))
 
 
-def of(command: str) -> str:
+def command_page(command: str) -> str:
     """One command's own page."""
     lines, about, examples = (part.strip("\n") for part in _PAGES[command].split("---\n"))
     return f"{lines}\n\n{about}\n\nExamples:\n{examples}"

@@ -26,7 +26,7 @@ from ksflow.handover.hub import Standing, write_hub
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.loop.run import Run
-from ksflow.loop.schedule import Outcome
+from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
 from ksflow.problem import licences
 from ksflow.protocols import TrackedRun
@@ -51,19 +51,19 @@ def demo(words: list[str], overrides: list[str]) -> int:
     return run(words, ["problem=fp8_gemm", *overrides])
 
 
-def searched(overrides: list[str], began: float) -> Outcome | None:
+def searched(overrides: list[str], began: float) -> RunOutcome | None:
     """Search as the words say, once or as a sweep. Returns the last outcome; None where the words only show something.
 
     Raises NothingTried where no run came to an experiment.
     """
-    idle, last = list[str](), list[Outcome]()
+    idle, last = list[str](), list[RunOutcome]()
     compose.launch(partial(_job, idle, last, began), overrides)
     if idle and all(idle):
         raise NothingTried(idle[0])
     return last[0] if last else None
 
 
-def _job(idle: list[str], last: list[Outcome], began: float, cfg: DictConfig) -> float:
+def _job(idle: list[str], last: list[RunOutcome], began: float, cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     if not gc.isenabled():  # all is imported
         gc.freeze()
@@ -73,7 +73,7 @@ def _job(idle: list[str], last: list[Outcome], began: float, cfg: DictConfig) ->
     return outcome.score_us
 
 
-def search(cfg: DictConfig, began: float) -> Outcome:
+def search(cfg: DictConfig, began: float) -> RunOutcome:
     """One run of the loop as it is configured, with its table and its winner's files.
 
     began: the `time.monotonic()` of the command. A member of a sweep begins now.
@@ -85,7 +85,7 @@ def search(cfg: DictConfig, began: float) -> Outcome:
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)
-        with run.interruptible():
+        with run.handle_signals():
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)
             outcome = _finish(console, outcome, run, made.target)
@@ -110,7 +110,7 @@ def _tracking(made: Parts, cfg: DictConfig, console: Console) -> report.Tracking
     )
 
 
-def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, run: Run, summary: Json) -> None:
+def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: RunOutcome, run: Run, summary: Json) -> None:
     """Hand over the run's figures, its page as Markdown, and the winner's files."""
     from ksflow.report.page import RunFacts, as_markdown
 
@@ -126,7 +126,7 @@ def _best_folder(lineage: Lineage) -> Path:
     return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
-def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Outcome:
+def _finish(console: Console, outcome: RunOutcome, run: Run, target: Target) -> RunOutcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
     began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
     report.show_outcome(console, outcome, problem, lineage)
@@ -135,8 +135,8 @@ def _finish(console: Console, outcome: Outcome, run: Run, target: Target) -> Out
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
     files, said = [module.name], list[str]()
     if claimed.over is not best:  # nobody needs a module of a baseline
-        place = folder / "handover"
-        handed_over = hand_over(place, problem, target, best, run.stages.evaluate, claimed.figures)
+        handover = folder / "handover"
+        handed_over = hand_over(handover, problem, target, best, run.stages.evaluate, claimed.figures)
         files += [str(file.relative_to(folder)) for file in handed_over.files]
         said += handed_over.said
         if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
@@ -168,7 +168,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     task = compose.problem(cfg)
     if verb == "show":
-        briefing.show_problem(console, task, machine_rates.measured(compose.build(cfg.target)))
+        briefing.show_problem(console, task, machine_rates.with_measured_rates(compose.build(cfg.target)))
         return 0
     rows = compose.evaluator(cfg).admit(replace(task, tests=(*task.tests, *task.heldout)))
     if rows is None:
@@ -198,26 +198,28 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         console = report.console()
         match words:
             case []:
-                claimed = headline(tree.known, report.known_baselines(tree.known, task.seeds))
-                report.show_tree(console, trials.values(), tree.known, claimed, tree.approvals())
-                judged = next((trial.evaluation for trial in reversed(tree.known.trials) if trial.evaluation), None)
-                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.unconfirmed] if claimed else []
+                claimed = headline(tree.last_population, report.known_baselines(tree.last_population, task.seeds))
+                report.show_tree(console, trials.values(), tree.last_population, claimed, tree.approvals())
+                judged = next(
+                    (trial.evaluation for trial in reversed(tree.last_population.trials) if trial.evaluation), None
+                )
+                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.why_unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
                 if claimed:
                     branch = tree.branch_of(claimed.best.id)
                     report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
-                report.show_spending(console, tree.known, tree.spent(), every=True)
-                report.show_calibration(console, tree.known)
+                report.show_spending(console, tree.last_population, tree.total_cost(), every=True)
+                report.show_calibration(console, tree.last_population)
             case ["show", name]:
                 trial = named_trial(name, trials)
                 branch = f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}"
                 about = {"branch": branch, "approval": tree.approvals().get(trial.id)}
-                with report.paged(console):
-                    report.show_trial(console, trial, tree.known, about, tree.explanation(trial.id), details)
+                with report.page_output(console):
+                    report.show_trial(console, trial, tree.last_population, about, tree.explanation(trial.id), details)
             case ["diff", first, second]:
                 changes = tree.diff(named_trial(first, trials).id, named_trial(second, trials).id)
-                with report.paged(console):
+                with report.page_output(console):
                     report.show_source(console, changes, "diff")
             case _:
                 raise ConfigError(f"valid: lineage, lineage show ID, lineage diff A B; not lineage {' '.join(words)}")

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import report
-from ksflow.cli.task import opened
+from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boolean, one_of, writing
+from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
@@ -54,21 +54,23 @@ def verify(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
     options, rest = keys.own_options(overrides, "format")
     form = one_of("format", options.get("format", "table"), ("table", "json"))
-    with _committed(word, rest) as (cfg, problem, lineage, place):
-        trial = lineage.at(place.trial, place.commit)
+    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
+        trial = lineage.trial_at(commit_place.trial, commit_place.commit)
         if trial.evaluation is None or trial.kernel is None:
-            raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
+            raise ConfigError(
+                f"commit {commit_place.commit[:12]} of {commit_place.branch} holds no verdict; name a later one"
+            )
         known = {other.id: other for other in lineage.all_trials()}
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
-    scale = Scale.of({**known, trial.id: trial}.values())
+    scale = Scale.from_trials({**known, trial.id: trial}.values())
     said = {rival.id: ratio for rival in rivals if (ratio := scale.ratio(trial.id, rival.id))}
-    what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
+    what, record = f"{commit_place.branch} ({commit_place.commit[:12]})", trial.evaluation
     judge = compose.evaluator(cfg)
     tried: list[comparison.Agreement] = []
     while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
         now = _judged(what, problem, judge, trial.kernel, rivals)
         tried.append(comparison.compare(problem, record, now, said))
-        if now.lasting and now.verdict is not record.verdict:
+        if now.cacheable and now.verdict is not record.verdict:
             break
     console = report.console(stderr=form == "json")
     for title, evaluation in (("on record", record), ("now", now)):
@@ -98,16 +100,20 @@ def approve(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
     options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
-    with _committed(word, rest) as (cfg, problem, lineage, place):
-        expect(lineage, judging.key(problem, compose.evaluator(cfg)))
-        trial = next((trial for trial in lineage.all_trials() if trial.id == place.trial), None)
+    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
+        expect(lineage, judging.current_key(problem, compose.evaluator(cfg)))
+        trial = next((trial for trial in lineage.all_trials() if trial.id == commit_place.trial), None)
         if trial is None:
-            raise ConfigError(f"{place.branch} holds no trial that can be read; `lineage` lists the run's trials")
-        named = lineage.at(place.trial, place.commit)
+            raise ConfigError(
+                f"{commit_place.branch} holds no trial that can be read; `lineage` lists the run's trials"
+            )
+        named = lineage.trial_at(commit_place.trial, commit_place.commit)
         if named.kernel != trial.kernel:
-            raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
+            raise ConfigError(
+                f"{commit_place.branch} holds another kernel since commit {commit_place.commit[:12]}; name the branch"
+            )
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
-    report.say(report.console(), f"{place.branch}  commit {approval.commit}\n{approval}")
+    report.say(report.console(), f"{commit_place.branch}  commit {approval.commit}\n{approval}")
     return 0
 
 
@@ -129,7 +135,7 @@ def _writable(name: str) -> Path:
     """Said before the judge has worked for it; nothing is left there."""
     path = Path(name).expanduser()
     new = not path.exists()
-    with writing(f"out={name}"):
+    with explain_write_errors(f"out={name}"):
         path.open("ab").close()
         if new:
             path.unlink()
@@ -150,28 +156,28 @@ def _kernel(word: str, problem: Problem) -> Kernel:
 def _cached_or_judged(
     console: Console, cache: Cache | None, problem: Problem, judge: Evaluator, kernel: Kernel
 ) -> Evaluation:
-    key, baselines = judging.key(problem, judge), judging.baselines(problem, kernel)
+    key, baselines = judging.current_key(problem, judge), judging.baselines(problem, kernel)
     entry = cache.find(kernel, key) if cache else None
-    if entry and (not entry.evaluation.accepted or all(entry.evaluation.beside(baseline.id) for baseline in baselines)):
+    if entry and (not entry.evaluation.accepted or all(entry.evaluation.versus(baseline.id) for baseline in baselines)):
         return entry.evaluation.with_evidence(cached=Cached(source=entry.source, date=entry.date))
-    if cache and not entry and (old := cache.outdated(kernel, problem.name, key)):
+    if cache and not entry and (old := cache.find_outdated(kernel, problem.name, key)):
         was = old.evaluation
         before = f"judged before by {was.judge} on {old.date[:10]} ({was.verdict.value})"
-        report.say(console, f"{before}: stale, another {key.changed(was)} now")
+        report.say(console, f"{before}: stale, another {key.describe_changes(was)} now")
     evaluation = _judged(kernel.digest, problem, judge, kernel, baselines)
     if cache:
         cache.keep(kernel, problem.name, "evaluate", evaluation)
     return evaluation
 
 
-def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-    beside = f" beside {', '.join(trial.name or trial.id for trial in against)}" if against else ""
+def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
+    rivals = f" beside {', '.join(trial.name or trial.id for trial in versus)}" if versus else ""
     console = report.console(stderr=True)
     if not console.is_terminal:
-        report.say(console, f"judging {what}{beside}")
-        return judging.verdict(problem, judge, kernel, against)
-    with console.status(f"judging {what}{beside}"):
-        return judging.verdict(problem, judge, kernel, against)
+        report.say(console, f"judging {what}{rivals}")
+        return judging.verdict(problem, judge, kernel, versus)
+    with console.status(f"judging {what}{rivals}"):
+        return judging.verdict(problem, judge, kernel, versus)
 
 
 @contextmanager
@@ -179,20 +185,20 @@ def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, 
     """Configuration and problem as a kernel's branch says, its lineage, and where it is."""
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
-    with opened(cfg, problem.name) as lineage:
-        place = locate(lineage.store, word, problem.name, str(cfg.run))
-    if place.problem != problem.name:
-        cfg, problem = _other_problem(place, overrides, problem)
-    with opened(cfg, place.problem, place.run) as lineage:
-        yield cfg, problem, lineage, place
+    with open_lineage(cfg, problem.name) as lineage:
+        commit_place = locate(lineage.store, word, problem.name, str(cfg.run))
+    if commit_place.problem != problem.name:
+        cfg, problem = _other_problem(commit_place, overrides, problem)
+    with open_lineage(cfg, commit_place.problem, commit_place.run) as lineage:
+        yield cfg, problem, lineage, commit_place
 
 
-def _other_problem(place: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
+def _other_problem(commit_place: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
     if not any(override.startswith(("problem=", "problem.path=")) for override in overrides):
         with suppress(ConfigError):
-            cfg = compose.compose([f"problem={place.problem}", *overrides])
+            cfg = compose.compose([f"problem={commit_place.problem}", *overrides])
             return cfg, compose.build(cfg.problem)
     raise ConfigError(
-        f"{place.branch} is a kernel for {place.problem}, not for {problem.name}; "
-        f"say problem={place.problem}, or problem.path=FOLDER"
+        f"{commit_place.branch} is a kernel for {commit_place.problem}, not for {problem.name}; "
+        f"say problem={commit_place.problem}, or problem.path=FOLDER"
     )

@@ -93,7 +93,7 @@ def _seed(origin: _Origin, winner: Trial, problem: Problem, target: Target) -> t
     """The kernel that is taken over, where its language can be judged here; what to say of it."""
     assert winner.kernel is not None
     where, language = origin.branch(winner.id), winner.kernel.language
-    if not problem.takes(language):
+    if not problem.accepts_language(language):
         return (), f"inherited no kernel: {where} is {language}, and {target.name} takes {', '.join(problem.languages)}"
     result = winner.verdict
     if winner.score_us is not None:
@@ -109,7 +109,7 @@ def _comes_along(note: Note, origin: _Origin, problem: Problem, target: Target) 
     """A measured note always does, as an assumption if need be; the others where they fit."""
     if note.status in (Status.MEASURED, Status.REFUTED):
         return not note.problems or problem.name in note.problems
-    return knowledge.fits(note, target, problem.name) or origin.here in note.targets
+    return knowledge.is_relevant(note, target, problem.name) or origin.here in note.targets
 
 
 def _translated(note: Note, origin: _Origin) -> Note:

@@ -57,7 +57,7 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
 def require(language: str) -> None:
     """Raise ConfigError if the language's package, or its compiler for CPUs, is not installed."""
     if language == "cpp":
-        client.found()
+        client.require_compiler()
     if not LANGUAGES[language].installed:
         raise ConfigError(LANGUAGES[language].missing)
 

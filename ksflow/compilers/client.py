@@ -109,7 +109,7 @@ def find() -> Compiler | None:
     return None
 
 
-def found() -> Compiler:
+def require_compiler() -> Compiler:
     """Return the compiler. Raises ConfigError if there is none."""
     if compiler := find():
         return compiler
@@ -123,11 +123,11 @@ def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
 
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile a C++ kernel to a shared object. Raises ConfigError if there is no compiler."""
-    compiler = found()
+    compiler = require_compiler()
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
-    machine = " ".join(cpu.read().flags) if target.march == "native" else ""
+    machine = " ".join(cpu.read_cpu().flags) if target.march == "native" else ""
     try:
         asked = [flag for flag in compiler_flags(kernel.main) if _takes(compiler, march, flag)]
     except ValueError as error:

@@ -51,7 +51,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json
             known = (plan.variant, entry.kernel, hashlib.sha256(entry.code.encode()).hexdigest())
             rows[known] = _figures(request, toolchain, plan.variant, entry, rows.get(known, {}))
         plans[case] = {
-            "workspaces": [room.bytes for room in plan.workspaces],
+            "workspaces": [workspace.bytes for workspace in plan.workspaces],
             "tensor_maps": [asdict(described) for described in plan.tensor_maps],
             "launches": launches,
         }
@@ -101,7 +101,7 @@ def store(content: bytes, ending: str) -> str:
     return str(path)
 
 
-def launched(container: bytes) -> bytes:
+def strip_debug(container: bytes) -> bytes:
     """Return a container without debug sections: compilers write names of temporary files and times into them."""
     made = json.loads(container)
     return json.dumps({**made, "codes": [_bare(base64.b64decode(code)).hex() for code in made["codes"]]}).encode()

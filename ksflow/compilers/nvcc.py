@@ -79,11 +79,11 @@ def find() -> Nvcc | None:
     command = executables.find("nvcc")
     release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
     beside = Path(command).resolve().with_name("cuobjdump")
-    disassembler = next((str(path) for path in (beside, *bundled("cuobjdump")) if path.is_file()), "")
+    disassembler = next((str(path) for path in (beside, *bundled_paths("cuobjdump")) if path.is_file()), "")
     return Nvcc(command=command, version=f"nvcc {release[1]}", disassembler=disassembler) if release else None
 
 
-def bundled(name: str) -> tuple[Path, ...]:
+def bundled_paths(name: str) -> tuple[Path, ...]:
     """Return where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
     on_path = filter(None, [shutil.which(name)])
     triton = importlib.util.find_spec("triton")

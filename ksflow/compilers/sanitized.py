@@ -39,7 +39,7 @@ _NEAR = re.compile(r"located (\d+) bytes (after|before|to the right of|to the le
 _SIDES = {"after": "past the end of", "to the right of": "past the end of"}
 
 
-def where(problem: Problem, kernel: Kernel, target: Target, contents: Json, inputs: Path) -> str:
+def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Json, inputs: Path) -> str:
     """Describe line and kind of a crash; "" if it does not recur, or is unclear.
 
     contents: a case's layout (`pieces`, `dims`); inputs: a file with the inputs.
@@ -78,9 +78,9 @@ def _summary(problem: Problem, kernel: Kernel, contents: Json, log: str) -> str:
         if kind and 0 < line <= len(lines):
             how = f" ({(access[1] or access[2]).lower()})" if access else ""
             sizes = [piece["bytes"] for piece in contents["pieces"]]
-            place = ""
+            distance = ""
             if near and sizes.count(int(near[3])) == 1:
                 argument = problem.args[sizes.index(int(near[3]))].name
-                place = f" {int(near[1])} bytes {_SIDES.get(near[2], 'before')} {argument}"
-            return f"{name}, line {line}: {kind[1]}{how}{place}: {lines[line - 1].strip()[:120]}"
+                distance = f" {int(near[1])} bytes {_SIDES.get(near[2], 'before')} {argument}"
+            return f"{name}, line {line}: {kind[1]}{how}{distance}: {lines[line - 1].strip()[:120]}"
     return ""

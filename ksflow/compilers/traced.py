@@ -16,7 +16,7 @@ from pathlib import Path
 from ksflow.compilers import boxes, resources
 from ksflow.compilers.boxes import CompileJob, CompileRequest
 from ksflow.compilers.client import BuildResult
-from ksflow.compilers.nvcc import bundled
+from ksflow.compilers.nvcc import bundled_paths
 from ksflow.hardware.cost_model import extents
 from ksflow.languages import LANGUAGES
 from ksflow.records import Arg, Json, Scalar
@@ -35,7 +35,7 @@ def build(request: CompileRequest) -> BuildResult:
         tensors = [_tensor(arg, case.params) for arg in problem.args]
     except (ValueError, LookupError, SyntaxError):
         return BuildResult()
-    disassembler = next((str(path) for path in reversed(bundled("cuobjdump")) if path.is_file()), "")
+    disassembler = next((str(path) for path in reversed(bundled_paths("cuobjdump")) if path.is_file()), "")
     order = {"source": request.main, "march": request.target.march, "tensors": tensors, "disassembler": disassembler}
     tracer = LANGUAGES[kernel.language].tracer.read_text(encoding="utf-8")
     files = {**problem.files, **kernel.files, "ksflow_tracer.py": tracer}
@@ -63,8 +63,8 @@ def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
     match = _STRIDES.search(arg.layout)
     strides = list((match and extents(match[1], params)) or [1] * len(sizes))
     if not match:
-        for place in range(len(sizes) - 2, -1, -1):
-            strides[place] = strides[place + 1] * sizes[place + 1]
+        for index in range(len(sizes) - 2, -1, -1):
+            strides[index] = strides[index + 1] * sizes[index + 1]
     return {"sizes": list(sizes), "strides": strides, "dtype": arg.dtype}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob, CompileRequest, DeviceFunction, Toolchain
-from ksflow.compilers.nvcc import bundled
+from ksflow.compilers.nvcc import bundled_paths
 from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.launches import CaseLaunch
@@ -33,7 +33,7 @@ class Triton(Toolchain):
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """Return one job for each variant; launches that differ only in their cases are compiled once."""
-        paths = bundled("cuobjdump") if self.platform == "cuda" else ()
+        paths = bundled_paths("cuobjdump") if self.platform == "cuda" else ()
         disassembler = next((str(path) for path in reversed(paths) if path.is_file()), "")
         common = {"source": request.main, "target": _target(request.target.march), "disassembler": disassembler}
         jobs = []
@@ -48,7 +48,7 @@ class Triton(Toolchain):
 
     def knows(self, march: str) -> bool:
         """Return whether one of Triton's assemblers knows the architecture, True if they cannot be asked."""
-        assemblers = (*bundled("ptxas"), *bundled("ptxas-blackwell"))
+        assemblers = (*bundled_paths("ptxas"), *bundled_paths("ptxas-blackwell"))
         listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))
         return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
@@ -74,7 +74,10 @@ def _entries(request: CompileRequest, variant: int) -> list[Json]:
 
 def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
     plan = next(iter(request.plans.values()))  # plans differ only in the sizes of workspaces
-    arrays = {"arg": [arg.dtype for arg in request.problem.args], "workspace": [room.dtype for room in plan.workspaces]}
+    arrays = {
+        "arg": [arg.dtype for arg in request.problem.args],
+        "workspace": [workspace.dtype for workspace in plan.workspaces],
+    }
     args: list[list[str | bool]] = []  # type, and whether it is a multiple of 16
     for kind, value in step.args:
         if kind == "int":

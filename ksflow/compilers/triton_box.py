@@ -107,19 +107,19 @@ def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], 
     """Return signature, constants and divisibility, in Triton's form. Raises Wrong."""
     kernel, constants, arguments = entry["kernel"], dict(entry["constants"]), list(entry["args"])
     signature, values, attributes = {}, {}, {}
-    for place, parameter in enumerate(function.params):
+    for index, parameter in enumerate(function.params):
         name = parameter.name
         if parameter.is_constexpr:
             signature[name] = "constexpr"
             if name not in constants and not parameter.has_default:
                 raise Wrong(f"launch: {kernel}: no value for the constexpr parameter {name}")
-            values[(place,)] = constants.pop(name) if name in constants else parameter.default
+            values[(index,)] = constants.pop(name) if name in constants else parameter.default
             continue
         if not arguments:
             raise Wrong(f"launch: {kernel}: no argument for {name}")
         signature[name], aligned = arguments.pop(0)
         if aligned:
-            attributes[(place,)] = [["tt.divisibility", 16]]
+            attributes[(index,)] = [["tt.divisibility", 16]]
     if arguments:
         raise Wrong(f"launch: {kernel}: {len(arguments)} arguments too many")
     if constants:

@@ -30,8 +30,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, report
 from ksflow.config import keys, sweep
-from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
-from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
+from ksflow.errors import ConfigError, KsflowError, error_location, keep_traceback, of_system, pluralize, suggest
+from ksflow.home import PLAIN_VALUE, plain_or_quoted, quote_value, shipped_path
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
 from ksflow.records import Problem, digest
 from ksflow.redaction import passwords
@@ -85,7 +85,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
         # it would compose all of it once more, to see that no `hydra.mode` is set
         Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
     try:
-        hydra.main(config_path=str(shipped("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
+        hydra.main(config_path=str(shipped_path("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
     except BrokenPipeError:
@@ -105,10 +105,12 @@ def _run(
 ) -> float | None:
     """The job, once or as a member of a sweep; what it is worth."""
     member = sweep.member()
-    if member and (summary := member.finished()):
+    if member and (summary := member.read_summary()):
         if not _going_on.is_set():
             _going_on.set()
-            message = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
+            message = (
+                f"the sweep goes on: {pluralize(member.number_finished(), 'member')} finished before, not run again"
+            )
             report.say(report.console(stderr=True), message)
         return float(summary["score_us"])
     if _interrupted.is_set():
@@ -157,7 +159,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
     no_flags(overrides)
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
-        with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
+        with hydra.initialize_config_dir(str(shipped_path("conf")), **_VERSION):
             cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
@@ -214,7 +216,7 @@ def _words() -> list[str]:
     return [item.lstrip("+") for item in HydraConfig.get().overrides.task]
 
 
-def plain(words: str) -> str:
+def plain_name(words: str) -> str:
     """Words of a command line as a name; those of a long one that is cut end with their digest."""
     name = PLAIN.sub("_", words)
     return (name if len(name) <= _NAME else f"{name[: _NAME - 8]}-{digest(words, digits=7)}").strip(".,")
@@ -226,7 +228,7 @@ def run_name(cfg: DictConfig) -> str:
         return str(cfg.run)
     typed = [str(cfg.run)] if any(item.startswith("run=") for item in _words()) else []
     apart = [item for item in _swept() if not item.startswith(("problem=", "run="))]
-    return plain(",".join([*typed, *apart])) or str(cfg.run)
+    return plain_name(",".join([*typed, *apart])) or str(cfg.run)
 
 
 def _swept() -> list[str]:
@@ -332,7 +334,7 @@ def _free_key(argument: str) -> str:
         try:
             OverridesParser.create().parse_override(argument)
         except HydraException:  # its grammar has no place for the value: letters, brackets, signs
-            return f"{name}={quoted(value)}"
+            return f"{name}={quote_value(value)}"
     return argument
 
 
@@ -412,4 +414,4 @@ def _explain(error: BaseException) -> ConfigError:
         options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))
         return ConfigError(f"no option {group}={match[2]}; {suggest(match[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + place(error))
+    return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + error_location(error))

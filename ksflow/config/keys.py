@@ -11,8 +11,8 @@ from typing import Any, cast, get_args, get_origin
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from ksflow.errors import ConfigError, place, suggest
-from ksflow.home import quoted, shipped
+from ksflow.errors import ConfigError, error_location, suggest
+from ksflow.home import quote_value, shipped_path
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -71,7 +71,9 @@ def as_typed(word: str) -> str:
     misread -= {piece for piece in misread if type(None) in kinds and piece.lower() == "null"}
     if not misread or not kinds:
         return word
-    return f"{name}={_PIECE.sub(lambda piece: quoted(piece[0]) if piece[0].strip() in misread else piece[0], value)}"
+    return (
+        f"{name}={_PIECE.sub(lambda piece: quote_value(piece[0]) if piece[0].strip() in misread else piece[0], value)}"
+    )
 
 
 def _misread(text: str) -> bool:
@@ -88,7 +90,7 @@ def _text_kinds(key: str) -> set[Any]:
     root, *path = key.split(".")
     if not path:
         return _TEXTS.get(key, set())
-    files = shipped("conf", root).glob("[!_]*.yaml") if root in groups() else [shipped("conf", "config.yaml")]
+    files = shipped_path("conf", root).glob("[!_]*.yaml") if root in groups() else [shipped_path("conf", "config.yaml")]
     nodes: list[Any] = [OmegaConf.to_container(OmegaConf.load(file), resolve=False) for file in files]
     for part in (path if root in groups() else [root, *path])[:-1]:
         nodes = [node[part] for node in nodes if isinstance(node, dict) and part in node]
@@ -121,7 +123,7 @@ def _check_removed(words: Sequence[str]) -> None:
 
 def _check_roots(cfg: DictConfig) -> None:
     """The parts that are no group, `loop` and others, have keys and cannot be given a value of their own."""
-    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
+    raw = cast(DictConfig, OmegaConf.load(shipped_path("conf", "config.yaml")))
     for name in (str(key) for key in raw if isinstance(raw[key], DictConfig) and key != "hydra"):
         if not isinstance(cfg[name], DictConfig):
             valid = ", ".join(_parameters(str(raw[name]["_target_"]), name)[0])
@@ -173,7 +175,7 @@ def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter]
     try:
         part = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
-        at = place(error)  # Hydra asks whether a module is installed, also where it is and fails
+        at = error_location(error)  # Hydra asks whether a module is installed, also where it is and fails
         reason = f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
         raise ConfigError(f"{path}._target_={target} cannot be imported: {reason}") from error
     if not callable(part):
@@ -186,19 +188,19 @@ def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter]
 @cache
 def roots() -> frozenset[str]:
     """Groups, and the keys at the top of the main configuration."""
-    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
+    raw = cast(DictConfig, OmegaConf.load(shipped_path("conf", "config.yaml")))
     return (groups() | {str(key) for key in raw}) - {"defaults", "hydra"}
 
 
 @cache
 def groups() -> frozenset[str]:
     """What a user picks an option of."""
-    return frozenset(path.name for path in shipped("conf").iterdir() if path.is_dir())
+    return frozenset(path.name for path in shipped_path("conf").iterdir() if path.is_dir())
 
 
 def options(group: str) -> list[str]:
     """Those that ship."""
-    return sorted(file.stem for file in shipped("conf", group).glob("[!_]*.yaml"))
+    return sorted(file.stem for file in shipped_path("conf", group).glob("[!_]*.yaml"))
 
 
 def own_options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:

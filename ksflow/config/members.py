@@ -51,7 +51,7 @@ class Suite:
 
 
 @dataclass
-class Member:
+class SuiteMember:
     """One run of a suite."""
 
     key: str
@@ -69,16 +69,16 @@ class Member:
     @property
     def folder(self) -> str:
         """A name for it among files."""
-        return compose.plain(self.key).strip(".,_") or "all"
+        return compose.plain_name(self.key).strip(".,_") or "all"
 
     @property
-    def settled(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether it has been run to its end."""
         done = self.row.get("state") == "finished" and self.row.get("words") == list(self.words)
         return done and self.row.get("final", False) >= self.final
 
 
-def members(plan: Suite, words: Sequence[str]) -> list[Member]:
+def members(plan: Suite, words: Sequence[str]) -> list[SuiteMember]:
     """One for each combination of the values given. The command line's words win. ConfigError."""
     values: dict[str, list[str]] = {}
     for word in (*plan.words, *words):
@@ -91,7 +91,7 @@ def members(plan: Suite, words: Sequence[str]) -> list[Member]:
         variant = ",".join(word for key, word in apart.items() if key not in _CHOOSING)
         alike = [word for key, word in apart.items() if key in _PLACES and _alike(word, values[key])]
         run = ",".join(filter(None, (variant, *alike)))
-        combined.append(Member(",".join(apart.values()), variant, _with_run(plan.name, run, chosen)))
+        combined.append(SuiteMember(",".join(apart.values()), variant, _with_run(plan.name, run, chosen)))
     return combined
 
 
@@ -150,5 +150,5 @@ def _with_run(name: str, variant: str, words: tuple[str, ...]) -> tuple[str, ...
     typed = next((word.removeprefix("run=") for word in words if word.startswith("run=")), "")
     if typed and (not variant or f"run={typed}" in variant.split(",")):
         return words
-    run = compose.plain(",".join(filter(None, (typed or name, variant))))
+    run = compose.plain_name(",".join(filter(None, (typed or name, variant))))
     return (*(word for word in words if not word.startswith("run=")), f"run={run}")

@@ -27,7 +27,7 @@ class SweepMember:
         self._file = _folder() / f"{digest(*sorted(config.overrides.task), digits=12)}.json"
         self._summary = Path(config.runtime.output_dir, "summary.json")
 
-    def finished(self) -> Json | None:
+    def read_summary(self) -> Json | None:
         """Its summary, if it has ended before; it is then in the job's folder, too, for the table."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.touch()

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TypeVar
 
 from ksflow.dataset.record import RecordedCall
-from ksflow.dataset.reward import CHEATS, better, comparable
-from ksflow.dataset.rows import Message, Row, Source
+from ksflow.dataset.reward import CHEATS, are_comparable, is_better
+from ksflow.dataset.rows import Message, Row, RowSource
 from ksflow.records import Trial, Verdict, digest
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Answer with every file of the new kernel, complete.
 {files}"""
 
 
-def preference(source: Source) -> Iterator[Row]:
+def preference(source: RowSource) -> Iterator[Row]:
     """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
     yield from _formats(source)
     yield from _answers(source)
@@ -36,7 +36,7 @@ def preference(source: Source) -> Iterator[Row]:
         yield from _kernels(source)
 
 
-def _formats(source: Source) -> Iterator[Row]:
+def _formats(source: RowSource) -> Iterator[Row]:
     """The prompt is the one that the refused answer was given to."""
     refused: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
@@ -53,7 +53,7 @@ def _formats(source: Source) -> Iterator[Row]:
                 yield from _pair(source, "format", call, bad)
 
 
-def _answers(source: Source) -> Iterator[Row]:
+def _answers(source: RowSource) -> Iterator[Row]:
     """Two answers to the same prompt, of which the judge prefers one."""
     groups: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
@@ -64,28 +64,28 @@ def _answers(source: Source) -> Iterator[Row]:
             yield from _pair(source, "answers", winner, other)
 
 
-def _prefers(source: Source, call: RecordedCall, other: RecordedCall) -> bool:
-    (ours, first), (theirs, second) = source.rated(call), source.rated(other)
+def _prefers(source: RowSource, call: RecordedCall, other: RecordedCall) -> bool:
+    (ours, first), (theirs, second) = source.rate_call(call), source.rate_call(other)
     if not (ours and theirs and first and second):
         return False
     if call.stage == "writer":
-        return better(first, second, source.run.scale)
-    return ours.good and not theirs.good and comparable(first, second)
+        return is_better(first, second, source.run.scale)
+    return ours.good and not theirs.good and are_comparable(first, second)
 
 
-def _pair(source: Source, kind: str, winner: RecordedCall, other: RecordedCall) -> Iterator[Row]:
-    (rated, first), (less, second) = source.rated(winner), source.rated(other)
+def _pair(source: RowSource, kind: str, winner: RecordedCall, other: RecordedCall) -> Iterator[Row]:
+    (rated, first), (less, second) = source.rate_call(winner), source.rate_call(other)
     names: list[Hashable] = [(kind, winner.answer, other.answer)]  # by what a pair is known again
     if winner.stage == "writer" and first and second and first.form and second.form:
         names.append((kind, winner.prompt, first.form, second.form))
-    if rated and less and rated.reward > less.reward and source.unseen(*names):
+    if rated and less and rated.reward > less.reward and source.mark_seen(*names):
         prompt, rejected = source.prompt_and_answer(other.commit)
         chosen = source.prompt_and_answer(winner.commit)[1]
         extra = {"kind": kind, "licence": source.licence_of(first, second)}
         yield _row(prompt, chosen, rejected, source.shared_columns(winner) | extra, source.shared_columns(other))
 
 
-def _kernels(source: Source) -> Iterator[Row]:
+def _kernels(source: RowSource) -> Iterator[Row]:
     """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them.
 
     Two whose rewards are both at the end of their scale are no pair: there is no margin between them.
@@ -98,13 +98,13 @@ def _kernels(source: Source) -> Iterator[Row]:
     children: dict[str, dict[str, Trial]] = defaultdict(dict)
     for result in source.run.results.values():
         base = source.run.base(result.trial)
-        if base and comparable(result.trial, base):
+        if base and are_comparable(result.trial, base):
             children[base.id].setdefault(result.trial.form or result.trial.id, result.trial)
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
-        for winner, other in _pairs(list(trials.values()), partial(better, scale=source.run.scale)):
+        for winner, other in _pairs(list(trials.values()), partial(is_better, scale=source.run.scale)):
             ours, theirs = columns(winner), columns(other)
-            if ours["reward"] > theirs["reward"] and source.unseen(("kernels", prompt, winner.form, other.form)):
+            if ours["reward"] > theirs["reward"] and source.mark_seen(("kernels", prompt, winner.form, other.form)):
                 question = _question(source, source.run.results[name].trial)
                 chosen, rejected = (
                     [{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (winner, other)
@@ -113,7 +113,7 @@ def _kernels(source: Source) -> Iterator[Row]:
                 yield _row(question, chosen, rejected, ours | extra, theirs)
 
 
-def _question(source: Source, base: Trial) -> list[Message]:
+def _question(source: RowSource, base: Trial) -> list[Message]:
     """The prompt that is made of a base."""
     assert base.evaluation is not None
     language, files = _files(source, base)
@@ -141,7 +141,7 @@ def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], 
     }
 
 
-def _files(source: Source, trial: Trial) -> tuple[str, str]:
+def _files(source: RowSource, trial: Trial) -> tuple[str, str]:
     language, files = source.reader.kernel(trial.id)
     ticks = max(len(run) for text in files.values() for run in ["", *_TICKS.findall(text)])
     fence = "`" * max(3, ticks + 1)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
+from ksflow.lineage.history import Commit, CommitKind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
-from ksflow.problem.licences import joined, named
+from ksflow.problem.licences import join_licences, parse_licence
 from ksflow.records import Call, Evidence, Key, Origin, Scale, Timing, Trial, base_of, digest, schema
 
 Clean = Callable[[str], str]
@@ -59,7 +59,7 @@ class RecordedCall:
 
 
 @dataclass
-class RunIndex:
+class DatasetIndex:
     """What became of the trials, rounds and model calls of one run."""
 
     problem: str
@@ -80,7 +80,7 @@ class RunIndex:
     @cached_property
     def scale(self) -> Scale:
         """How fast the accepted kernels are."""
-        return Scale.of(self.trials.values())
+        return Scale.from_trials(self.trials.values())
 
     @cached_property
     def licences(self) -> dict[str, frozenset[str]]:
@@ -120,15 +120,15 @@ class IndexReader:
     def __init__(self, store: Store, problem: str, run: str, clean: Clean) -> None:
         self.store, self.problem, self.run, self.clean = store, problem, run, clean
         self._reader = RunReader(store, problem, run, self._slim)
-        self._calls = self._reader.commits(Kind.CALLS)
+        self._calls = self._reader.commits(CommitKind.CALLS)
         self._reports: dict[str, tuple[str, str]] = {}
         """Trial -> how its report begins, and the licence that its texts name."""
         self.kernel = lru_cache(_RECENT)(self._kernel)
         """A trial's id -> its kernel's language and files, cleaned."""
 
-    def index(self) -> RunIndex:
+    def index(self) -> DatasetIndex:
         """Read all of it once. Raises LineageError."""
-        index = RunIndex(self.problem, self.run)
+        index = DatasetIndex(self.problem, self.run)
         key = self._reader.read().key
         for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
             report, licence = self._reports[trial.id]
@@ -152,7 +152,10 @@ class IndexReader:
         """A trial without its texts, which `_reports` takes what is needed of; its verdict without all but ratios."""
         kernel, evaluation = trial.kernel, trial.evaluation
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
-        self._reports[trial.id] = report, joined(filter(None, map(named, kernel.files.values()))) if kernel else ""
+        self._reports[trial.id] = (
+            report,
+            join_licences(filter(None, map(parse_licence, kernel.files.values()))) if kernel else "",
+        )
         if evaluation:
             timings = tuple(Timing(timing.case, timing.us) for timing in evaluation.timings)
             full = evaluation.evidence
@@ -160,12 +163,12 @@ class IndexReader:
             evaluation = replace(evaluation, timings=timings, evidence=evidence)
         return replace(trial, kernel=None, experiment=None, evaluation=evaluation)
 
-    def _recorded_calls(self, run: RunIndex) -> list[RecordedCall]:
+    def _recorded_calls(self, run: DatasetIndex) -> list[RecordedCall]:
         calls: list[RecordedCall] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         """Of each call and stage: the last message's length, the digest of all messages, and the first commit."""
         last: dict[tuple[str, str], int] = {}
-        learnt = self._reader.commits(Kind.NOTES)
+        learnt = self._reader.commits(CommitKind.NOTES)
         for commit in self._calls:
             call = self.call(commit.name)
             stage = call.stage.partition("=")[0]
@@ -190,7 +193,7 @@ class IndexReader:
                 calls[number] = replace(calls[number], malformed=True)
         return calls
 
-    def _was_used(self, run: RunIndex, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
+    def _was_used(self, run: DatasetIndex, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
         """Whether the record holds what the answer says."""
         if stage == "writer":
             result = run.results.get(call.about)

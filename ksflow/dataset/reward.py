@@ -35,31 +35,31 @@ class Worth(NamedTuple):
     """Whether it is faster beyond noise."""
 
 
-def comparable(trial: Trial, other: Trial) -> bool:
+def are_comparable(trial: Trial, other: Trial) -> bool:
     """Whether both verdicts hold, speak of the kernels, and were given under the same key."""
-    return holds(trial) and holds(other) and key(trial) == key(other)
+    return is_valid(trial) and is_valid(other) and verdict_key(trial) == verdict_key(other)
 
 
-def key(trial: Trial) -> tuple[str, str, str]:
+def verdict_key(trial: Trial) -> tuple[str, str, str]:
     """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
     assert trial.evaluation is not None
-    return ratios.key(trial.evaluation)
+    return ratios.verdict_key(trial.evaluation)
 
 
-def holds(trial: Trial) -> bool:
+def is_valid(trial: Trial) -> bool:
     """Whether the verdict counts: current, the kernel's own, and about the kernel."""
     evaluation = trial.evaluation
-    if evaluation is None or trial.stale or trial.repeats or not evaluation.lasting:
+    if evaluation is None or trial.stale or trial.repeats or not evaluation.cacheable:
         return False
     return evaluation.accepted or evaluation.verdict in REJECTED
 
 
 def ratio(trial: Trial, other: Trial, scale: Scale) -> Speedup | None:
     """How many times as fast `trial` is; None unless both were accepted and can be compared."""
-    return scale.ratio(trial.id, other.id) if comparable(trial, other) else None
+    return scale.ratio(trial.id, other.id) if are_comparable(trial, other) else None
 
 
-def worth(trial: Trial, beside: Trial | None, scale: Scale) -> Worth | None:
+def relative_worth(trial: Trial, beside: Trial | None, scale: Scale) -> Worth | None:
     """Of a kernel, measured against another; None where the record cannot tell."""
     gain = ratio(trial, beside, scale) if beside else None
     return _rated(trial, Worth(of_speedup(gain.ratio), _beats(trial, beside, gain)) if gain and beside else None)
@@ -72,19 +72,19 @@ def beside_incumbent(trial: Trial, scale: Scale) -> Worth | None:
     return _rated(trial, Worth(of_speedup(gain.ratio), claim.ahead) if claim and gain else None)
 
 
-def bet(trial: Trial) -> Worth | None:
+def review_worth(trial: Trial) -> Worth | None:
     """Of what a verifier said: the nearer its risk is to what the judge said of the same kernel, the more, at most 1
     (Brier's score). Good where its findings and the risk are on the judge's side. None where the kernel was mended.
     """
-    if trial.review is None or trial.review.mended or trial.evaluation is None or not holds(trial):
+    if trial.review is None or trial.review.mended or trial.evaluation is None or not is_valid(trial):
         return None
     risk, refused = trial.review.risk_percent / 100, not trial.evaluation.accepted
     return Worth(round(1 - (risk - refused) ** 2, 4), refused == bool(trial.review.findings) == (risk > 0.5))
 
 
-def better(trial: Trial, other: Trial, scale: Scale) -> bool:
+def is_better(trial: Trial, other: Trial, scale: Scale) -> bool:
     """Whether the judge prefers `trial`: right to what is not, and of two that are right the faster beyond noise."""
-    if not comparable(trial, other) or trial.score_us is None:
+    if not are_comparable(trial, other) or trial.score_us is None:
         return False
     gain = ratio(trial, other, scale)
     return other.score_us is None or bool(gain and _beats(trial, other, gain))
@@ -98,7 +98,7 @@ def of_speedup(speedup: float) -> float:
 def _rated(trial: Trial, right: Worth | None) -> Worth | None:
     """`right` for a kernel that is, what its verdict is worth for another; None where the verdict does not count."""
     evaluation = trial.evaluation
-    if evaluation is None or not holds(trial):
+    if evaluation is None or not is_valid(trial):
         return None
     return right if evaluation.accepted else Worth(REJECTED[evaluation.verdict], False)
 

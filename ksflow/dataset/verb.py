@@ -22,11 +22,11 @@ from ksflow import report
 from ksflow.config import compose, keys
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import IndexReader
-from ksflow.dataset.rows import FORMATS, STAGES, Row, Source, chat, prompts, rl
-from ksflow.errors import ConfigError, counted, reaching, writing
+from ksflow.dataset.rows import FORMATS, STAGES, Row, RowSource, chat, prompts, rl
+from ksflow.errors import ConfigError, explain_write_errors, pluralize, reaching
 from ksflow.lineage import Lineage
 from ksflow.problem.licences import UNKNOWN, of_problem
-from ksflow.records import Problem, digest, family
+from ksflow.records import Problem, digest, name_without_precision
 from ksflow.redaction import redact
 
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
@@ -67,21 +67,24 @@ def dataset(words: list[str], overrides: list[str]) -> int:
             for name, run in runs:
                 reader, at_hand = IndexReader(lineage.store, name, run, clean), _problem(name, problem)
                 licence = of_problem(at_hand) if at_hand else UNKNOWN
-                source = Source(reader.index(), reader, stages, seen, at_hand, licence)
+                source = RowSource(reader.index(), reader, stages, seen, at_hand, licence)
                 for configuration in dict.fromkeys(part for kind in kinds for part in FORMATS[kind]):
                     for row in _MAKERS[configuration](source):
                         files.write(configuration, splits[name], row)
-                calls, trials = counted(len(source.run.calls), "model call"), counted(len(source.run.results), "trial")
+                calls, trials = (
+                    pluralize(len(source.run.calls), "model call"),
+                    pluralize(len(source.run.results), "trial"),
+                )
                 report.say(console, f"{name}/{run}: {calls}, {trials}")
             if not files.rows:
                 raise ConfigError(
-                    f"format={own['format']} stages={own['stages']} makes no row of {counted(len(runs), 'run')}: "
+                    f"format={own['format']} stages={own['stages']} makes no row of {pluralize(len(runs), 'run')}: "
                     "no answer of a model, and no two kernels from one base, whose worth the record tells"
                 )
     console = report.console()
     for (configuration, split), count in sorted(files.rows.items()):
         file = f"{own['out']}/{configuration}/{split}.jsonl"
-        report.say(console, f"{file}  {counted(count, 'row')}")
+        report.say(console, f"{file}  {pluralize(count, 'row')}")
     report.say(console, "licences (the column `licence`) and providers' terms are yours to settle")
     return 0
 
@@ -108,13 +111,13 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
     """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on. One problem in
     several precisions is one problem: all of them are in the same split.
     """
-    families = {family(problem) for problem in problems}
+    families = {name_without_precision(problem) for problem in problems}
     if named:
-        test = {family(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
+        test = {name_without_precision(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
     else:
         test = {name for name in families if int(digest(name, digits=64)[-8:], 16) % _TENTH == 0}
         test = test if families - test else set()
-    return {problem: "test" if family(problem) in test else "train" for problem in problems}
+    return {problem: "test" if name_without_precision(problem) in test else "train" for problem in problems}
 
 
 class _Files(ExitStack):
@@ -164,7 +167,7 @@ def _replacing(out: Path) -> Iterator[Path]:
     """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
     if out.exists() and not _ours(out):
         raise ConfigError(f"out={out} exists and is no data set; name another folder")
-    with writing(f"out={out}"):
+    with explain_write_errors(f"out={out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     new, old = draft / "new", draft / "old"

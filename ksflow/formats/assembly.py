@@ -15,7 +15,7 @@ from ksflow.formats.checkout import path_in_checkout
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.languages import LANGUAGES
-from ksflow.problem.loader import alike, languages_of
+from ksflow.problem.loader import languages_of, similar_languages
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target, digest
 
 _REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""
@@ -156,8 +156,8 @@ def assemble(
     params = [case["params"] for case in benchmarks]
     dims = [key for key in params[0] if key.isidentifier() and all(type(each.get(key)) is int for each in params)]
     small = [  # for an emulator: the smallest case that is as the problem has it, as a kernel may count on its sizes
-        (row["bytes"], place)
-        for place, (case, row) in enumerate(zip(described.cases, rows, strict=True))
+        (row["bytes"], index)
+        for index, (case, row) in enumerate(zip(described.cases, rows, strict=True))
         if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen.cases)
     ]
     inferred = []
@@ -183,7 +183,7 @@ def assemble(
         root=str(folder),
         reference=text,
         languages=languages,
-        alike=alike(languages, target),
+        alike=similar_languages(languages, target),
         args=args,
         dims=tuple(dims) if plain else (),
         tests=tuple(map(as_case, tests or benchmarks)),
@@ -289,8 +289,8 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
 
 def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
     inputs = sum(not tensor["out"] for tensor in tensors)
-    names = [*known[:inputs], *(f"x{place}" for place in range(len(known), inputs))]
-    names += [f"out{place}" for place in range(len(tensors) - inputs)]
+    names = [*known[:inputs], *(f"x{index}" for index in range(len(known), inputs))]
+    names += [f"out{index}" for index in range(len(tensors) - inputs)]
     docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
     rows = zip(names, tensors, docs, strict=True)
     return tuple(Arg(name, row["dtype"], "out" if row["out"] else "in", doc=doc) for name, row, doc in rows)

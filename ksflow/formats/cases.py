@@ -79,12 +79,12 @@ def _with_short_names(cases: Sequence[Json], optional: str) -> list[Json]:
 
 
 def cap_params(params: Params, cap: int | None, fixed: Sequence[int] = ()) -> Json:
-    """With whole numbers as `sizes.cut` makes them under a cap. One with a `cap` reads that itself."""
+    """With whole numbers as `sizes.cut_sizes` makes them under a cap. One with a `cap` reads that itself."""
     if cap is None:
         return dict(params)
     if "cap" in params:
         return {**params, "cap": cap}
-    smaller = iter(sizes.cut(_sizes(params), cap, fixed))
+    smaller = iter(sizes.cut_sizes(_sizes(params), cap, fixed))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, list):
@@ -100,7 +100,7 @@ def merged_sizes(cases: Sequence[SeededParams], cap: int | None, fixed: Sequence
     for params, _ in cases:
         if cap is not None and "cap" not in params:
             numbers = _sizes(params)
-            lines |= dict.fromkeys(sizes.describe_merged(numbers, sizes.cut(numbers, cap, fixed)))
+            lines |= dict.fromkeys(sizes.describe_merged(numbers, sizes.cut_sizes(numbers, cap, fixed)))
     return [*lines]
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ksflow.errors import own_line, place
+from ksflow.errors import error_location, own_line
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import as_tuple
-from ksflow.judge.tolerance import AT_RANDOM, is_constant, unsteady
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.judge.tolerance import AT_RANDOM, is_constant, is_unsteady
+from ksflow.sandbox.runners.torch_kernel import load_module
 
 Json = dict[str, Any]
 _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)
@@ -58,7 +58,7 @@ def describe(order: Json) -> Json:
     if order["device"] == "cpu" and order["memory"]:
         most, hard = order["memory"] + (8 << 30), resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-    module = loaded("ksflow_described", Path(order["reference"]))
+    module = load_module("ksflow_described", Path(order["reference"]))
     description: Json = {"step": None, "cases": [], "tried": []}
     for step, cases in enumerate(order["ladder"]):
         try:
@@ -88,7 +88,7 @@ def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
         except MemoryError as error:
             raise Unfit("limit", f"{case['name']}: not enough memory") from error
         except (Exception, SystemExit) as error:  # foreign code
-            text = f"{case['name']}: {type(error).__name__}: {error}".splitlines()[0][:300] + place(error)
+            text = f"{case['name']}: {type(error).__name__}: {error}".splitlines()[0][:300] + error_location(error)
             short = "alloc" in text or "memory" in text
             kind = "limit" if short else "always" if isinstance(error, _ALWAYS) else "error"
             raise Unfit(kind, text) from error
@@ -132,10 +132,10 @@ def _row(module: Any, case: Json, device: str, twice: bool) -> Json:
         {
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "shape": list(tensor.shape),
-            "out": place >= first,
-            "same": place < first and all(one[place].numel() > 1 and is_constant(one[place]) for one in sets),
+            "out": index >= first,
+            "same": index < first and all(one[index].numel() > 1 and is_constant(one[index]) for one in sets),
         }
-        for place, tensor in enumerate(data)
+        for index, tensor in enumerate(data)
     ]
     with _Narrowing() as narrowing:  # type: ignore[no-untyped-call]
         if any(tensor["out"] and tensor["dtype"] == "float64" for tensor in tensors):
@@ -143,7 +143,7 @@ def _row(module: Any, case: Json, device: str, twice: bool) -> Json:
     return {
         "tensors": tensors,
         "narrowed": narrowing.line,
-        "unsteady": twice and unsteady(answer, as_tuple(module.ref_kernel(data))),
+        "unsteady": twice and is_unsteady(answer, as_tuple(module.ref_kernel(data))),
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
         "first_s": first_s,
         "generate_s": min(first_s, second_s),

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ksflow.errors import foreign, one_line, place
+from ksflow.errors import catch_foreign, error_location, one_line
 from ksflow.processes.child_environment import base_environment, end_with_this_process
 from ksflow.records import Json
 
@@ -42,9 +42,9 @@ def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = 
 def answer_order(answer: Callable[[Json], Any]) -> None:
     """What such a module does: read the order, print the answer. All else that is printed goes to stderr."""
     order, out = json.load(sys.stdin), sys.stdout
-    with contextlib.redirect_stdout(sys.stderr), foreign() as caught:
+    with contextlib.redirect_stdout(sys.stderr), catch_foreign() as caught:
         result = answer(order)
     if caught:
         traceback.print_exception(caught[0])
-        sys.exit(one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) + place(caught[0]))
+        sys.exit(one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) + error_location(caught[0]))
     out.write(json.dumps(result) + "\n")

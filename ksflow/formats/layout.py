@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 from ksflow.judge.tolerance import bits, is_constant, same_bits
-from ksflow.sandbox.runners.pytree import Leaf, Tree, pack, returned
+from ksflow.sandbox.runners.pytree import TensorLeaf, Tree, flatten_result, pack
 
 _POISON = (0x00, 0x5A)
 """What is in a tensor before the reference runs, to see whether it reads that."""
@@ -28,7 +28,7 @@ class CallLayout:
         self._answer, self._leaves = answer, leaves
         self._before = [leaf.clone() for leaf in leaves]
         self.result = answer(leaves)
-        self._returned = [torch.as_tensor(leaf) for leaf in returned(self.result)]
+        self._returned = [torch.as_tensor(leaf) for leaf in flatten_result(self.result)]
         self._alias: dict[int, int] = {}  # of an argument that is returned: its place among the results
         for place, out in enumerate(self._returned):
             for index, leaf in enumerate(leaves):
@@ -50,7 +50,7 @@ class CallLayout:
 
     def binding(self) -> Json:
         """How a candidate is called on them: see `sandbox.tree.Flat`."""
-        places = {index: place for place, index in enumerate(self.inputs)}
+        places = {index: position for position, index in enumerate(self.inputs)}
         first, count = len(self.inputs), len(self.outputs)
         return {
             "order": [self._own.get(index, places.get(index, -1)) for index in range(len(self._leaves))],
@@ -71,15 +71,15 @@ class CallLayout:
             and index not in self._alias
             and not (same_bits(leaf, anew[index]) and leaf.numel() and not is_constant(leaf))
         ]
-        for place, out in enumerate(self._returned):
-            if place in self._alias.values():
+        for position, out in enumerate(self._returned):
+            if position in self._alias.values():
                 continue
             for index in loose:
                 spare = self._before[index]  # a reference may return a wider type than the place made for it has
                 floats = spare.dtype.is_floating_point and out.dtype.is_floating_point
                 fits = index not in spares and spare.shape == out.shape and (spare.dtype == out.dtype or floats)
                 if fits and not self._reads(index, changed):
-                    spares[index] = place
+                    spares[index] = position
                     break
         return spares
 
@@ -90,8 +90,8 @@ class CallLayout:
             contents = [leaf.clone() for leaf in self._before]
             poisoned = contents[index]
             poisoned.copy_(torch.full_like(bits(poisoned), byte).view(poisoned.dtype).reshape(poisoned.shape))
-            with foreign() as caught:
-                answers = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
+            with catch_foreign() as caught:
+                answers = [torch.as_tensor(leaf) for leaf in flatten_result(self._answer(contents))]
             if caught:  # whatever it says of such contents, it read them
                 return True
             again = [*answers, *(contents[place] for place in among)]
@@ -103,13 +103,13 @@ class CallLayout:
 def _result_shape(result: Tree, places: list[int], first: int, count: int) -> Tree:
     """The result's tree with the outputs' places; where nothing is returned, the outputs that were written."""
     if not places:
-        written = [Leaf(index) for index in range(count)]
+        written = [TensorLeaf(index) for index in range(count)]
         return written[0] if count == 1 else tuple(written)
     left = iter(places)
 
     def put(tree: Tree) -> Tree:
         if isinstance(tree, torch.Tensor | bool | int | float):
-            return Leaf(next(left) - first)
+            return TensorLeaf(next(left) - first)
         if isinstance(tree, Mapping):
             return {key: put(value) for key, value in tree.items()}
         if isinstance(tree, tuple):

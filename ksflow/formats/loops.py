@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign, one_line
+from ksflow.errors import catch_foreign, one_line
 from ksflow.formats.isolated import IsolatedFailure, answer_order, run_isolated
 from ksflow.records import Json, Problem
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.sandbox.runners.torch_kernel import load_module
 
 _FORMULAS = {
     name: f"std::{name}({{0}})"
@@ -354,10 +354,10 @@ def generate(order: Json) -> tuple[str, str]:
         return "", f"{odd[0]} is neither float32 nor float64"
     if any(role == "inout" for *_, role in order["args"]):
         return "", "it changes an argument in place"
-    module = loaded("ksflow_looped", order["reference"])
+    module = load_module("ksflow_looped", order["reference"])
     count = sum(role == "in" for *_, role in order["args"])
     texts: list[str] = []
-    with torch.no_grad(), foreign() as caught:
+    with torch.no_grad(), catch_foreign() as caught:
         data = [_several(module.generate_input(**case))[:count] for case in order["cases"]]
         forward = getattr(module, "forward", None) or (
             lambda *given: module.ref_kernel(given if count > 1 else given[0])
@@ -377,8 +377,8 @@ def _several(value: Any) -> list[Any]:
 def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, count: int) -> str:
     """The kernel, as the reference computes a case. shapes: of all arguments, by case."""
     nest, arrays, first = Nest(), list[Array](), 0
-    for place, (name, _, _) in enumerate(order["args"]):
-        several = [each[place] for each in shapes]
+    for index, (name, _, _) in enumerate(order["args"]):
+        several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
         arrays.append(Array(nest, shape, partial(_element, name, steps)))

@@ -22,7 +22,18 @@ from ksflow.judge.tolerance import by_format, is_constant
 from ksflow.processes import scratch
 from ksflow.records import Check, check_inside
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
-from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
+from ksflow.sandbox.runners.pytree import (
+    HIDDEN,
+    Flat,
+    TensorLeaf,
+    Tree,
+    build,
+    check_portable,
+    flatten,
+    flatten_result,
+    pack,
+    unpack,
+)
 
 _SPREAD = 0.5
 """What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
@@ -38,10 +49,10 @@ class SourceFiles:
         self.folder = scratch.make_folder()
         for name, text in files.items():
             check_inside(name)
-            place = self.folder / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
-            sys.modules.pop(place.stem, None)  # another problem's may be called the same
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            sys.modules.pop(path.stem, None)  # another problem's may be called the same
         sys.path.insert(0, str(self.folder))
         importlib.invalidate_caches()
 
@@ -114,7 +125,7 @@ class ImportedReference:
         with cuda_means(self._device):
             result = self.task.answer(tree, unpack(data.binding["params"]))
         _, leaves = flatten(tree)
-        values = [torch.as_tensor(leaf) for leaf in returned(result)]
+        values = [torch.as_tensor(leaf) for leaf in flatten_result(result)]
         outputs = dict(zip(data.binding["results"], values, strict=True))
         for place, leaf in zip(data.binding["order"], leaves, strict=True):
             outputs.setdefault(place, leaf)
@@ -140,7 +151,7 @@ class ImportedReference:
     def _inputs(self, params: Params, seed: int) -> Tree:
         seeded(seed)
         with cuda_means(self._device), _no_uninitialised_memory():
-            return portable(self.task.inputs(params, seed))
+            return check_portable(self.task.inputs(params, seed))
 
     def _tree(self, data: Flat) -> Tree:
         """The arguments of a call on these contents, with tensors that may be written."""
@@ -168,7 +179,9 @@ class ImportedReference:
             "tree": pack(shape),
             "params": pack(dict(params)),
             **layout.binding(),
-            "plain": all(isinstance(leaf, Leaf) for leaf in (shape if isinstance(shape, list | tuple) else [shape])),
+            "plain": all(
+                isinstance(leaf, TensorLeaf) for leaf in (shape if isinstance(shape, list | tuple) else [shape])
+            ),
             "device": "" if self._device.startswith("cuda") else self._device,
         }
         self._shapes[binding["tree"]] = shape
@@ -208,7 +221,7 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-def varied(leaf: torch.Tensor) -> torch.Tensor:
+def vary_contents(leaf: torch.Tensor) -> torch.Tensor:
     """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes. Of a tensor
     that is zero everywhere, such as a bias, a kernel has to read something: small positive numbers."""
     if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did

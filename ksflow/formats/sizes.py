@@ -77,8 +77,8 @@ def edits(source: str) -> list[Edit]:
     return sorted(places, key=lambda edit: int(edit[0]))
 
 
-def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
-    """The source after the edits, with whole numbers cut by a cap as `cut` does it; 0 leaves them as they are."""
+def resize_source(source: str, edits: Sequence[Edit], cap: int) -> str:
+    """The source after the edits, with whole numbers cut by a cap as `cut_sizes` does it; 0 leaves them as they are."""
     body = source.encode()
     for (begin, end, before, _), value in reversed([*zip(edits, _cut_numbers(source, edits, cap)[1], strict=True)]):
         if value != before:
@@ -86,7 +86,7 @@ def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
     return body.decode()
 
 
-def merged(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
+def merged_sizes(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
     """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
     return describe_merged(*_cut_numbers(source, edits, cap))
 
@@ -102,7 +102,7 @@ def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tup
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
     nodes = (node for maker in makers for node in ast.walk(maker))
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
-    return numbers, cut(numbers, cap, {number for number in fixed if number > 1})
+    return numbers, cut_sizes(numbers, cap, {number for number in fixed if number > 1})
 
 
 def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:
@@ -115,7 +115,7 @@ def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> 
     return [f"{' and '.join(names.values())} are {small}" for small, names in rows.items()]
 
 
-def cut(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ()) -> list[int]:
+def cut_sizes(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ()) -> list[int]:
     """Named whole numbers, none above a cap: numbers that differ still do, in the same order, where there is room.
 
     A number keeps what it divides, and what divides it, where that can be had. A batch is capped at a sixteenth of the
@@ -163,7 +163,7 @@ def _best(
     larger: numbers above it, with what they became. small: numbers that it may have to be a multiple of. held: numbers
     that others have.
     """
-    room = [number for number in _candidates(value, limit) if _LEAST <= number <= limit and number not in held]
+    free = [number for number in _candidates(value, limit) if _LEAST <= number <= limit and number not in held]
     multiples = [after for before, after in larger.items() if before % value == 0]
     dividers = [number for number in small if value % number == 0 and number < value]
 
@@ -171,8 +171,8 @@ def _best(
         shared = sum(after % number == 0 for after in multiples) + sum(number % each == 0 for each in dividers)
         return shared, value % number == 0, number
 
-    near = [number for number in room if number * loss >= limit]
-    return max(near or room, key=worth, default=None)
+    near = [number for number in free if number * loss >= limit]
+    return max(near or free, key=worth, default=None)
 
 
 def _candidates(value: int, limit: int) -> Iterator[int]:

@@ -20,7 +20,7 @@ import torch
 
 from ksflow.formats.isolated import answer_order
 from ksflow.sandbox.runners.pytree import Flat, Tensors
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.sandbox.runners.torch_kernel import load_module
 from ksflow.source.launches import CasePlan, parse, plan_cases, with_constants
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 def _facts(order: Json) -> Json:
     sys.path.insert(0, order["root"])
-    reference = loaded("reference_of_problem", Path(order["root"], "reference.py"))
+    reference = load_module("reference_of_problem", Path(order["root"], "reference.py"))
     sources: list[str] = []
     planned: dict[str, CasePlan] = {}
     if order["source"]:

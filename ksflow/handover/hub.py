@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.handover.loader import TEXTS
-from ksflow.handover.winner import checked
+from ksflow.handover.winner import handover_problem
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Kernel, Problem, Target, Trial, Verdict
 
@@ -65,7 +65,7 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
         text = module.read_text(encoding="utf-8")
         sized = "_ROWS = {" in text  # it takes the judged sizes alone
         outcome = evaluate.measure(
-            checked(problem, () if sized else problem.heldout), Kernel("python", {"kernel.py": text}, "")
+            handover_problem(problem, () if sized else problem.heldout), Kernel("python", {"kernel.py": text}, "")
         )
         fault = "" if outcome is None or outcome.verdict in (Verdict.UNTIMED, Verdict.HARNESS) else outcome.reason
         if not fault:

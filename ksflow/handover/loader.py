@@ -179,13 +179,13 @@ def _variants(kernel: Kernel, facts: Facts) -> list[str]:
     ]
 
 
-def indistinguishable(dims: Sequence[str], facts: Facts) -> dict[str, int]:
+def ambiguous_dims(dims: Sequence[str], facts: Facts) -> dict[str, int]:
     """Names of numbers in which cases differ whose tensors do not -> what such cases are called with."""
     values: dict[str, int] = {}
     for rows in _by_tensors(facts).values():
-        for place, name in enumerate(dims):
-            if len({row[2][place] for row in rows}) > 1:
-                values[name] = max(rows, key=lambda row: row[2])[2][place]
+        for index, name in enumerate(dims):
+            if len({row[2][index] for row in rows}) > 1:
+                values[name] = max(rows, key=lambda row: row[2])[2][index]
     return values
 
 

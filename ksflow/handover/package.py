@@ -67,8 +67,8 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     call = TEXTS["ANY_SIZE"].format(
         dims=list(problem.dims),
         kinds=[arg.dtype for arg in problem.args],
-        written=[place for place, arg in enumerate(problem.args) if arg.role != "in"],
-        returned=", ".join(f"data[{place}]" for place, arg in enumerate(problem.args) if arg.role == "out") or None,
+        written=[index for index, arg in enumerate(problem.args) if arg.role != "in"],
+        returned=", ".join(f"data[{index}]" for index, arg in enumerate(problem.args) if arg.role == "out") or None,
         layouts=[_LAYOUTS.get(re.split(r"\W* ", f"{arg.layout} ")[0], "") for arg in problem.args],
         sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
         asked=f", *, {', '.join(asked)}" if asked else "",

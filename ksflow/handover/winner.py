@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from ksflow import home
 from ksflow.formats.flashinfer.solutions import solution
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
-from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
+from ksflow.handover.loader import TEXTS, WORDLESS, Facts, ambiguous_dims, loader
 from ksflow.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
 from ksflow.records import Case, Kernel, Problem, Target, Trial, Verdict, digest
@@ -85,7 +85,7 @@ def hand_over(
     cap = problem.origin.get("cap")
     if facts and cap is not None:
         info.append(f"{file.name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)")
-    if rows := indistinguishable(problem.dims, facts) if facts else {}:
+    if rows := ambiguous_dims(problem.dims, facts) if facts else {}:
         sizes = ", ".join(f"{dim}={value}" for dim, value in rows.items())
         info.append(f"{file.name}: calls the kernel with {sizes} where cases differ in nothing that tensors show")
     file = file if kind != "flashinfer" else _flashinfer(file, problem, target, trial)
@@ -145,7 +145,7 @@ def _importing(text: str, names: Mapping[str, str]) -> str:
     return b"".join(lines).decode()
 
 
-def checked(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
+def handover_problem(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
     """The problem whose tests a module is tried on: the benchmarks first, then the other tests, then `extra`."""
     others = (case for case in (*problem.tests, *extra) if case not in problem.benchmarks)
     return replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
@@ -153,7 +153,9 @@ def checked(problem: Problem, extra: Iterable[Case] = ()) -> Problem:
 
 def judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], float | None]:
     """What the judge says of the file: (in words, `HandedOver.error`)."""
-    evaluation = evaluate.measure(checked(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
+    evaluation = (
+        evaluate.measure(handover_problem(problem), Kernel("python", {file.name: text}, "")) if evaluate else None
+    )
     if evaluation is None:
         return [f"{file.name}: not tried: this evaluator runs no file here"], None
     if evaluation.verdict is Verdict.HARNESS:
@@ -170,7 +172,7 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "root": problem.root,
         "device": "cuda" if target.kind == "gpu" else "cpu",
         "outputs": sum(arg.role == "out" for arg in problem.args),
-        "inout": [place for place, arg in enumerate(problem.args) if arg.role == "inout"],
+        "inout": [index for index, arg in enumerate(problem.args) if arg.role == "inout"],
         "args": [arg.name for arg in problem.args],
         "dims": list(problem.dims),
         "source": kernel.main if _launched(kernel) else "",

@@ -23,7 +23,7 @@ _CACHE_FACTOR = 10.0  # how much faster than main memory a cache of unknown band
 
 
 @dataclass(frozen=True)
-class Work:
+class CaseWork:
     """Operations and bytes of one case; None if problem.yaml does not tell."""
 
     flops: float | None
@@ -52,10 +52,10 @@ def extents(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
     return tuple(int(evaluate(ast.unparse(part), params)) for part in parts)
 
 
-def work(problem: Problem, case: Case) -> Work:
+def work(problem: Problem, case: Case) -> CaseWork:
     """Return a case's work. Raises ValueError for an invalid expression."""
     formulas = problem.work
-    return Work(*(evaluate(formulas[key], case.params) if key in formulas else None for key in ("flops", "bytes")))
+    return CaseWork(*(evaluate(formulas[key], case.params) if key in formulas else None for key in ("flops", "bytes")))
 
 
 def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:

@@ -63,7 +63,7 @@ class Cpu:
         return tuple(feature for feature in FEATURES if feature in self.flags)
 
 
-def read() -> Cpu:
+def read_cpu() -> Cpu:
     """Return this machine's processor."""
     fields = {}
     for line in text_of(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines():
@@ -75,7 +75,7 @@ def read() -> Cpu:
     return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
 
 
-def usable(features: tuple[str, ...], march: str) -> tuple[str, ...]:
+def usable_features(features: tuple[str, ...], march: str) -> tuple[str, ...]:
     """Return the features that a compiler uses for a chip."""
     allowed = _LIMITED.get(march, features)
     return tuple(feature for feature in features if feature in allowed)

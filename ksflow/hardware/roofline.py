@@ -7,7 +7,7 @@ core, and the level of memory that the traffic fits. So data in a faster cache, 
 
 from collections.abc import Iterable, Mapping
 
-from ksflow.hardware.cost_model import Work, compute_peak, floor_us, quantity, work
+from ksflow.hardware.cost_model import CaseWork, compute_peak, floor_us, quantity, work
 from ksflow.records import Case, Json, Problem, RooflineCase, Target, Timing, geomean
 
 
@@ -32,7 +32,7 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
     return RooflineCase(case=case.name, bound=what, **figures)
 
 
-def bound(need: Work, precision: str, target: Target) -> tuple[float, str, str] | None:
+def bound(need: CaseWork, precision: str, target: Target) -> tuple[float, str, str] | None:
     """Return the least time in µs of so much work, its bound, and the rate in words; None if no rates are known.
 
     On a CPU only measured rates count.
@@ -66,7 +66,7 @@ def describe(problem: Problem, case: Case, target: Target) -> str:
         f"{need.intensity:.3g} FLOP/B" if need.intensity is not None else "",
     ]
     near = f"roofline {limit[0]:.3g} µs: {limit[1]} at {limit[2]}" if limit else ""
-    if not limit and need != Work(None, None) and target.kind == "cpu":
+    if not limit and need != CaseWork(None, None) and target.kind == "cpu":
         near = "no roofline: no probe ran here (is there a compiler?), and the floor is that of the instruction sets"
     least, why = floor_us(problem, case, target)
     floor = f"the judge's floor {least:.3g} µs: {why}" if least else why

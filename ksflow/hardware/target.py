@@ -10,7 +10,7 @@ from typing import Any
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu, executables
 from ksflow.hardware.cost_model import PRECISIONS
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.records import Target
 
 _GPU_LISTS = (
@@ -33,12 +33,12 @@ def detect(name: str = "auto", march: str | None = None, environment: Mapping[st
 
     The peaks are those of one core with all its features: a kernel can use more than the compiler is told.
     """
-    processor = cpu.read()
+    processor = cpu.read_cpu()
     return Target(
         name=name,
         kind="cpu",
         chip=processor.chip,
-        features=cpu.usable(processor.features, march or "native"),
+        features=cpu.usable_features(processor.features, march or "native"),
         march=march or "native",
         environment=dict(environment or {}),
         peaks=cpu.peaks(processor.flags),
@@ -113,7 +113,7 @@ def _sheets(chip: str) -> list[dict[str, Any]]:
         import yaml
     except ImportError:
         return []
-    files = (shipped("conf", "target", f"{option}.yaml") for option in shipped_targets([chip]))
+    files = (shipped_path("conf", "target", f"{option}.yaml") for option in shipped_targets([chip]))
     return [sheet for file in files if (sheet := yaml.safe_load(file.read_text(encoding="utf-8")))]
 
 
@@ -171,13 +171,13 @@ def means(word: str, target: Target) -> bool:
         return True
     if word.startswith(target.fingerprint.lower()):  # a judge adds its compilers
         return True
-    family = word if word.startswith(("sm_", "gfx")) else _shipped_architecture(word)
-    return bool(family) and target.march.startswith(family)
+    architecture = word if word.startswith(("sm_", "gfx")) else _shipped_architecture(word)
+    return bool(architecture) and target.march.startswith(architecture)
 
 
 @cache
 def _shipped_architecture(name: str) -> str:
-    sheet = shipped("conf", "target", f"{name}.yaml")
+    sheet = shipped_path("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""
     match = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
@@ -192,7 +192,7 @@ def is_unlisted_variant(chip: str) -> bool:
 def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
     """Return the shipped targets that match these GPU names: `NVIDIA H200` -> `h200`."""
     patterns = []
-    for option in sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True):
+    for option in sorted((file.stem for file in shipped_path("conf", "target").glob("*.yaml")), key=len, reverse=True):
         words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
         patterns.append((option, re.compile(rf"(?<![a-z0-9]){words}(?![a-z0-9])")))  # `gh200` is no `h200`
     matches = (next((option for option, words in patterns if words.search(name.lower())), "") for name in names)

@@ -9,10 +9,10 @@ from dataclasses import asdict, replace
 from functools import cached_property
 
 from ksflow import compilers
-from ksflow.compilers.emulator import emulated
+from ksflow.compilers.emulator import emulate_kernel
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.languages import LANGUAGES, named
+from ksflow.languages import LANGUAGES, detect_language
 from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
 from ksflow.source.launches import parse, plan_cases
 
@@ -78,13 +78,13 @@ class Emulator:
         if not problem.small:
             raise ValueError("the problem has no small cases")
         small = replace(problem, tests=problem.small, benchmarks=(), small=(), limits=_PATIENT)
-        names = {named(*file, LANGUAGES) for file in kernel.files.items()}
+        names = {detect_language(*file, LANGUAGES) for file in kernel.files.items()}
         kinds = [LANGUAGES[kernel.language], *(kind for kind in LANGUAGES.values() if kind.name in names and kind.like)]
         if lacking := next((kind.name for kind in kinds if not kind.interpreter), ""):
             raise ValueError(f"ksflow has no emulator or interpreter of {lacking}")
         if kinds[0].interpreter == "emulator":
-            return self._judge.right(small, emulated(small, kernel, march), show=show)
-        found = self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
+            return self._judge.judge_correctness(small, emulate_kernel(small, kernel, march), show=show)
+        found = self._judge.judge_correctness(small, kernel, _interpreted_launches(small, kernel), show)
         if found.verdict is Verdict.CRASH and (untold := _UNTOLD.search(found.reason)):
             raise ValueError(
                 f"Triton's interpreter gives no result: {untold[1] or 'the kernel needs a feature that it lacks'}"

@@ -214,7 +214,7 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allo
 
     def run(mode: Rounded) -> list[torch.Tensor]:
         wide = [tensor.double() if tensor.dtype.is_floating_point else tensor.clone() for tensor in inputs]
-        wide = [mode.rounded(tensor, units.finest) for tensor in wide]
+        wide = [mode.round_tensor(tensor, units.finest) for tensor in wide]
         with mode:
             result = function(*wide)
         return list(result) if isinstance(result, tuple | list) else [result]
@@ -240,8 +240,8 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allo
 
 def _quarter(lines: torch.Tensor) -> torch.Tensor:
     zeros = (lines == 0).sum(dim=1, keepdim=True)
-    place = (zeros + (lines.shape[1] - zeros) // 4).clamp_max(lines.shape[1] - 1)
-    return lines.sort(dim=1).values.gather(1, place)
+    index = (zeros + (lines.shape[1] - zeros) // 4).clamp_max(lines.shape[1] - 1)
+    return lines.sort(dim=1).values.gather(1, index)
 
 
 def exact(value: torch.Tensor) -> Row:

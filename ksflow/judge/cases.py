@@ -11,13 +11,23 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign
-from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, Kind, changed, movable
+from ksflow.errors import catch_foreign
+from ksflow.judge.contents import DENORMAL, KINDS, SIGNS, ContentKind, change_contents, changeable_inputs
 from ksflow.judge.in_place import InPlace
 from ksflow.judge.problem_check import CheckBroke, ProblemCheck
-from ksflow.judge.tolerance import ALL, AT_RANDOM, COMPARED, Expected, expected, first_error, unsteady, untrue, worst
-from ksflow.sandbox.runners.pytree import Flat, like
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.judge.tolerance import (
+    ALL,
+    AT_RANDOM,
+    COMPARED,
+    Expected,
+    expected,
+    first_error,
+    invalid_booleans,
+    is_unsteady,
+    worst_error,
+)
+from ksflow.sandbox.runners.pytree import Flat, replace_tensors
+from ksflow.sandbox.runners.torch_kernel import load_module
 
 _ALIGN = 256
 _GUARD = 1024  # least bytes between two tensors; a write into them is detected, on a CPU and on a GPU
@@ -126,7 +136,7 @@ class Layout:
         behind = (torch.arange(*pair) for pair in zip(ends, starts, strict=True))
         return torch.cat([*behind, *(piece.holes() for piece in self.outputs)])
 
-    def where(self, place: int) -> str:
+    def describe_place(self, place: int) -> str:
         """Describe which output the byte at offset `place` is next to."""
         index, piece = max(pair for pair in enumerate(self.outputs) if pair[1].offset <= place)
         past = place - piece.offset - piece.bytes
@@ -172,7 +182,7 @@ class Reference:
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
-        module = loaded(f"ksflow_reference_{abs(hash(str(path)))}", path)
+        module = load_module(f"ksflow_reference_{abs(hash(str(path)))}", path)
         self.problem = problem
         self.where = where
         self.in_place = InPlace([arg["role"] for arg in problem["args"]])
@@ -220,7 +230,7 @@ class Reference:
         return self.in_place.pairs or tuple((a, b) for a, b in getattr(data, "binding", {}).get("inout", ()))
 
     def entry(
-        self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[Kind] = ()
+        self, case: dict[str, Any], seed: int | None = None, most: int = ALL, kinds: Sequence[ContentKind] = ()
     ) -> tuple[Layout, Entry]:
         """Return the layout and one set of contents for a case.
 
@@ -242,7 +252,7 @@ class Reference:
         """Return a case's tensors, on the device in use if `generate_input` has a parameter `device`."""
         return self.generate(**case["params"], **self._there, seed=seed)
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ContentKind]:
         """Return the structures that contents of this problem may have; empty for a problem without an oracle.
 
         Without an oracle nobody knows which inputs the property check relies on. Kinds whose values grow need an
@@ -255,8 +265,8 @@ class Reference:
         kinds = [kind for kind in KINDS if grows or not kind.grows]
         return [kind for kind in kinds if self._products or kind.name != SIGNS]
 
-    def structured(
-        self, case: dict[str, Any], data: Tensors, seed: int, kind: Kind, most: int = ALL
+    def structure_contents(
+        self, case: dict[str, Any], data: Tensors, seed: int, kind: ContentKind, most: int = ALL
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
         """Return contents in which one input, or every movable input, has the structure `kind`; a name; expected
         outputs.
@@ -269,10 +279,10 @@ class Reference:
         if not open_ or (hasattr(data, "binding") and kind.grows):
             return None
         places = open_[seed % len(open_)]
-        made = [changed(one, kind, seed) if at in places else one for at, one in enumerate(data)]
+        made = [change_contents(one, kind, seed) if at in places else one for at, one in enumerate(data)]
         if any(one is None for one in made):
             return None
-        other = like(data, [one for one in made if one is not None])
+        other = replace_tensors(data, [one for one in made if one is not None])
         if (wanted := self._holds(other, kind, most)) is None:
             self._refused.add((case["name"], places, kind.name))
             return None
@@ -282,28 +292,28 @@ class Reference:
         return other, f"{words} {kind.name}", wanted
 
     def _structured(
-        self, case: dict[str, Any], data: Tensors, seed: int, most: int, kinds: Sequence[Kind]
+        self, case: dict[str, Any], data: Tensors, seed: int, most: int, kinds: Sequence[ContentKind]
     ) -> tuple[Tensors, str, tuple[Expected, ...]] | None:
         """Return the result of the first applicable kind, in an order that the seed determines."""
         order = [kinds[(seed + step) % len(kinds)] for step in range(len(kinds))]
-        made = (self.structured(case, data, seed // len(kinds), kind, most) for kind in order)
+        made = (self.structure_contents(case, data, seed // len(kinds), kind, most) for kind in order)
         return next((found for found in made if found), None)
 
     def _open(self, case: dict[str, Any]) -> list[int]:
         if (name := str(case["name"])) not in self._movable:
             pair = [self.data(case, case["seed"] + step) for step in (0, 1)]
             inputs = [data[: len(data) - self.outputs] for data in pair]
-            self._movable[name] = movable(*inputs)
+            self._movable[name] = changeable_inputs(*inputs)
         return self._movable[name]
 
-    def _holds(self, data: Tensors, kind: Kind, most: int) -> tuple[Expected, ...] | None:
+    def _holds(self, data: Tensors, kind: ContentKind, most: int) -> tuple[Expected, ...] | None:
         """Return the expected outputs, or None unless the reference's outputs are finite and well within their
         bounds."""
-        with foreign():  # reference.py may raise: its author did not write it for these contents
+        with catch_foreign():  # reference.py may raise: its author did not write it for these contents
             wanted = self.expect(data, most, kind.equal)
             held = self._keeps(data, wanted, self.answer(data))
             if held and kind.name == DENORMAL:  # kernels may flush such numbers to zero
-                flushed = self.answer(like(data, [_flushed(one) for one in data]))
+                flushed = self.answer(replace_tensors(data, [_flushed(one) for one in data]))
                 held = self._keeps(data, wanted, tuple(map(_flushed, flushed)))
             return wanted if held else None
         return None
@@ -312,8 +322,8 @@ class Reference:
         if not all(bool(out.isfinite().all()) for out in outputs if out.dtype.itemsize > 1):
             return False
         for want, out in zip(wanted, outputs, strict=False):
-            room = 0.5 if out.dtype in (torch.float32, torch.float64) else 1.0  # rounding alone may take all
-            if first_error(want, out) or worst(want, out) > room:
+            slack = 0.5 if out.dtype in (torch.float32, torch.float64) else 1.0  # rounding alone may take all
+            if first_error(want, out) or worst_error(want, out) > slack:
                 return False
         return not self.objection(data, outputs)
 
@@ -327,10 +337,10 @@ class Reference:
         rejection."""
         if self.property_check is None:
             return ""
-        if fault := untrue(outputs):
+        if fault := invalid_booleans(outputs):
             return fault
         try:
-            return self.property_check(data, bare(outputs))
+            return self.property_check(data, unwrap_single(outputs))
         except CheckBroke as error:
             return str(error)
 
@@ -347,10 +357,14 @@ class Reference:
         """
         if self.oracle is None:
             return ()
-        copies = () if self._steady else tuple(like(data, [one.clone() for one in data]) for _ in range(_ASKED_AGAIN))
+        copies = (
+            ()
+            if self._steady
+            else tuple(replace_tensors(data, [one.clone() for one in data]) for _ in range(_ASKED_AGAIN))
+        )
         rows = self._rows(data)
         for untouched in copies:
-            if unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):
+            if is_unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):
                 raise ValueError(f"the oracle in reference.py {AT_RANDOM}")
         self._steady = True
         outputs = data[len(data) - self.outputs :]
@@ -371,6 +385,6 @@ def _flushed(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(tensor.abs() < torch.finfo(torch.float32).tiny, 0.0, tensor)
 
 
-def bare(outputs: Tensors) -> Any:
+def unwrap_single(outputs: Tensors) -> Any:
     """Return outputs as a kernel returns them: one output without its tuple."""
     return outputs[0] if len(outputs) == 1 else outputs

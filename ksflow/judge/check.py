@@ -9,11 +9,20 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.cases import Entry, Piece, Reference, bare
+from ksflow.judge.cases import Entry, Piece, Reference, unwrap_single
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.problem_check import CheckBroke
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.tolerance import Expected, errors, filled, first_error, number, plain, same_bytes, worst
+from ksflow.judge.tolerance import (
+    Expected,
+    errors,
+    first_error,
+    is_filled,
+    number,
+    same_bytes,
+    to_comparable,
+    worst_error,
+)
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer: half of the calls use it, unless -1 or NaN may be right."""
@@ -42,7 +51,7 @@ class WaitBudget:
         self.left_s = seconds
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[float]:
+    def charge_wait(self) -> Iterator[float]:
         """Yield the seconds left, and subtract the time spent in the block."""
         started = time.monotonic()
         try:
@@ -107,7 +116,7 @@ class Caller:
         """Return the largest error so far of the latest two calls, as a share of their bounds."""
         for entry, region in list(self._held.values())[-2:]:
             for piece, want in zip(self.case.layout.outputs, entry.expected, strict=False):
-                self.worst = max(self.worst, worst(want, piece.view(region)))
+                self.worst = max(self.worst, worst_error(want, piece.view(region)))
         return self.worst
 
     def upstream(self) -> str:
@@ -115,15 +124,15 @@ class Caller:
         assert self.reference.upstream is not None
         entry, region = next(reversed(self._held.values()))
         try:
-            return self.reference.upstream(self.case.layout.data(entry.packed), bare(self._outputs(region)))
+            return self.reference.upstream(self.case.layout.data(entry.packed), unwrap_single(self._outputs(region)))
         except CheckBroke as error:
             return str(error)
 
-    def shown(self) -> list[list[float | str]]:
+    def shown_outputs(self) -> list[list[float | str]]:
         """Return the latest outputs as lists of values; an empty list for a large one."""
         _, region = next(reversed(self._held.values()))
         small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
-        return [[number(value) for value in plain(out).flatten().double().tolist()] for out in small]
+        return [[number(value) for value in to_comparable(out).flatten().double().tolist()] for out in small]
 
     def errors(self) -> list[list[float | str]]:
         """Return the largest absolute and relative error of each latest output, compared with the reference."""
@@ -136,7 +145,7 @@ class Caller:
     def _compare_again(self, slot: int) -> None:
         if slot in self._unused:
             self._unused.remove(slot)
-            if not all(filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
+            if not all(is_filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
                 raise self._wrong("wrote into the memory of other calls")
         if slot not in self._held:
             return
@@ -152,7 +161,7 @@ class Caller:
         region = self._held[slot][1]
         astray = region.index_select(0, self._gaps) != self._poison[slot]
         if bool(astray.any()):
-            raise self._wrong(f"wrote {self.case.layout.where(int(self._gaps[astray][0]))}", entry)
+            raise self._wrong(f"wrote {self.case.layout.describe_place(int(self._gaps[astray][0]))}", entry)
         outputs = self._outputs(region)
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
@@ -194,7 +203,7 @@ def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, 
 def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
     """Return the value of an element (of one part, if complex) whose bytes are all 0, all 1, ... all 255."""
     memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
-    return plain(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
+    return to_comparable(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
 
 
 def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
@@ -236,7 +245,7 @@ def check(  # noqa: PLR0913 - the parts of a check
     upstream = ""
     for entry in entries:
         slots = caller.fill([entry])
-        with budget.waiting() as left_s:
+        with budget.charge_wait() as left_s:
             if patient:
                 sandbox.go(slots, left_s)
             else:
@@ -246,7 +255,7 @@ def check(  # noqa: PLR0913 - the parts of a check
             upstream = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
     row: dict[str, Any] = {"case": case.name, "seeds": [entry.seed for entry in entries], "worst": share}
-    row |= {"outputs": caller.shown()} if show else {}
+    row |= {"outputs": caller.shown_outputs()} if show else {}
     row |= {"errors": caller.errors()} if measure else {}
     caller.close()
     return {**row, "upstream": upstream or "pass"} if reference.upstream is not None else row

@@ -139,13 +139,13 @@ class PairedComparison:
             self.at(benchmark.case.name)
             benchmark.run()
             self.outcome.skipped |= benchmark.dropped
-            results.results.append(CaseResult.of(benchmark))
+            results.results.append(CaseResult.from_benchmark(benchmark))
 
     def _ready(self, place: int, name: str, sandbox: Sandbox) -> TimedKernel | None:
         """Return a kernel whose sandbox has loaded it, None if that failed. The first kernel's has loaded already."""
         try:
             if place:
-                sandbox.ready(self._limits["check_s"])
+                sandbox.wait_ready(self._limits["check_s"])
         except Failure as failure:
             sandbox.close()
             self.outcome.skipped[name] = failure.text
@@ -163,7 +163,7 @@ class PairedComparison:
             self.outcome.skipped |= benchmark.dropped
         for kernel in new:
             try:
-                self.outcome.locked &= kernel.sandbox.alone()
+                self.outcome.locked &= kernel.sandbox.keep_one_process()
                 if not self.backend.starts_together:
                     kernel.sandbox.freeze()
             except Failure as failure:
@@ -183,7 +183,7 @@ class PairedComparison:
         if reading is None:
             return True
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
-            return not reading.doubt and reading.sure < _FAR_BEHIND
+            return not reading.doubt and reading.sure_log < _FAR_BEHIND
         patient = done < self.effort.fewest or (done < _FEWEST_TO_RANK and bool(reading.doubt))
         most = min(self.effort.most, int(done * self.effort.spent_s / max(spent_s, 1e-9)))
         if done in _LOOKS and reading.clear(claimed, patient, max(most, done)):

@@ -26,7 +26,7 @@ Shapes = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContentKind:
     """One way to change an input, in float32 or fp64 with at least one dimension."""
 
     name: str
@@ -83,24 +83,26 @@ def _tiny(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 KINDS = (
-    Kind("sorted", lambda x, generator: x.sort(-1).values, equal=True),
-    Kind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values, equal=True),
-    Kind("of four values in a row", _tied, equal=True),
-    Kind(
+    ContentKind("sorted", lambda x, generator: x.sort(-1).values, equal=True),
+    ContentKind("sorted downwards", lambda x, generator: x.sort(-1, descending=True).values, equal=True),
+    ContentKind("of four values in a row", _tied, equal=True),
+    ContentKind(
         "repeated",
         lambda x, generator: x[..., torch.arange(x.shape[-1], device=x.device) % -(-x.shape[-1] // 8)],
         equal=True,
     ),
-    Kind("clustered", _clustered, equal=True),
-    Kind("half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN), equal=True),
-    Kind("nearly one hot", lambda x, generator: torch.where(_one_place(x, generator), x, x * _DOWN), equal=True),
-    Kind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5), equal=True),
-    Kind("rows of mixed scales", lambda x, generator: x * torch.exp2(-_FAR * _rows(x, generator)), timed=True),
-    Kind("large at the start", _faded, equal=True),
-    Kind("with denormal numbers", _tiny, equal=True),
-    Kind("with outliers", _peaked, grows=True, timed=True),
-    Kind("rows shifted", _shifted, grows=True, equal=True),
-    Kind(
+    ContentKind("clustered", _clustered, equal=True),
+    ContentKind(
+        "half nearly zero", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, x, x * _DOWN), equal=True
+    ),
+    ContentKind("nearly one hot", lambda x, generator: torch.where(_one_place(x, generator), x, x * _DOWN), equal=True),
+    ContentKind("half zeros", lambda x, generator: x * (_uniform(x, generator) < 0.5), equal=True),
+    ContentKind("rows of mixed scales", lambda x, generator: x * torch.exp2(-_FAR * _rows(x, generator)), timed=True),
+    ContentKind("large at the start", _faded, equal=True),
+    ContentKind("with denormal numbers", _tiny, equal=True),
+    ContentKind("with outliers", _peaked, grows=True, timed=True),
+    ContentKind("rows shifted", _shifted, grows=True, equal=True),
+    ContentKind(
         "of both signs", lambda x, generator: torch.where(_uniform(x, generator) < 0.5, -x, x), grows=True, timed=True
     ),
 )
@@ -108,12 +110,12 @@ KINDS = (
 DENORMAL, SIGNS = "with denormal numbers", "of both signs"
 
 
-def movable(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list[int]:
+def changeable_inputs(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list[int]:
     """Return the indices of the inputs that may be changed: floats with many values that depend on the seed. other:
     drawn from another seed."""
     return [
-        place
-        for place, (tensor, theirs) in enumerate(zip(data, other, strict=True))
+        index
+        for index, (tensor, theirs) in enumerate(zip(data, other, strict=True))
         if tensor.is_floating_point()
         and tensor.shape == theirs.shape
         and tensor.ndim
@@ -123,7 +125,7 @@ def movable(data: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> list
     ]
 
 
-def changed(tensor: torch.Tensor, kind: Kind, seed: int) -> torch.Tensor | None:
+def change_contents(tensor: torch.Tensor, kind: ContentKind, seed: int) -> torch.Tensor | None:
     """Return an input of that kind, with the strides of the drawn one; None if the kind changes nothing."""
     generator = torch.Generator(device=tensor.device).manual_seed(seed)
     wide = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
@@ -164,7 +166,7 @@ def like(
     return tuple(data)
 
 
-def about(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+def describe_contents(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     """Return the facts from which tensors of one type can be drawn again. Raises ValueError if they cannot be."""
     whole = torch.cat([tensor.detach().reshape(-1).cpu() for tensor in tensors])
     wide = whole.double()
@@ -183,7 +185,7 @@ def about(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     return facts
 
 
-def lies(stride: Sequence[int], shape: Sequence[int]) -> dict[str, Any]:
+def describe_strides(stride: Sequence[int], shape: Sequence[int]) -> dict[str, Any]:
     """Return a tensor's memory layout for `like`; empty if contiguous."""
     if torch.empty(tuple(shape), device="meta").stride() == tuple(stride):
         return {}

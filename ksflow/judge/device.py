@@ -125,7 +125,7 @@ class Device:
         _, after = self._own
         self.driver.record(after)
         started = time.monotonic()
-        while not self.driver.reached(after):
+        while not self.driver.is_reached(after):
             waited = time.monotonic() - started
             if waited > patience_s:
                 raise DeviceStuck(
@@ -144,7 +144,7 @@ class Device:
         """Return the free bytes of the device's memory."""
         return 0 if self.platform == "emulated" else int(self._torch.mem_get_info()[0])
 
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Return whether only this process works on the device: a flush takes as long as on an idle one."""
         return self._flush_us() < self._alone_us * _BUSY + _BUSY_US
 

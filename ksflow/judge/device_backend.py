@@ -104,7 +104,7 @@ class DeviceBackend(Backend):
     def release(self) -> None:
         self.device.release()
 
-    def hoarded(self, close: Callable[[], None]) -> bool:
+    def close_hoarding(self, close: Callable[[], None]) -> bool:
         before = self.device.free()
         close()
         self.device.release()
@@ -144,7 +144,7 @@ class DeviceBackend(Backend):
             limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
             start = self.host.start(_NULL | {"mode": loaded}, limits)
             sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
-            sandbox.ready(_PATIENCE_S)
+            sandbox.wait_ready(_PATIENCE_S)
             sandbox.gated = True
             self._null_sandboxes[loaded] = sandbox
         if sandbox.layout is not case.layout:
@@ -165,7 +165,7 @@ class DeviceTimedKernel(TimedKernel):
 
     def begin(self, case: CasePool, null: Any) -> None:
         super().begin(case, null)
-        self.device_sandbox.rest()
+        self.device_sandbox.pause()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
@@ -183,7 +183,7 @@ class DeviceTimedKernel(TimedKernel):
 
     def run_batch(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
-        with self.budget.waiting() as left_s:
+        with self.budget.charge_wait() as left_s:
             calls = self.device_sandbox.run_batch(slots, left_s)
         self.caller.take(slots, entries)
         self._calls += calls
@@ -211,13 +211,15 @@ class DeviceTimedKernel(TimedKernel):
         """
         null = self.nulls.get(self.device_sandbox.loaded) or next(iter(self.nulls.values()))
         self.samples.window = ranked_window(self.samples.us)
-        overhead_us = statistics.low(null.overhead_us, self.samples.window)
+        overhead_us = statistics.low_mean(null.overhead_us, self.samples.window)
         own_work_us = _dearest_tenth(null.own_work_us)
         measured = [
             max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
             for call in self._calls
         ]
-        reported_us, measured_us = (statistics.low(each, self.samples.window) for each in (self.samples.us, measured))
+        reported_us, measured_us = (
+            statistics.low_mean(each, self.samples.window) for each in (self.samples.us, measured)
+        )
         spread_us = max(_dearest_tenth(null.overhead_us) - overhead_us, 0.0)
         short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
         trusted = self.device_sandbox.trusted
@@ -235,7 +237,7 @@ class DeviceTimedKernel(TimedKernel):
             "trusted": self.device_sandbox.trusted,
             "events_us": round(reported_us, 3),
             "bracket_us": round(measured_us, 3),
-            "added_us": round(statistics.low(self.samples.us, self.samples.window) - reported_us, 3),
+            "added_us": round(statistics.low_mean(self.samples.us, self.samples.window) - reported_us, 3),
             "gated": all(call.gated for call in self._calls),
         }
 
@@ -248,7 +250,7 @@ def ranked_window(samples_us: list[float]) -> tuple[float, float]:
     """
     if len(samples_us) < 2:
         return statistics.MIDDLE
-    usual, mean = (statistics.low(samples_us, window) for window in (statistics.MIDDLE, _ALL))
+    usual, mean = (statistics.low_mean(samples_us, window) for window in (statistics.MIDDLE, _ALL))
     kept = sorted(samples_us)[: max(math.ceil(_ALL[1] * len(samples_us)), 2)]
     error = plain.stdev(kept) / math.sqrt(len(kept))
     return _ALL if mean > usual * (1 + _UNEQUAL) + error else statistics.MIDDLE

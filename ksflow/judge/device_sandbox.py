@@ -118,7 +118,7 @@ class DeviceSandbox(Sandbox):
             with self.device.watchdog.step(timeout_s):
                 self._expect_silence()
                 calls = [self._call(*staged, deadline) for _, staged in zip(slots, self._staged, strict=True)]
-                self.rest()
+                self.pause()
                 if not self._quiet_soon():  # the next user has the device alone
                     raise self._busy()
                 return calls
@@ -131,7 +131,7 @@ class DeviceSandbox(Sandbox):
         finally:
             self._staged = []
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Stop the sandbox's process until its next batch, once it is the only one. Raises Failure."""
         if self.locked is not None:
             self.freeze()
@@ -148,7 +148,7 @@ class DeviceSandbox(Sandbox):
 
     def _quiet_soon(self, patience_s: float = _QUIET_S) -> bool:
         end = time.monotonic() + patience_s
-        while not (quiet := self.device.quiet()) and time.monotonic() < end:
+        while not (quiet := self.device.is_quiet()) and time.monotonic() < end:
             pass
         return quiet
 
@@ -187,12 +187,12 @@ class DeviceSandbox(Sandbox):
     def _stop(self) -> bool:
         """Stop the process of a gated call, if the driver allows it; return whether it is stopped. Raises Failure."""
         if self.gated and self.device.driver.beside_host:
-            self.rest()
+            self.pause()
         return self._frozen
 
     def _until_its_turn(self, deadline: float) -> None:
         """Resume a stopped process when its context has had time to switch. Raises Failure."""
-        while not self.device.driver.reached(self._marks[1]):
+        while not self.device.driver.is_reached(self._marks[1]):
             if time.monotonic() > deadline:
                 raise Failure("timeout", "no answer in time")
         end = time.perf_counter() + self.turn_s
@@ -203,7 +203,7 @@ class DeviceSandbox(Sandbox):
     def _turning_s(self, deadline: float) -> float:
         """Return the seconds from the opening of the gate until the sandbox's word; 0 if that takes too long."""
         end = min(time.monotonic() + _HOST_S, deadline)
-        while not self.device.driver.reached(self._marks[1]) and time.monotonic() < end:
+        while not self.device.driver.is_reached(self._marks[1]) and time.monotonic() < end:
             pass
         began = time.perf_counter()
         while not self._said() and time.monotonic() < end:
@@ -263,7 +263,7 @@ class DeviceSandbox(Sandbox):
         word.
         """
         look, host = time.perf_counter() + _LOOK_S, time.perf_counter() + _HOST_S
-        while not self.device.driver.reached(last):
+        while not self.device.driver.is_reached(last):
             time.sleep(_PAUSE_S)
             if self._frozen and time.perf_counter() > host and not self._said():
                 self._needs_host = True

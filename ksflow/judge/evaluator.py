@@ -105,9 +105,9 @@ class LocalJudge(Evaluator):
         self.judge = f"local-{VERSION}"
         self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Evaluate a kernel. Never raises for a bad kernel; raises ConfigError if the machine lacks what it needs."""
-        return self._judged(problem, kernel, against, {})
+        return self._judged(problem, kernel, versus, {})
 
     def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
         """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`).
@@ -117,8 +117,8 @@ class LocalJudge(Evaluator):
         """
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
-    def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], options: Json) -> Evaluation:
-        if not problem.takes(kernel.language) or kernel.language not in self.languages:
+    def _judged(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...], options: Json) -> Evaluation:
+        if not problem.accepts_language(kernel.language) or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
             description = problem_request(problem, self._rated())
@@ -128,7 +128,7 @@ class LocalJudge(Evaluator):
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
                 return self._verdict(verdict, built.reason, Evidence(log=built.log))
-            others, skipped, failed = self._others(problem, against)
+            others, skipped, failed = self._others(problem, versus)
             request = {
                 "op": "evaluate",
                 "problem": description,
@@ -175,21 +175,23 @@ class LocalJudge(Evaluator):
         if verdict == Verdict.INCORRECT or at not in {case.name for case in (*problem.tests, *problem.benchmarks)}:
             return ""
         if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
-            place = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
-            return f" in {place}" if place else ""
+            location = self._inspect.crash(judged, at, slot.environment, answer.get("device_uuid", ""))
+            return f" in {location}" if location else ""
         if kernel.language != "cpp" or _KILLED not in answer["reason"]:
             return ""
         with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
             inputs = Path(folder, "inputs.bin")
             request = {"op": "contents", "problem": problem_request(problem, self._rated())}
             contents = self._ask(slot, problem, {**request, "case": at, "into": str(inputs)})
-            place = sanitized.where(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
-        return f" in {place}" if place else ""
+            location = (
+                sanitized.locate_crash(problem, kernel, self.target, contents, inputs) if "pieces" in contents else ""
+            )
+        return f" in {location}" if location else ""
 
     def _rated(self, again: bool = False) -> Target:
         """Return the target, on a CPU with rates measured by probes."""
         if again or self._measured is None:
-            self._measured = machine_rates.measured(self.target, again)
+            self._measured = machine_rates.with_measured_rates(self.target, again)
         return self._measured
 
     def _stands(self, problem: Problem, evidence: Json) -> bool:
@@ -202,7 +204,9 @@ class LocalJudge(Evaluator):
     def _judge(self) -> ServerProcess:
         return self._slots[0].judge
 
-    def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:
+    def judge_correctness(
+        self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False
+    ) -> Evaluation:
         """Check a kernel on the problem's tests; the verdict is `untimed` if it is right.
 
         interpret: options of Triton's interpreter, where that runs the kernel. show: as in `measure`.
@@ -229,14 +233,14 @@ class LocalJudge(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile a kernel ahead of its evaluation, if that disturbs no timing; the result is cached."""
-        if problem.takes(kernel.language) and kernel.language in self.languages:
+        if problem.accepts_language(kernel.language) and kernel.language in self.languages:
             compilers.require(kernel.language)
             if self.overlap:
                 self._build(problem, kernel)
 
     def code(self, problem: Problem, kernel: Kernel) -> str:
         """Return a digest of the code that the sandbox would load; empty if that is the source."""
-        here = problem.takes(kernel.language) and kernel.language in self.languages
+        here = problem.accepts_language(kernel.language) and kernel.language in self.languages
         return _code(kernel, self._build(problem, kernel)) if here else ""
 
     def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
@@ -309,13 +313,13 @@ class LocalJudge(Evaluator):
         return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
     def _others(
-        self, problem: Problem, against: Sequence[Trial]
+        self, problem: Problem, versus: Sequence[Trial]
     ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
         """Return the rivals' requests to the judge; rivals left out, with reasons; those left out by their own
         fault."""
         others: list[dict[str, Any]] = []
         skipped, failed = dict[str, str](), dict[str, str]()
-        for trial in against:
+        for trial in versus:
             if trial.kernel is None:
                 skipped[trial.id] = "has no kernel"
                 continue
@@ -369,7 +373,7 @@ def _code(kernel: Kernel, built: BuildResult) -> str:
     if built.reason or not built.artefact:
         return ""
     content = Path(built.artefact).read_bytes()
-    loaded = container.launched(content) if built.mode == "strong" else content
+    loaded = container.strip_debug(content) if built.mode == "strong" else content
     return digest(kernel.language, built.mode, hashlib.sha256(loaded).hexdigest(), digits=32)
 
 

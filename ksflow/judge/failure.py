@@ -30,7 +30,7 @@ class Overdue(Failure):
         super().__init__("timeout", "no answer in time")
 
 
-def ended(cause: str, status: int | None) -> Failure:
+def exit_failure(cause: str, status: int | None) -> Failure:
     """Return the failure of a sandbox that ended, by the supervisor's cause or the exit status, if known."""
     if cause:
         return Failure("exit", CAUSES[cause.partition(" ")[0]])
@@ -78,7 +78,7 @@ class Log:
         """Return head and tail, with a note of the bytes missing between them."""
         lost = self.total - len(self.head) - len(self.tail)
         gap = f"\n... {lost} bytes ...\n".encode() if lost else b""
-        return printable(self.head + gap + self.tail)
+        return strip_controls(self.head + gap + self.tail)
 
 
 def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
@@ -89,7 +89,7 @@ def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
     name = re.split(r"\W", text, maxsplit=1)[0]
     known = isinstance(error := getattr(builtins, name, None), type) and issubclass(error, BaseException)
     message = f"{name if known else 'an exception'}, on secret inputs; its message stays secret too"
-    return f"{message}\n{': '.join(place)}" if (place := at_line(text, files)) else message
+    return f"{message}\n{': '.join(location)}" if (location := at_line(text, files)) else message
 
 
 def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:
@@ -101,6 +101,6 @@ def at_line(text: str, files: Mapping[str, str]) -> tuple[str, ...]:
     return ()
 
 
-def printable(text: bytes) -> str:
+def strip_controls(text: bytes) -> str:
     """Return a sandbox's output without control characters."""
-    return errors.printable(text.decode("utf-8", "replace"))
+    return errors.strip_controls(text.decode("utf-8", "replace"))

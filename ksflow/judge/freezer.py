@@ -27,7 +27,7 @@ class GroupFreezer:
         """Request the freeze; `stopped` tells when it is complete."""
         os.pwrite(self._order, b"1", 0)
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Return whether no thread runs any more, not even in a system call; also True once all have ended."""
         state = os.pread(self._state, _LONGEST_STATE, 0)
         return b"frozen 1" in state or b"populated 0" in state
@@ -53,7 +53,7 @@ class SignalFreezer:
     def stop(self) -> None:
         self._send(signal.SIGSTOP)
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         with contextlib.suppress(OSError):
             state, threads = _state(os.pread(self._state, _LONGEST_STATE, 0))
             if state not in _RESTING:

@@ -80,7 +80,7 @@ class Nvml:
         rows, count = ctypes.create_string_buffer(_PROCESSES * _PROCESS.size), ctypes.c_uint(_PROCESSES)
         if self._library.nvmlDeviceGetComputeRunningProcesses_v3(self._device, ctypes.byref(count), rows):
             return []
-        return [_PROCESS.unpack_from(rows, place * _PROCESS.size)[0] for place in range(count.value)]
+        return [_PROCESS.unpack_from(rows, index * _PROCESS.size)[0] for index in range(count.value)]
 
     def _number(self, name: str, into: Any, *arguments: int) -> int | None:
         refused = getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))

@@ -24,8 +24,8 @@ class InPlace:
         self._roles = roles
         self._inputs = [arg for arg, role in enumerate(roles) if role != "out"]
         self._outputs = [arg for arg, role in enumerate(roles) if role != "in"]
-        self._before = {arg: place for place, arg in enumerate(self._inputs)}
-        after = {arg: len(self._inputs) + place for place, arg in enumerate(self._outputs)}
+        self._before = {arg: index for index, arg in enumerate(self._inputs)}
+        after = {arg: len(self._inputs) + index for index, arg in enumerate(self._outputs)}
         self.pairs = tuple((self._before[arg], after[arg]) for arg, role in enumerate(roles) if role == "inout")
         self.order = tuple(after.get(arg, self._before.get(arg, 0)) for arg in range(len(roles)))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Layout, Reference
-from ksflow.judge.contents import Kind
+from ksflow.judge.contents import ContentKind
 
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
@@ -59,7 +59,7 @@ class CasePool:
         self.entries: list[Entry] = []
         self._seen: list[Entry] = []  # the contents of the current judgement that later replicates reuse
         self.wanted = _AHEAD if self.timed else 1
-        self.kinds: list[Kind] = []
+        self.kinds: list[ContentKind] = []
         """The structures used on this test: all of them on the largest test that is not a large case."""
         self._count = 0
         self.shown = 0  # contents shown in the current judgement
@@ -113,7 +113,7 @@ class CasePool:
         self._count += 1
         return entry
 
-    def _kinds(self) -> Sequence[Kind]:
+    def _kinds(self) -> Sequence[ContentKind]:
         """Return the structures for the next contents: of a test in turn, of timed calls now and then."""
         if not self.timed:
             return (
@@ -123,7 +123,7 @@ class CasePool:
             return ()
         return [kind for kind in self._reference.kinds() if kind.timed]
 
-    def again(self) -> list[Entry]:
+    def secret_entries(self) -> list[Entry]:
         """Return secret contents of a test: drawn ones, and one of each structure used on this test."""
         return list(itertools.islice(self.feed(), len(self.kinds) + 1))
 
@@ -211,7 +211,7 @@ def buffer_sizes(cases: list[CasePool]) -> BufferSizes:
     return BufferSizes(inputs, outputs)
 
 
-def key(problem: dict[str, Any]) -> str:
+def problem_key(problem: dict[str, Any]) -> str:
     """Return a digest of a problem, including the text of its reference.py."""
     text = repr(sorted(problem.items()))
     with open(f"{problem['root']}/reference.py", "rb") as file:

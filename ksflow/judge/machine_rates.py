@@ -49,7 +49,7 @@ class _Measurement(NamedTuple):
     rates: dict[str, float]
 
 
-def measured(target: Target, again: bool = False) -> Target:
+def with_measured_rates(target: Target, again: bool = False) -> Target:
     """Return a CPU target with the rates of this machine's core, measured once a week, or twice now if `again`.
 
     The first measurement takes two or three seconds. The target is unchanged if nothing can be measured here (no
@@ -87,7 +87,7 @@ def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
 
 def _machine(target: Target) -> str:
     asked = (probe.kernel.digest for probe in _able(target).values())
-    return digest(platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked)
+    return digest(platform.node(), target.chip, *cpu.read_cpu().flags, *map(str, cpu.cache_sizes()), *asked)
 
 
 def _read(file: Path) -> list[_Measurement]:
@@ -102,9 +102,9 @@ def _read(file: Path) -> list[_Measurement]:
 
 
 def _able(target: Target) -> "dict[str, probes.Probe]":
-    names = {probe.name: probe for probe in probes.ready()}
+    names = {probe.name: probe for probe in probes.shipped_probes()}
     wanted = {**{key: names[name] for key, name in _PROBES.items()}, "bytes": names[_READ]}
-    whole = replace(target, features=cpu.read().features)
+    whole = replace(target, features=cpu.read_cpu().features)
     return {key: probe for key, probe in wanted.items() if not probe.lacks(whole)}
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right, answered, digits, left, twice
+from ksflow.judge.mutants import Right, answer_with, digits, left, twice
 from ksflow.judge.shortcuts import differs, of_rank
 from ksflow.judge.tolerance import parts, rms
-from ksflow.sandbox.runners.pytree import like
+from ksflow.sandbox.runners.pytree import replace_tensors
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -115,20 +115,20 @@ class Mistake:
 def mistakes(right: Right, names: list[str]) -> Iterator[Mistake]:
     """Yield all mistakes for a case with such contents. names: of the inputs."""
     count = len(right.data) - len(right.outputs)
-    for place, out in enumerate(right.outputs):
-        where = f" (output {place})" if len(right.outputs) > 1 else ""
+    for index, out in enumerate(right.outputs):
+        where = f" (output {index})" if len(right.outputs) > 1 else ""
         if not out.ndim or not _changeable(out):
             continue
         for name, change in (_ANY | _OUTPUT | _precisions(out, min(right.digits, _own(out)))).items():
-            yield Mistake(f"outputs: {name}", f"outputs {name}{where}", _on_output(place, change))
+            yield Mistake(f"outputs: {name}", f"outputs {name}{where}", _on_output(index, change))
     yield from _of_whole(right, count)
-    for place, tensor in enumerate(right.data[:count]):
+    for index, tensor in enumerate(right.data[:count]):
         if not tensor.ndim or not _changeable(tensor) or tensor.numel() < 2:
             continue
         lower = _precisions(tensor, min(right.digits, _own(tensor))) if count > 1 else {}
         for name, change in (_ANY | lower).items():
-            label = names[place] if len(names) == count else f"input {place}"
-            yield Mistake(f"an input: {name}", f"{label}: {name}", _on_input(place, change))
+            label = names[index] if len(names) == count else f"input {index}"
+            yield Mistake(f"an input: {name}", f"{label}: {name}", _on_input(index, change))
 
 
 def _of_whole(right: Right, count: int) -> Iterator[Mistake]:
@@ -164,7 +164,7 @@ def score(rights: Iterable[Right], names: list[str], accepts: Callable[[Right, T
             if done or (late := late or time.monotonic() > end):
                 continue
             answers: list[Tensors] = []
-            with foreign():  # the reference may raise on these contents
+            with catch_foreign():  # the reference may raise on these contents
                 made = mistake.answer(right)
                 pairs = enumerate(zip(made, right.outputs, strict=True))
                 answers = [made] if any(_tells(*pair, right, place) for place, pair in pairs) else []
@@ -219,7 +219,7 @@ def _on_input(place: int, change: Change) -> Callable[[Right], Tensors]:
     def answer(right: Right) -> Tensors:
         made = _wide(change, right.data[place])
         same = torch.equal(made.double(), right.data[place].double())
-        return right.outputs if same else answered(right, place, made)
+        return right.outputs if same else answer_with(right, place, made)
 
     return answer
 
@@ -227,7 +227,7 @@ def _on_input(place: int, change: Change) -> Callable[[Right], Tensors]:
 def _on_inputs(places: list[int], change: Change) -> Callable[[Right], Tensors]:
     def answer(right: Right) -> Tensors:
         made = [_wide(change, one) if at in places else one.clone() for at, one in enumerate(right.data)]
-        return right.run(like(right.data, made))
+        return right.run(replace_tensors(right.data, made))
 
     return answer
 

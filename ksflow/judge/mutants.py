@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from ksflow.judge.cases import Tensors
-from ksflow.judge.tolerance import Expected, parts, plain, rms, same_bits, strips
-from ksflow.sandbox.runners.pytree import like
+from ksflow.judge.tolerance import Expected, parts, rms, same_bits, strips, to_comparable
+from ksflow.sandbox.runners.pytree import replace_tensors
 
 _SCALE, _BF16 = 1.02, 7
 _BYTES = (0xFF, 0x3F, 0x02)  # bytes of memory that was never written
@@ -74,7 +74,7 @@ def _mean(out: torch.Tensor) -> torch.Tensor:
         total, count = total + float(sound.sum()), count + sound.numel()
     mean = torch.tensor(total / count if count else 0.0, dtype=torch.float64, device=out.device)
     result = torch.empty_like(out, memory_format=torch.contiguous_format)
-    flat = plain(result)
+    flat = to_comparable(result)
     flat.copy_((mean if flat.is_floating_point() else mean.round()).to(flat.dtype).expand(flat.shape))
     return result
 
@@ -146,7 +146,7 @@ def twice(right: Right) -> Tensors:
     data, count = list(right.data), len(right.data) - len(right.outputs)
     for place, target in right.inout:
         data[place] = right.outputs[target - count]
-    return right.run(like(right.data, data))
+    return right.run(replace_tensors(right.data, data))
 
 
 def _rough(right: Right) -> list[Tensors]:
@@ -156,7 +156,10 @@ def _rough(right: Right) -> list[Tensors]:
     inputs, answers = len(right.data) - len(right.outputs), []
     for cut in (True, False):
         made = [digits(tensor, _BF16, cut) if at < inputs else tensor.clone() for at, tensor in enumerate(right.data)]
-        answers += [right.run(like(right.data, made)), tuple(digits(out, _BF16, cut) for out in right.outputs)]
+        answers += [
+            right.run(replace_tensors(right.data, made)),
+            tuple(digits(out, _BF16, cut) for out in right.outputs),
+        ]
     return [answer for answer in answers if not all(map(_same, answer, right.outputs))]
 
 
@@ -178,7 +181,7 @@ def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
     return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
 
 
-def unread(right: Right, index: int) -> list[torch.Tensor]:
+def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
     """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean.
 
     Integers may be indices: on a GPU only existing values are used, because a wrong index would end the judge.
@@ -193,11 +196,11 @@ def unread(right: Right, index: int) -> list[torch.Tensor]:
     return [other for other in others if other.shape == tensor.shape and not same_bits(other, tensor)]
 
 
-def answered(right: Right, index: int, instead: torch.Tensor) -> Tensors:
+def answer_with(right: Right, index: int, instead: torch.Tensor) -> Tensors:
     """Return the reference's answer with an input replaced. May raise whatever the reference does."""
     tensors = [tensor.clone() for tensor in right.data]
     tensors[index].copy_(instead)
-    return right.run(like(right.data, tensors))
+    return right.run(replace_tensors(right.data, tensors))
 
 
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"

@@ -10,7 +10,7 @@ import torch
 from ksflow.judge import statistics
 from ksflow.judge.samples import Samples
 from ksflow.judge.timing import CaseBenchmark
-from ksflow.records import significant
+from ksflow.records import round_significant
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ class CaseResult:
     read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
 
     @classmethod
-    def of(cls, done: CaseBenchmark) -> "CaseResult":
+    def from_benchmark(cls, done: CaseBenchmark) -> "CaseResult":
         """Return the result of a finished benchmark."""
         samples = {kernel.name: kernel.samples for kernel in done.kernels}
         entered = frozenset({*samples, *done.dropped})
@@ -56,16 +56,16 @@ class CaseResult:
         rounds = min(len(own), len(theirs))
         return own[-rounds:], theirs[-rounds:]
 
-    def usable(self, first: str, other: str) -> bool:
+    def is_usable(self, first: str, other: str) -> bool:
         """Return whether enough rounds disturbed neither kernel, and each kernel came first in some."""
-        return self.rounds > 1 and not statistics.few(_keep(self.samples[first], self.samples[other]))
+        return self.rounds > 1 and not statistics.are_too_few(_keep(self.samples[first], self.samples[other]))
 
     def log(self, first: str, other: str, clock: str) -> tuple[float, float]:
         """Return the logarithm of the speed-up of `first` over `other`, by low means, and its variance."""
         if (key := (first, other, clock)) not in self.read:
             own, theirs = self.pair(first, other, clock)
             keep, window = _keep(self.samples[first], self.samples[other]), self.samples[first].window
-            lows = [statistics.low(statistics.pick(row, keep), window) for row in (theirs, own)]
+            lows = [statistics.low_mean(statistics.pick(row, keep), window) for row in (theirs, own)]
             seed = zlib.crc32(repr((self.contents, *key)).encode())
             draws = statistics.ratio_logs(theirs, own, keep, torch.Generator().manual_seed(seed), window)
             variance = float(draws.var()) if bool(draws.amin() < draws.amax()) else 0.0
@@ -83,15 +83,17 @@ class CaseResults:
     def samples(self, name: str) -> list[Samples]:
         """Return a kernel's samples by replicate: the replicates with enough undisturbed calls, or all if none has."""
         samples = [result.samples[name] for result in self.results if name in result.samples]
-        return [each for each in samples if not statistics.few(each.undisturbed)] or samples
+        return [each for each in samples if not statistics.are_too_few(each.undisturbed)] or samples
 
     def doubt(self, name: str) -> str:
         """Return why a kernel's time on this case cannot be ranked, or ""."""
         replicates = self.samples(name)
-        us, floor = _mean([each.low() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
+        us, floor = _mean([each.low_mean() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm" if us < floor else ""
         preempted = (
-            "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in replicates) else ""
+            "most of its calls were preempted"
+            if any(statistics.are_too_few(each.undisturbed) for each in replicates)
+            else ""
         )
         doubts = [*(each.doubt for each in replicates), below, preempted]
         return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
@@ -106,8 +108,8 @@ class CaseResults:
         samples = [us for each in replicates for us in each.us]
         intervals = [_interval(each, seed) for seed, each in enumerate(replicates)]
         floor, why = self.case.get("floor", (0.0, "none known"))
-        us = _mean([each.low() for each in replicates])
-        most = _mean([each.low() if each.most_us is None else each.most_us for each in replicates])
+        us = _mean([each.low_mean() for each in replicates])
+        most = _mean([each.low_mean() if each.most_us is None else each.most_us for each in replicates])
         impossible = max(us, most) < floor and all(each.enough for each in replicates)
         us = us if us >= floor else max(most, floor)
         low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -117,7 +119,7 @@ class CaseResults:
             "interval_us": [round(min(low, us), 3), round(max(high, us), 3)],
             "at_most_us": round(most, 3),
             "impossible": impossible,
-            "median_us": round(statistics.middle(samples), 3),
+            "median_us": round(statistics.median(samples), 3),
             "wall_us": round(_mean([_low(each.wall, each) for each in replicates]), 3),
             "cpu_us": round(_mean([_low(each.cpu, each) for each in replicates]), 3) if replicates[0].cpu else None,
             "floor_us": round(float(floor), 3),
@@ -149,13 +151,13 @@ class Reading:
         """Return the record; a speed-up above 1 means that the first kernel is faster."""
         effect, mean = self.effect, self.mean
         ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
-        speedup, low, high = (significant(math.exp(end)) for end in (effect.mean, *ends))
-        values = [significant(math.exp(value)) for value in self.values]
+        speedup, low, high = (round_significant(math.exp(end)) for end in (effect.mean, *ends))
+        values = [round_significant(math.exp(value)) for value in self.values]
         return {
             "speedup": speedup,
             "low": low,
             "high": high,
-            "mean": [significant(math.exp(end)) for end in (mean.mean, mean.low, mean.high)],
+            "mean": [round_significant(math.exp(end)) for end in (mean.mean, mean.low, mean.high)],
             "replicates": values,
             "tau": round(effect.tau, 5),
             "heterogeneity_p": round(effect.p, 6),
@@ -177,10 +179,10 @@ class Reading:
             return True
         if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
             return True
-        return abs(self.sure) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
+        return abs(self.sure_log) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
 
     @property
-    def sure(self) -> float:
+    def sure_log(self) -> float:
         """Return the logarithm of the certain lead, below 0 if the other kernel leads; 0 if neither does."""
         return self._apart if self._claims else 0.0
 
@@ -203,10 +205,10 @@ class Reading:
         seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
         if not self.usable:
             why = "most of their calls were preempted"
-        elif not self.sure and 2 * min(effect.half, effect.moderated.half) > _WIDE:
+        elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
             ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
             why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
-        elif abs(self.sure) > _MARGIN and not (mean.low > 0 if self.sure > 0 else mean.high < 0):
+        elif abs(self.sure_log) > _MARGIN and not (mean.low > 0 if self.sure_log > 0 else mean.high < 0):
             ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
             why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
         else:
@@ -225,13 +227,13 @@ class Outcome:
     locked: bool = True
     spread: float = statistics.SPREAD  # prior of the spread between replicates
 
-    def pooled(self, outcome: "Outcome", name: str) -> "Outcome":
+    def pool(self, outcome: "Outcome", name: str) -> "Outcome":
         """Return this outcome with the samples of another one of the same kernels; the ratios are this outcome's."""
         both = self._joined(outcome, name)
         both.ratios = self.ratios
         return both
 
-    def beside(self, outcome: "Outcome", name: str) -> "Outcome":
+    def with_comparison(self, outcome: "Outcome", name: str) -> "Outcome":
         """Return this outcome together with one of the same kernel and other rivals."""
         both = self._joined(outcome, name)
         both.ratios = self.ratios | outcome.ratios
@@ -261,21 +263,21 @@ class Outcome:
         kernel's times come from its own process, the judge's clock is read too and the lower of the two results counts.
         If most calls were preempted, the CPU time of all calls may show that the first is not ahead. If the mean over
         all calls contradicts the usual calls, the mean counts. control: a kernel and its copy, whose difference widens
-        the interval (`RandomEffects.beside`). Returns None unless both finished every case that both began.
+        the interval (`RandomEffects.with_control`). Returns None unless both finished every case that both began.
         """
         if (both := self._both(first, other)) is None:
             return None
-        usable = [cells for cells in both if all(cell.usable(first, other) for cell in cells)]
+        usable = [cells for cells in both if all(cell.is_usable(first, other) for cell in cells)]
         samples = [cell.samples[name] for cells in both for cell in cells for name in (first, other)]
         clocks = ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall")
-        beside = self._both(*control) if control else None
+        control_effect = self._both(*control) if control else None
         found = []
         for clock in clocks:
             effect, values = _effect(usable or both, first, other, clock, self.spread)
-            if control and beside:
-                effect = effect.beside(_effect(beside, *control, clock, self.spread)[0])
+            if control and control_effect:
+                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread)[0])
             found.append((effect, values))
-        all_calls = ["charged" if clock == "us" else clock for clock in clocks]
+        all_calls = ["charged_us" if clock == "us" else clock for clock in clocks]
         means = [_mean_effect(usable or both, first, other, clock, self.spread) for clock in all_calls]
         effect, values = min(found, key=lambda each: each[0].low)
         mean, by_mean = min(means, key=lambda each: each[0].low)
@@ -344,7 +346,7 @@ def _interval(samples: Samples, seed: int) -> tuple[float, float]:
 
 
 def _low(clock: list[float], samples: Samples) -> float:
-    return statistics.low(statistics.pick(clock, samples.undisturbed), samples.window)
+    return statistics.low_mean(statistics.pick(clock, samples.undisturbed), samples.window)
 
 
 def _mean(values: list[float]) -> float:

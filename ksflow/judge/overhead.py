@@ -51,7 +51,7 @@ class NullTimings:
         batches by as much as a short kernel takes.
         """
         pairs = zip(self.wall, self.cpu, strict=True)
-        undisturbed = [statistics.undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
+        undisturbed = [statistics.is_undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
         wall, cpu, mask = self.wall[first:], self.cpu[first:], undisturbed[first:]
         most_wall_s, most_cpu_s = (_BUSY * least_s for least_s in self.least_s)
@@ -59,7 +59,7 @@ class NullTimings:
         few = sum(mask) < _FEWEST
         self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, mask))]))
         beyond = [spent - passed for passed, spent in zip(self.wall, self.cpu, strict=True)]
-        self.stopping_s = max(statistics.middle(statistics.pick(beyond, undisturbed)), 0.0)
+        self.stopping_s = max(statistics.median(statistics.pick(beyond, undisturbed)), 0.0)
         self.undisturbed = sum(undisturbed)
 
     @property
@@ -98,7 +98,7 @@ class Overhead:
     @property
     def usual_s(self) -> float:
         """The median of the latest benchmark's null batches, to tell short kernels from others."""
-        return statistics.middle(self._latest.wall) if self._latest.wall else 0.0
+        return statistics.median(self._latest.wall) if self._latest.wall else 0.0
 
     def begin(self, case: CasePool) -> NullTimings:
         """Stage a case, and run null batches without contents, for a first estimate."""
@@ -152,8 +152,8 @@ class Overhead:
         if self._sandbox is None:
             self._held = tuple(map(max, self._sizes, self._held))
             self._sandbox = Sandbox(self._start, Buffers(BufferSizes(*self._held)))
-            self._sandbox.ready(_PATIENCE_S)
-            self._sandbox.alone()
+            self._sandbox.wait_ready(_PATIENCE_S)
+            self._sandbox.keep_one_process()
         return self._sandbox
 
 

@@ -16,14 +16,14 @@ from typing import Any, Protocol
 
 import torch
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 from ksflow.hardware.cost_model import extents
 from ksflow.judge.bounds import ALLOWED
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.mistakes import score
-from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
+from ksflow.judge.mutants import MUTANTS, Mutant, Right, answer_with, unread_substitutes
 from ksflow.judge.shortcuts import KINDS, UNREAD, Shortcut, shortcuts_on
-from ksflow.judge.tolerance import bits, first_error, is_constant, same_bits, worst
+from ksflow.judge.tolerance import bits, first_error, is_constant, same_bits, worst_error
 from ksflow.records import Scalar
 
 Case = dict[str, Any]
@@ -44,14 +44,14 @@ _FOREIGN_REMEDY = (
 )
 
 
-class Source(Protocol):
+class ProbedProblem(Protocol):
     """The problem and the reference that are probed."""
 
     problem: dict[str, Any]
     reference: Reference
 
 
-def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
+def probe(source: ProbedProblem, shortcuts: bool = True) -> dict[str, Any]:
     """Return rows of (name, ok, detail) over every case at its public seed. shortcuts: play shortcuts too."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     rows: list[Row] = []
@@ -65,7 +65,7 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
     share = 0.0
     for case in cases:
         right = _right(source, case)
-        share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        share = max(share, *(worst_error(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
         inputs.look(right)
         for mutant in MUTANTS:
             if answers := mutant.answers(right):
@@ -83,7 +83,7 @@ class _Inputs:
     """Which inputs affect the verdict: in some case an input must vary with the seed and a kernel that replaces it must
     be rejected."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ProbedProblem) -> None:
         self._reference = source.reference
         self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
         self._open: dict[int, str] = {}  # inputs without any effect so far, and why
@@ -104,7 +104,7 @@ class _Inputs:
         for index in [index for index in self._open if index < count]:
             if same[index] and is_constant(right.data[index]):
                 self._open[index] = self._open[index] or "is the same for every seed"
-            elif any(self._takes(right, index, instead) for instead in unread(right, index)):
+            elif any(self._takes(right, index, instead) for instead in unread_substitutes(right, index)):
                 self._open[index] = "may be any other within the bound"
             else:
                 del self._open[index]
@@ -124,15 +124,15 @@ class _Inputs:
         return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
-        with foreign():  # the reference may raise on these contents: then it reads the input
-            return _accepts(self._reference, right, answered(right, index, instead))
+        with catch_foreign():  # the reference may raise on these contents: then it reads the input
+            return _accepts(self._reference, right, answer_with(right, index, instead))
         return False
 
     def _name(self, index: int) -> str:
         return self._names[index] if len(self._names) == self._count else f"input {index}"
 
 
-def _shortcuts(source: Source) -> list[Row]:
+def _shortcuts(source: ProbedProblem) -> list[Row]:
     cases = source.problem["benchmarks"] or source.problem["tests"]
     played = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
     rows: list[Row] = []
@@ -152,7 +152,7 @@ def _shortcuts(source: Source) -> list[Row]:
 class _Played:
     """Shortcuts on one case: how many were tried of each kind, which were accepted, how many were left out for time."""
 
-    def __init__(self, source: Source, case: Case, seconds: float) -> None:
+    def __init__(self, source: ProbedProblem, case: Case, seconds: float) -> None:
         self.name = str(case["name"])
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
@@ -185,18 +185,18 @@ class _Played:
 def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
     """Return whether the judge would accept one of the shortcut's answers; None if it has none on these contents."""
     answers = []
-    with foreign():  # the reference may raise on these contents
+    with catch_foreign():  # the reference may raise on these contents
         answers = list(shortcut.answers(right))
     return any(_accepts(reference, right, answer) for answer in answers) if answers else None
 
 
-def _arguments(source: Source, case: Case) -> str:
+def _arguments(source: ProbedProblem, case: Case) -> str:
     data = source.reference.in_place.given(source.reference.data(case, case["seed"]))
     fault = _mismatch(source.problem["args"], data, case["params"])
     return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
 
 
-def _seeds(source: Source, case: Case) -> str:
+def _seeds(source: ProbedProblem, case: Case) -> str:
     data = source.reference.data(case, case["seed"])
     inputs = _bytes(source, data)
     again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
@@ -215,7 +215,7 @@ def _seeds(source: Source, case: Case) -> str:
     return ""
 
 
-def _inputs(source: Source, case: Case) -> str:
+def _inputs(source: ProbedProblem, case: Case) -> str:
     reference = source.reference
     data = reference.data(case, case["seed"])
     names = [arg["name"] for arg in source.problem["args"]]
@@ -234,7 +234,7 @@ def _inputs(source: Source, case: Case) -> str:
     return ""
 
 
-def _reference(source: Source, case: Case) -> str:
+def _reference(source: ProbedProblem, case: Case) -> str:
     right = _right(source, case)
     shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
     declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
@@ -254,7 +254,7 @@ def _reference(source: Source, case: Case) -> str:
     return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""
 
 
-_SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
+_SOUND: tuple[tuple[str, Callable[[ProbedProblem, Case], str], str], ...] = (
     ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
     ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
     ("inputs", _inputs, "reference and oracle leave them alone"),
@@ -277,7 +277,7 @@ def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any])
     return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
 
 
-def _right(source: Source, case: Case) -> Right:
+def _right(source: ProbedProblem, case: Case) -> Right:
     reference = source.reference
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
@@ -286,34 +286,34 @@ def _right(source: Source, case: Case) -> Right:
     return Right(data, reference.answer(data), want, other, reference.answer, _digits(source), inout)
 
 
-def _digits(source: Source) -> int:
+def _digits(source: ProbedProblem) -> int:
     """Return the mantissa bits of the arithmetic that a problem asks for, at most 23."""
     check = source.problem["check"]
     eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
     return min(round(-math.log2(eps)), 23)
 
 
-def _structured(source: Source, case: Case) -> Iterator[Right]:
+def _structured(source: ProbedProblem, case: Case) -> Iterator[Right]:
     """Yield a case's contents of each structure that the judge draws; for benchmark cases only the timed kinds."""
     reference = source.reference
     kinds = [kind for kind in reference.kinds() if kind.timed or case not in source.problem["benchmarks"]]
     for number, kind in enumerate(kinds):
         data = reference.data(case, case["seed"] + 2 + number)
-        if found := reference.structured(case, data, number, kind):
+        if found := reference.structure_contents(case, data, number, kind):
             changed, _, want = found
             yield replace(
                 _right(source, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
             )
 
 
-def _contents(source: Source) -> Iterator[Right]:
+def _contents(source: ProbedProblem) -> Iterator[Right]:
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     yield from (_right(source, case) for case in cases)
     for case in cases:
         yield from _structured(source, case)
 
 
-def _score(source: Source) -> Row:
+def _score(source: ProbedProblem) -> Row:
     names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
     accepts = partial(_accepts, source.reference)
     return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
@@ -324,7 +324,7 @@ def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     return not wrong and not reference.objection(right.data, answer)
 
 
-def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
+def _bytes(source: ProbedProblem, data: Tensors) -> list[torch.Tensor]:
     inputs = data[: len(data) - source.reference.outputs]
     return [bits(tensor.clone()) for tensor in inputs]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 
 _AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
@@ -63,7 +63,7 @@ class ProblemCheck:
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         try:
-            with foreign() as caught, _within(self._seconds):
+            with catch_foreign() as caught, _within(self._seconds):
                 return self._check(data, outputs)
         except _Overdue:
             raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign, place
-from ksflow.judge.input_pool import InputPool, PoolLimits, key
+from ksflow.errors import catch_foreign, error_location
+from ksflow.judge.input_pool import InputPool, PoolLimits, problem_key
 from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
 from ksflow.judge.session import Host, Judgement
@@ -54,7 +54,7 @@ class RequestHandler:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = CorePinning(self.all_cores)
-        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.resting)
+        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.let_idle)
         spinner.pin(self.cores.sandbox)
         overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.backend = Backend(overhead, PoolLimits(lasts=self.host.level in levels.PRIVATE))
@@ -68,14 +68,14 @@ class RequestHandler:
 
     def prepare(self) -> bool:
         """Make some contents for the next request; return whether there is more to make."""
-        with foreign():  # the problem's code; a request reports the same fault
+        with catch_foreign():  # the problem's code; a request reports the same fault
             return self.latest is not None and self.latest.step()
         self.latest = None
         return False
 
     def answer(self, request: Json) -> Json | None:
         """Return the answer, None for `prepare`. An exception in the judge becomes a `harness-error`."""
-        with foreign() as caught:
+        with catch_foreign() as caught:
             self.latest = self._pool(request["problem"])
             if request["op"] == "prepare":
                 return None
@@ -86,7 +86,7 @@ class RequestHandler:
     def _judge(self, pool: InputPool, request: Json) -> Json:
         _move_to(self.cores.judge)
         try:
-            with self.spinner.spinning(), self.backend.lease():
+            with self.spinner.keep_awake(), self.backend.lease():
                 self.backend.release()
                 return Judgement(self.host, pool, self.backend, request).run()
         finally:
@@ -94,7 +94,7 @@ class RequestHandler:
             _move_to(self.all_cores)
 
     def _pool(self, problem: Json) -> InputPool:
-        name = key(problem)
+        name = problem_key(problem)
         if name not in self.pools:
             self.pools, self.latest = {}, None  # a pool is large, and requests rarely alternate between problems
             self.backend.release()
@@ -124,7 +124,7 @@ def _move_to(cores: set[int]) -> None:
 
 def _fault(error: BaseException) -> Json:
     text = "".join(traceback.format_exception(error))[-4000:]
-    reason = f"{type(error).__name__}: {error}".splitlines()[0] + place(error)
+    reason = f"{type(error).__name__}: {error}".splitlines()[0] + error_location(error)
     if isinstance(error, torch.OutOfMemoryError):
         reason = _TOO_SMALL + ". ".join(reason.split(". ")[1:3])
     return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": {"log": text}}

@@ -85,18 +85,18 @@ class Rounded(TorchDispatchMode):
         if name in _PRODUCTS:
             terms = args[1][0].numel() if name == "convolution" else args[0].shape[-1]
             off = max(unit, self._allowed)
-            args = [*(self.rounded(tensor, off, terms) for tensor in args[:2]), *args[2:]]
+            args = [*(self.round_tensor(tensor, off, terms) for tensor in args[:2]), *args[2:]]
         result = func(*args, **kwargs)
         if name in _SUMS:
             terms = args[0].numel() // max(result[0].numel() if isinstance(result, tuple) else result.numel(), 1)
         if _is_view(func):
             return result
         if any(value.alias_info for value in func._schema.returns):
-            args[0].copy_(self.rounded(args[0], unit, terms))
+            args[0].copy_(self.round_tensor(args[0], unit, terms))
             return result
-        return tree_map(lambda tensor: self.rounded(tensor, unit, terms), result)
+        return tree_map(lambda tensor: self.round_tensor(tensor, unit, terms), result)
 
-    def rounded(self, tensor: Any, unit: float, terms: int = 1) -> Any:
+    def round_tensor(self, tensor: Any, unit: float, terms: int = 1) -> Any:
         """Return floats with random rounding errors of sums of so many terms; other values unchanged."""
         if not self._units or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             return tensor

@@ -54,7 +54,9 @@ class Samples:
 
         stopping_us: the CPU time of stopping a null kernel's sandbox.
         """
-        low_wall, low_cpu = (statistics.low(statistics.pick(row, self.undisturbed)) for row in (self.wall, self.cpu))
+        low_wall, low_cpu = (
+            statistics.low_mean(statistics.pick(row, self.undisturbed)) for row in (self.wall, self.cpu)
+        )
         allowed = min(_UNSEEN * low_wall, stopping_us / 2)
         by_cpu = low_cpu > low_wall + allowed
         self.us = [max(us - allowed, _LEAST_US) for us in self.cpu] if by_cpu else list(self.wall)
@@ -63,7 +65,7 @@ class Samples:
     def lift(self, batch_us: float, null_us: float) -> None:
         """Raise times that are implausibly small compared with the batch and the null batch, and set `doubt`."""
         least = _LEAST * batch_us
-        if (low := self.low()) < (least if self.enough else batch_us / 2):
+        if (low := self.low_mean()) < (least if self.enough else batch_us / 2):
             self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them in a null kernel: the rest is too short"
             shift = max(self.most_us or 0.0, least) - low
             self.us = [us + shift for us in self.us]
@@ -75,20 +77,20 @@ class Samples:
             return [True] * len(self.us)
         stopped = self.stopped or [False] * len(self.cpu)
         return [
-            statistics.undisturbed(*us) and not held for *us, held in zip(self.wall, self.cpu, stopped, strict=True)
+            statistics.is_undisturbed(*us) and not held for *us, held in zip(self.wall, self.cpu, stopped, strict=True)
         ]
 
     @property
-    def charged(self) -> list[float]:
+    def charged_us(self) -> list[float]:
         """The time of every call; of a disturbed one at most its CPU time, which excludes waiting."""
         if not self.cpu:
             return self.us
         rows = zip(self.us, self.cpu, self.undisturbed, strict=True)
         return [us if undisturbed else min(us, cpu) for us, cpu, undisturbed in rows]
 
-    def low(self) -> float:
+    def low_mean(self) -> float:
         """Return the ranked statistic."""
-        return statistics.low(statistics.pick(self.us, self.undisturbed), self.window)
+        return statistics.low_mean(statistics.pick(self.us, self.undisturbed), self.window)
 
 
 def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: Sequence[bool] = ()) -> Samples:
@@ -99,7 +101,7 @@ def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: S
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)
     samples.settle(null.stopping_s * 1e6)
     clocks = [[seconds * 1e6 for seconds in row] for row in zip(*batches, strict=True)]
-    whole = [statistics.low(statistics.pick(row, samples.undisturbed)) for row in clocks]
+    whole = [statistics.low_mean(statistics.pick(row, samples.undisturbed)) for row in clocks]
     samples.most_us = max(us - least_s * 1e6 for us, least_s in zip(whole, null.least_s, strict=True))
     samples.enough = sum(samples.undisturbed) >= min(_ENOUGH, len(batches)) and null.undisturbed >= _ENOUGH
     samples.lift(whole[0], null.wall_s * 1e6)
@@ -108,5 +110,5 @@ def samples_of(batches: list[tuple[float, float]], null: NullTimings, stopped: S
 
 def is_mostly_overhead(wall_us: list[float], null_s: float) -> bool:
     """Return whether net times are too small a part of the batches to be meaningful."""
-    low = statistics.low(wall_us)
+    low = statistics.low_mean(wall_us)
     return low < _LEAST * (low + null_s * 1e6)

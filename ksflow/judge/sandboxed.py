@@ -21,7 +21,7 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
-from ksflow.judge.failure import CAUSES, Failure, Log, Overdue, ended, printable, without_values
+from ksflow.judge.failure import CAUSES, Failure, Log, Overdue, exit_failure, strip_controls, without_values
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
@@ -118,7 +118,7 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ready(self, timeout_s: float) -> None:
+    def wait_ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
         self._until(lambda: bool(self.pid), "it did not start: its zygote or its supervisor does not respond")
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
@@ -138,7 +138,7 @@ class Sandbox:
         nonce = self._say(CASE, json.dumps(message).encode())
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
-    def alone(self) -> bool:
+    def keep_one_process(self) -> bool:
         """Lock the sandbox to one process, whose CPU clock then covers all of its work. Raises Failure.
 
         Its other processes are killed. Returns False if this system cannot prevent new ones.
@@ -164,7 +164,7 @@ class Sandbox:
             raise self._ended() from None
         self._frozen = True
         started = time.perf_counter()
-        while not self._freezer.stopped():
+        while not self._freezer.is_stopped():
             waited = time.perf_counter() - started
             if waited > _FREEZE_S:
                 raise Failure("timeout", "could not be stopped")
@@ -315,7 +315,7 @@ class Sandbox:
         """Return the message after the expected word and number. Raises Failure for any other message."""
         if word and message.startswith(word + nonce):
             return message[len(word + nonce) :]
-        kind, _, text = printable(message).partition(" ")
+        kind, _, text = strip_controls(message).partition(" ")
         if kind in ("wrong", "error"):
             raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
         raise Failure("cheat", "sent an answer to no request")
@@ -398,7 +398,7 @@ class Sandbox:
             if select.select([self.supervisor], [], [], 0.1)[0]:
                 self._note(self._supervisor_message())
         self.log.drain()
-        return ended(self._cause, self.exit)
+        return exit_failure(self._cause, self.exit)
 
 
 def _digest(fd: int) -> str:

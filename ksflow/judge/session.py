@@ -137,7 +137,7 @@ class Judgement:
                 rows.append(ask(case, self.pool.reference, [case.public()]))
             for row, case in zip(rows, self.pool.tests, strict=True):
                 self.at = case.name
-                again = ask(case, self.pool.reference, case.again())
+                again = ask(case, self.pool.reference, case.secret_entries())
                 both = {"seeds": row["seeds"] + again["seeds"], "worst": max(row["worst"], again["worst"])}
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
@@ -171,8 +171,8 @@ class Judgement:
         itself.
 
         The first comparison only decides whether to repeat it. The repetition gives the ratio on record, whose interval
-        includes the control's (`RandomEffects.beside`): faster means that all of it is above `RESOLVED`, and that the
-        mean over all calls is surely ahead, too. If memory is short, the candidate's copy is the control.
+        includes the control's (`RandomEffects.with_control`): faster means that all of it is above `RESOLVED`, and that
+        the mean over all calls is surely ahead, too. If memory is short, the candidate's copy is the control.
         """
         seen = first.ratios[incumbent]
         claim: Json = {"id": incumbent, "faster": False, **seen}
@@ -193,7 +193,7 @@ class Judgement:
         if not sure and (itself["why"] or abs(itself["speedup"] - 1) > _OFF):
             off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
             decided["why"] = decided["why"] or (f"{off}: {itself['why']}" if itself["why"] else off)
-        both = first.pooled(again, _OWN)
+        both = first.pool(again, _OWN)
         decided["why"] = decided["why"] or (self._held_back(incumbent, both) if sure else "")
         decided["ranked"] = not decided["why"]
         self._note(incumbent, decided if ahead else {})
@@ -239,7 +239,7 @@ class Judgement:
         for group in groups:
             comparison = PairedComparison(self.pool, self.backend, group, at, effort)
             result = comparison.run(partial(self._candidate, phase), self._open)
-            outcome = outcome.beside(result, own[0]) if outcome else result
+            outcome = outcome.with_comparison(result, own[0]) if outcome else result
         assert outcome is not None
         for name, reason in outcome.skipped.items():
             if name == _CONTROL_KERNEL:
@@ -261,7 +261,7 @@ class Judgement:
         @contextlib.contextmanager
         def opened(buffers: Buffers) -> Iterator[Sandbox]:
             with self._open(kernel, buffers) as sandbox:
-                sandbox.ready(self.limits["check_s"])
+                sandbox.wait_ready(self.limits["check_s"])
                 yield sandbox
 
         kernels = {_OWN: kernel, _CONTROL_KERNEL: kernel}
@@ -284,7 +284,7 @@ class Judgement:
         with self._open(self.kernel, buffers) as sandbox:
             try:
                 self.at = "import"
-                sandbox.ready(limit)
+                sandbox.wait_ready(limit)
                 spent[f"{phase} start"] = round(time.monotonic() - started, 3)
                 yield sandbox
             except Failure as failure:
@@ -292,7 +292,7 @@ class Judgement:
                 self.backend.probe()
                 raise _blame(failure, phase, self.at, limit, self.kernel["files"]) from failure
             except torch.OutOfMemoryError as error:
-                if not self.backend.hoarded(sandbox.close):
+                if not self.backend.close_hoarding(sandbox.close):
                     raise
                 hoard = Failure("error", "leaves too little of the device's memory for the judge")
                 raise _blame(hoard, phase, self.at, limit, {}) from error
@@ -309,15 +309,15 @@ def _times(outcome: Outcome, name: str, recorded: Json) -> float:
     over the cases."""
     replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
-    logs = [[math.log(each.low()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
+    logs = [[math.log(each.low_mean()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
     return math.exp(min(math.fsum(row) / len(row) for row in logs))
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
     """Return the verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
-    if place := at_line(failure.text, files):
-        first += f" ({place[0]})"
+    if location := at_line(failure.text, files):
+        first += f" ({location[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
     if at == "import" and first.startswith(_UNREADABLE):
         return Rejected("compile-error", first, evidence | {"log": failure.text})

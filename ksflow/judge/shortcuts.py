@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right, answered, digits, unread
+from ksflow.judge.mutants import Right, answer_with, digits, unread_substitutes
 from ksflow.judge.tolerance import parts, rms
 
 _INPUTS, _DIMENSIONS = 4, 3  # how many of the largest inputs and dimensions are tried
@@ -62,7 +62,7 @@ def shortcuts_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     inputs = right.data[: len(right.data) - len(right.outputs)]
     for index, tensor in enumerate(inputs if len(inputs) > 1 else ()):
         name = names[index] if len(names) == len(inputs) else f"input {index}"
-        for number, _ in enumerate(unread(right, index) if tensor.numel() else ()):
+        for number, _ in enumerate(unread_substitutes(right, index) if tensor.numel() else ()):
             yield Shortcut(UNREAD, f"never reads {name}", _without(index, number), index)
     # integers wider than a byte may be indices, and another value may be out of range
     whole = [
@@ -105,27 +105,27 @@ def _rounded(tensor: torch.Tensor, place: int, name: str, kept: int) -> Iterator
 
 
 def _of_outputs(right: Right) -> Iterator[Shortcut]:
-    for place, out in enumerate(right.outputs):
-        number = f" of output {place}" if len(right.outputs) > 1 else ""
+    for index, out in enumerate(right.outputs):
+        number = f" of output {index}" if len(right.outputs) > 1 else ""
         for dim in sorted(range(out.ndim), key=lambda dim: -out.shape[dim])[:_DIMENSIONS]:
             if out.shape[dim] >= 4:
                 what = f"computes every other element along dimension {dim}{number} and copies it to the next"
                 twice = torch.arange(out.shape[dim]) // 2 * 2
-                yield _of_output("outputs copied from their neighbours", what, place, _taken(dim, twice))
+                yield _of_output("outputs copied from their neighbours", what, index, _taken(dim, twice))
         if out.is_floating_point() and out.ndim > 1 and min(out.shape[-2:]) >= _FEWEST:
             for rank in (1, min(min(out.shape[-2:]) // _TAIL, _MOST_RANK)):
                 what = f"computes a matrix of rank {rank} in place of the output{number}"
-                yield _of_output("a matrix of low rank", what, place, of_rank(rank))
+                yield _of_output("a matrix of low rank", what, index, of_rank(rank))
 
 
 def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
-    return Shortcut(kind, what, lambda right: answered(right, place, change(right.data[place])), place)
+    return Shortcut(kind, what, lambda right: answer_with(right, place, change(right.data[place])), place)
 
 
 def _without(index: int, number: int) -> Callable[[Right], Tensors]:
     def answer(right: Right) -> Tensors:
-        instead = unread(right, index)
-        return answered(right, index, instead[number]) if number < len(instead) else right.outputs
+        instead = unread_substitutes(right, index)
+        return answer_with(right, index, instead[number]) if number < len(instead) else right.outputs
 
     return answer
 

@@ -36,7 +36,7 @@ class IdleSpinner:
         os.close(self._core)
 
     @contextlib.contextmanager
-    def spinning(self) -> Iterator[None]:
+    def keep_awake(self) -> Iterator[None]:
         """Keep the core awake during the block."""
         self._tell(True)
         try:
@@ -45,7 +45,7 @@ class IdleSpinner:
             self._tell(False)
 
     @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
+    def let_idle(self) -> Iterator[None]:
         """Stop spinning during the block, if it was spinning."""
         spins = self._spins
         if spins:

@@ -36,12 +36,12 @@ _TINY = 1e-10
 _TELLING = 3  # degrees of freedom from which on the interval ignores the prior
 
 
-def low(samples: list[float], window: tuple[float, float] = LOW) -> float:
+def low_mean(samples: list[float], window: tuple[float, float] = LOW) -> float:
     """Return the mean of a window of the sorted samples, by default the low mean."""
     return float(_low(torch.tensor(samples, dtype=torch.float64), window))
 
 
-def middle(samples: list[float]) -> float:
+def median(samples: list[float]) -> float:
     """Return the median."""
     return quantile(samples, 0.5)
 
@@ -50,19 +50,21 @@ def quantile(samples: list[float], share: float) -> float:
     return float(torch.tensor(samples, dtype=torch.float64).quantile(share))
 
 
-def undisturbed(wall: float, cpu: float) -> bool:
+def is_undisturbed(wall: float, cpu: float) -> bool:
     """Return whether a sample was not preempted: wall time not much above CPU time."""
     return wall <= cpu * _PREEMPTED + _SLACK_US
 
 
-def few(keep: list[bool]) -> bool:
+def are_too_few(keep: list[bool]) -> bool:
     """Return whether too few samples are kept for a result."""
     return sum(keep) < min(_FEWEST, len(keep))
 
 
 def pick(samples: list[float], keep: list[bool]) -> list[float]:
     """Return the samples to keep, or all of them if few would be left."""
-    return list(samples) if few(keep) else [sample for sample, wanted in zip(samples, keep, strict=True) if wanted]
+    return (
+        list(samples) if are_too_few(keep) else [sample for sample, wanted in zip(samples, keep, strict=True) if wanted]
+    )
 
 
 def low_interval(
@@ -138,7 +140,7 @@ class RandomEffects:
         half = self.error * _student(self.free, _STUDENT, _NORMAL)
         if self.free >= _TELLING:
             return half
-        half, told = max(half, self.foreseen * _NORMAL), self.moderated
+        half, told = max(half, self.foreseen * _NORMAL), self.with_prior
         moderated = half if told is self else min(half, told.half)
         return moderated if abs(self.mean) < moderated else half
 
@@ -151,7 +153,7 @@ class RandomEffects:
         return self.mean + self.half
 
     @property
-    def moderated(self) -> "RandomEffects":
+    def with_prior(self) -> "RandomEffects":
         """The same with the prior as a part of the variance (a moderated t: Smyth 2004); unchanged if the standard
         error exceeds twice the foreseen one. Used for stopping and for ties, never for a claim."""
         if self.error > 2 * self.foreseen:
@@ -163,17 +165,17 @@ class RandomEffects:
     @property
     def reach(self) -> float:
         """The upper end of the one-sided 95 % interval, moderated or not, whichever is lower."""
-        halves = (each.error * _student(each.free, _ONE_SIDED, _NORMAL_BELOW) for each in (self, self.moderated))
+        halves = (each.error * _student(each.free, _ONE_SIDED, _NORMAL_BELOW) for each in (self, self.with_prior))
         return self.mean + min(halves)
 
     def chance(self, done: int, most: int, least: float) -> float:
         """Return the probability that the interval of `most` replicates is above `least`, given `done` of them."""
-        told = self.moderated
+        told = self.with_prior
         error = max(told.error, _TINY) * math.sqrt(done / most)
         moves = max(told.error, _TINY) * math.sqrt(max(1 - done / most, 0.0))
         return NormalDist().cdf((self.mean - error * _NORMAL - least) / max(moves, _TINY))
 
-    def beside(self, control: "RandomEffects") -> "RandomEffects":
+    def with_control(self, control: "RandomEffects") -> "RandomEffects":
         """Return the same with the difference of one kernel from itself, in the same comparison, as a variance
         component.
 

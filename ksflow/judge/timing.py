@@ -97,7 +97,7 @@ class TimedKernel:
         slots = self.caller.fill(entries)
         limited = self._null is not None and quota.cores() is not None
         stops = quota.stops() if limited else 0
-        with self.budget.waiting() as left_s:
+        with self.budget.charge_wait() as left_s:
             wall_s = self.sandbox.go(slots, left_s)
             if self._null is not None:
                 self.sandbox.freeze()
@@ -275,7 +275,7 @@ class CaseBenchmark:
         if len(self.kernels) < 2 or not (self.kernels[0].samples.us and self.kernels[1].samples.us):
             return False
         own_us, incumbent_us = (kernel.samples.us for kernel in self.kernels[:2])
-        low_us, usual_us = statistics.low(own_us), statistics.middle(incumbent_us)
+        low_us, usual_us = statistics.low_mean(own_us), statistics.median(incumbent_us)
         lost = rounds >= _LOST[0] and low_us > max(_LOST[1] * usual_us, _LOST[2])
         return lost or any(rounds >= look and low_us > times * usual_us for look, times in _HOPELESS)
 
@@ -323,7 +323,7 @@ class Backend:
     def release(self) -> None:
         """Give back unused memory, so that sandboxes can have it."""
 
-    def hoarded(self, close: Callable[[], None]) -> bool:
+    def close_hoarding(self, close: Callable[[], None]) -> bool:
         """End a sandbox by `close`; return whether it left too little memory for the judge."""
         close()
         return False

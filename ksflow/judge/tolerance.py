@@ -72,22 +72,22 @@ def parts(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
+def to_comparable(tensor: torch.Tensor) -> torch.Tensor:
     """Return complex numbers as pairs of floats and booleans as bytes (torch takes any byte but 0 for true)."""
     return tensor.view(torch.uint8) if tensor.dtype is torch.bool else parts(tensor)
 
 
-def untrue(outputs: tuple[torch.Tensor, ...]) -> str:
+def invalid_booleans(outputs: tuple[torch.Tensor, ...]) -> str:
     """Return which boolean output holds a byte other than 0 and 1, or ""."""
     for index, out in enumerate(outputs):
-        if out.dtype is torch.bool and out.numel() and (byte := int(plain(out).max())) > 1:
+        if out.dtype is torch.bool and out.numel() and (byte := int(to_comparable(out).max())) > 1:
             return f"output {index} holds the byte {byte}, which is no truth value"
     return ""
 
 
 def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield tensors of one size in flat parts, to bound the memory of temporaries."""
-    flat = [plain(tensor).reshape(-1) for tensor in tensors]
+    flat = [to_comparable(tensor).reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), _STRIP):
         yield tuple(part[start : start + _STRIP] for part in flat)
 
@@ -105,7 +105,7 @@ def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
     return math.sqrt(total / count) if count else 0.0
 
 
-def unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
+def is_unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
     """Return whether two answers to the same inputs differ by more than the order of additions explains."""
     for mine, theirs in zip(first, again, strict=True):
         if parts(mine).is_floating_point():
@@ -175,7 +175,7 @@ def expected(
     """
     if out.is_complex():
         row = _in_parts(row, check)
-    out, value = plain(out), row["expected"].reshape(-1)
+    out, value = to_comparable(out), row["expected"].reshape(-1)
     magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
     growth = _growth(row, check)
     unit, allowed = float(check.get("unit", 0.0)), 2 * ALLOWED[check.get("allow", "")]
@@ -184,7 +184,7 @@ def expected(
         magnitude = magnitude + (spread * (unit + allowed) + value.abs().nan_to_num(posinf=0.0) * allowed) / growth
     sample = None
     if value.numel() > min(most, ALL):
-        changing = None if before is None else _changing(value, plain(before).reshape(-1))
+        changing = None if before is None else _changing(value, to_comparable(before).reshape(-1))
         sample = _sample(value.numel(), min(most, ALL), changing).to(value.device)
         value = _pick(value, sample)
         magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
@@ -214,7 +214,7 @@ def expected(
 
 def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
     """Return the first element of `got` outside its bound, and how many are; empty if none is."""
-    flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
+    flat = _pick(to_comparable(got).reshape(-1), want.sample).to(want.low.dtype)
     own = _own(want, flat)
     good = (own >= want.low) & (own <= want.high)
     if want.special:
@@ -222,25 +222,25 @@ def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
     if bool(good.all()):
         return {}
     bad = ~good
-    place = int(bad.nonzero()[0])
-    at = place
+    index = int(bad.nonzero()[0])
+    at = index
     if want.sample is not None:  # index in the whole output
         sampled = want.sample.numel() * _RUN
-        after = math.prod(want.shape) // _RUN * _RUN + place - sampled
-        at = after if place >= sampled else int(want.sample[place // _RUN]) * _RUN + place % _RUN
+        after = math.prod(want.shape) // _RUN * _RUN + index - sampled
+        at = after if index >= sampled else int(want.sample[index // _RUN]) * _RUN + index % _RUN
     return {
         "index": [int(i) for i in torch.unravel_index(torch.tensor(at), want.shape)],
-        "got": number(float(flat[place])),
-        "expected": number(float(want.value[place])),
-        "bound": number(float(want.high[place] - want.value[place])),
+        "got": number(float(flat[index])),
+        "expected": number(float(want.value[index])),
+        "bound": number(float(want.high[index] - want.value[index])),
         "bad": int(bad.sum()),
         "of": bad.numel(),
     }
 
 
-def worst(want: Expected, got: torch.Tensor) -> float:
+def worst_error(want: Expected, got: torch.Tensor) -> float:
     """Return the largest error of a right output (its first 65,536 elements), as a share of its bound."""
-    flat = _own(want, _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype))
+    flat = _own(want, _pick(to_comparable(got).reshape(-1), want.sample).to(want.low.dtype))
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
         flat = flat[:_ENOUGH]
@@ -271,7 +271,7 @@ def same_bytes(first: torch.Tensor, other: torch.Tensor) -> bool:
     return not _memcmp(first.data_ptr(), other.data_ptr(), first.nbytes)
 
 
-def filled(region: torch.Tensor, byte: int) -> bool:
+def is_filled(region: torch.Tensor, byte: int) -> bool:
     """Return whether every byte of a region equals `byte`. The region's size must be a multiple of a page."""
     if region.is_cuda:
         word = int.from_bytes(bytes([byte]) * 8, "little", signed=True)

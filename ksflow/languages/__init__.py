@@ -90,7 +90,7 @@ _IMPORTS = {
 }  # specific before general: a source that imports Gluon imports Triton, too
 
 
-def named(file: str, text: str, among: Collection[str] = ()) -> str:
+def detect_language(file: str, text: str, among: Collection[str] = ()) -> str:
     """Return the language of a kernel's file; "" if its name tells none.
 
     among: languages to tell apart from those that they are `like`.

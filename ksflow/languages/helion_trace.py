@@ -81,12 +81,12 @@ def _traced(kernel: Any, args: tuple[Any, ...], target: Any) -> Any:
 
     def launch(function: Any, grid: Any, *given: Any, num_warps: int, num_stages: int, **options: Any) -> None:
         signature, constants, attributes = {}, {}, {}
-        for place, (parameter, value) in enumerate(zip(function.params, given, strict=True)):
+        for index, (parameter, value) in enumerate(zip(function.params, given, strict=True)):
             if parameter.is_constexpr:
-                signature[parameter.name], constants[(place,)] = "constexpr", value
+                signature[parameter.name], constants[(index,)] = "constexpr", value
             elif isinstance(value, torch.Tensor):
                 signature[parameter.name] = f"*{_TYPES[str(value.dtype).removeprefix('torch.')]}"
-                attributes[(place,)] = [["tt.divisibility", 16]]
+                attributes[(index,)] = [["tt.divisibility", 16]]
             else:
                 signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
         source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)

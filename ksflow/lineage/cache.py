@@ -29,16 +29,16 @@ class Cache:
         verdicts = (self._read(file, kernel) for file in self.folder.glob(f"{_name(kernel, key)}-*.json"))
         return max(filter(None, verdicts), key=lambda kept: kept.date, default=None)
 
-    def outdated(self, kernel: Kernel, name: str, key: Key) -> Kept | None:
+    def find_outdated(self, kernel: Kernel, name: str, key: Key) -> Kept | None:
         """The newest that was said of this kernel and a problem of this name under another key."""
         verdicts = (self._read(file, kernel) for file in self.folder.glob(f"{kernel.digest}-*.json"))
-        others = [kept for kept in verdicts if kept and kept.name == name and key.changed(kept.evaluation)]
+        others = [kept for kept in verdicts if kept and kept.name == name and key.describe_changes(kept.evaluation)]
         return max(others, key=lambda kept: kept.date, default=None)
 
     def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:
         """Put an evaluation in, unless it says more of the machine than of the kernel."""
         key = Key(evaluation.problem, evaluation.judge, evaluation.target, evaluation.isolation)
-        if not evaluation.lasting or not all((key.problem, key.judge, key.target)):
+        if not evaluation.cacheable or not all((key.problem, key.judge, key.target)):
             return
         date = datetime.now(UTC).isoformat(timespec="seconds")
         data = schema.dump("kept", Kept(kernel.digest, name, source, date, evaluation))

@@ -16,7 +16,7 @@ from typing import Any
 
 import git
 
-from ksflow.errors import LineageError, one_line, printable
+from ksflow.errors import LineageError, one_line, strip_controls
 from ksflow.processes.deadline import Watch, killed_after
 
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
@@ -48,7 +48,7 @@ def forget_other_repositories() -> None:
 def git_said(error: git.GitError) -> str:
     """Why a git command failed, in its own words and on one line."""
     words = str(getattr(error, "stderr", "") or error).strip()
-    return one_line(printable(words.removeprefix("stderr: '").removesuffix("'")).replace("fatal: ", ""), 500)
+    return one_line(strip_controls(words.removeprefix("stderr: '").removesuffix("'")).replace("fatal: ", ""), 500)
 
 
 class Git(git.Git):
@@ -213,7 +213,7 @@ class RefUpdates:
         return str(errors) or f"its process ended with {status}"
 
 
-def opened(path: Path, create: bool) -> git.Repo:
+def open_repository(path: Path, create: bool) -> git.Repo:
     """The repository; made where there is none and `create` says so. LineageError says plainly why not."""
     if not shutil.which("git"):
         raise LineageError("git is not installed, and a lineage is a git repository: apt install git")

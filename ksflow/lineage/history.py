@@ -47,7 +47,7 @@ Order = tuple[int, int]
 """Session, and number within it; zeros where a commit is from before there were sessions."""
 
 
-class Kind(StrEnum):
+class CommitKind(StrEnum):
     """Which of a run's histories a commit belongs to."""
 
     ROUNDS = "rounds"
@@ -67,14 +67,14 @@ class Commit(NamedTuple):
     """Seconds since 1970."""
     text: str
     """Its message, without the step."""
-    kind: Kind | None = None
+    kind: CommitKind | None = None
 
     def trailer(self, key: str) -> str:
         """The last line `key: value` of the message, or "". What models wrote is indented, so it is none."""
         return trailer(self.text, key)
 
 
-def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
+def read_commit(store: Store, name: str, kind: CommitKind | None = None) -> Commit:
     """One commit by its id. Raises LineageError."""
     tree, date, message = store.commit_facts(name)
     text, step = without_step(message)
@@ -90,7 +90,7 @@ class RoundSnapshot:
     run: str
     round: str
     """`<session>.<number>`"""
-    known: Population
+    population: Population
     """Every finished trial when it began."""
     notes: tuple[Note, ...] = ()
     """What was learnt until the selection."""
@@ -128,9 +128,9 @@ class RunHistory:
         known = self.final.by_id
         return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
 
-    def until(self, snapshot: RoundSnapshot) -> "RunHistory":
+    def truncate(self, snapshot: RoundSnapshot) -> "RunHistory":
         """The run as far as it had come when that round began: no later outcome can be asked for."""
-        return replace(self, final=snapshot.known)
+        return replace(self, final=snapshot.population)
 
 
 class RunReader:
@@ -155,16 +155,20 @@ class RunReader:
         self._verdicts: dict[str, list[Trial]] = {}
         """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
 
-    def commits(self, *kinds: Kind) -> list[Commit]:
+    def commits(self, *kinds: CommitKind) -> list[Commit]:
         """The commits of some kinds, in order. Raises LineageError."""
         commits: list[Commit] = []
         for kind in kinds:
-            commits += self._trial_commits() if kind is Kind.TRIALS else self._chain(kind)
+            commits += self._trial_commits() if kind is CommitKind.TRIALS else self._chain(kind)
         return sorted(commits, key=lambda commit: commit.order)
 
     def read(self) -> "RunReader":
         """Walk all rounds, notes and trials. Raises LineageError."""
-        take = {Kind.ROUNDS: self._take_round, Kind.NOTES: self._take_notes, Kind.TRIALS: self._take_trial}
+        take = {
+            CommitKind.ROUNDS: self._take_round,
+            CommitKind.NOTES: self._take_notes,
+            CommitKind.TRIALS: self._take_trial,
+        }
         for commit in self.commits(*take):
             assert commit.kind is not None
             take[commit.kind](commit)
@@ -182,7 +186,7 @@ class RunReader:
             tuple(trial for trial in trials if not trial.stale), tuple(trial for trial in trials if trial.stale)
         )
 
-    def _chain(self, kind: Kind) -> Iterator[Commit]:
+    def _chain(self, kind: CommitKind) -> Iterator[Commit]:
         for name in reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}")):
             yield read_commit(self.store, name, kind)
 
@@ -190,15 +194,15 @@ class RunReader:
         """Of every branch the commits that are about its own trial, without annotations."""
         for trial, head in self.heads.items():
             for name in reversed([*self.branches.own(trial, head)]):
-                if not (commit := read_commit(self.store, name, Kind.TRIALS)).trailer(ANNOTATION):
+                if not (commit := read_commit(self.store, name, CommitKind.TRIALS)).trailer(ANNOTATION):
                     yield commit
 
     def _take_round(self, commit: Commit) -> None:
         step = step_of(self.store, commit.name)
-        if step and step.began:
-            known = Population(()) if self._slim else self.population().planned(self._decisions.plans)
+        if step and step.is_start:
+            population = Population(()) if self._slim else self.population().with_plans(self._decisions.plans)
             self.rounds[step.cause] = RoundSnapshot(
-                self.problem, self.run, step.cause, known, notes=self.notes, before=self.notes, began=commit.date
+                self.problem, self.run, step.cause, population, notes=self.notes, before=self.notes, began=commit.date
             )
         elif step and step.cause in self.rounds:
             snapshot, plan = self.rounds[step.cause], None if self._slim else plan_of(self.store, commit.name, step)
@@ -211,11 +215,11 @@ class RunReader:
                 self.rounds[step.cause] = replace(snapshot, plan=plan, trials=trials)
 
     def _chosen(self, snapshot: RoundSnapshot, step: RoundStep) -> RoundSnapshot:
-        if not {step.base, step.reference} <= snapshot.known.by_id.keys():
+        if not {step.base, step.reference} <= snapshot.population.by_id.keys():
             return snapshot
-        known = snapshot.known.pruned_by(self.notes)
-        selection = known.choose(step.base, step.reference, step.rationale)
-        return replace(snapshot, known=known, notes=self.notes, selection=selection)
+        population = snapshot.population.prune(self.notes)
+        selection = population.choose(step.base, step.reference, step.rationale)
+        return replace(snapshot, population=population, notes=self.notes, selection=selection)
 
     def _take_notes(self, commit: Commit) -> None:
         if self._slim:
@@ -285,7 +289,7 @@ class RecordedRun:
             steps = [step_of(lineage.store, commit.name) for commit in commits]
             turns = [_turn(lineage.store, commit, step) for commit, step in zip(commits, steps, strict=True)]
         ids = {step.cause: step.ids for step in steps if step and step.ids}
-        rounds = sum(bool(step and step.began) for step in steps)
+        rounds = sum(bool(step and step.is_start) for step in steps)
         lines = takewhile(lambda line: line.startswith("- "), settings.removeprefix("arguments:\n").split("\n"))
         arguments = " ".join(line.removeprefix("- ") for line in lines)
         return Turns(ids, rounds, None if anew else [*filter(None, turns)], arguments), settings, initial_notes
@@ -359,7 +363,7 @@ def _turn(store: Store, commit: Commit, step: RoundStep | None) -> str:
     """What a replay waits with until it is its turn, by the name that `Lineage` gives it; empty for all else."""
     trial = commit.trailer("Trial")
     if step and not step.base:
-        return f"round {step.cause}" if step.began else f"ids for {step.cause}"
+        return f"round {step.cause}" if step.is_start else f"ids for {step.cause}"
     if trial and not commit.trailer(ANNOTATION) and "trial.json" in store.entries(commit.name):
         return f"{trial} {commit.trailer('Verdict') or 'written'}"
     trials = commit.trailer("Trials")

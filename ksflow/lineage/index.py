@@ -92,7 +92,7 @@ class RunIndex:
         """From now on a verdict under another key is stale. What that changes is forgotten, to be read again."""
         self.branches.key, self.known = key, None
         for name, trial in list(self.trials.items()):
-            if trial.stale or (trial.evaluation and key.changed(trial.evaluation)):
+            if trial.stale or (trial.evaluation and key.describe_changes(trial.evaluation)):
                 self._again[name] = self.tips[name]
                 self._forget(name)
 
@@ -147,7 +147,7 @@ class RunIndex:
             self._forget(name)  # what it was before is no longer what it is
             return
         self.unread.pop(name, None)
-        self.keep(trial, self.branches.judged(commit) if commit in self.branches.explained else commit)
+        self.keep(trial, self.branches.judged_commit(commit) if commit in self.branches.explained else commit)
         self.tips[name] = commit
 
     def _pass_over(self, name: str, commit: str, why: str) -> None:
@@ -158,17 +158,17 @@ class RunIndex:
     def keep(self, trial: Trial, commit: str) -> None:
         """A trial as it stands from now on, at the end of its branch."""
         before = self.trials.get(trial.id)
-        if trial.stale or (before and (before.stale or finished(before))):
+        if trial.stale or (before and (before.stale or is_finished(before))):
             self.known = None
-        elif self.known and finished(trial):
-            self.known = self.known.plus(trial)
+        elif self.known and is_finished(trial):
+            self.known = self.known.with_trial(trial)
         if before and before.form != trial.form:  # other code was pushed
             self._forget_form(before)
         if trial.form and trial.id not in (alike := self.same.get(trial.form, ())):
             self.same[trial.form] = (*alike, trial.id)
         self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
         self._unfinished.pop(trial.id, None)
-        if not finished(trial):
+        if not is_finished(trial):
             self._unfinished[trial.id] = trial
         if trial.id.isdecimal():
             self.newest = max(self.newest, trial.id, key=by_number)
@@ -181,7 +181,7 @@ class RunIndex:
         """The finished trials, and the stale ones."""
         if self.known is None:
             trials = self.all_trials()
-            done = (trial for trial in trials if not trial.stale and finished(trial))
+            done = (trial for trial in trials if not trial.stale and is_finished(trial))
             stale = tuple(trial for trial in trials if trial.stale)
             self.known = Population(tuple(done), stale, plans=self._decisions.plans, approved=self.approved)
         return self.known
@@ -210,9 +210,9 @@ class RunIndex:
     def _take_step(self, step: RoundStep, plan: Plan | None) -> None:
         self._decisions.take(step, plan)
         if self.known and self.known.plans is not self._decisions.plans:
-            self.known = self.known.planned(self._decisions.plans)
+            self.known = self.known.with_plans(self._decisions.plans)
 
-    def undone(self, lately: bool = False) -> dict[str, Trial]:
+    def unfinished_trials(self, lately: bool = False) -> dict[str, Trial]:
         """What is to be written or to be evaluated, as it stands now; `lately`: or as it stood a second ago."""
         if not lately or self._again or time.monotonic() - self._looked > _LOOK_S:
             self.refresh()
@@ -233,7 +233,7 @@ class RunIndex:
         return {trial.id: trial for trial in trials if trial.id == name}
 
 
-def finished(trial: Trial) -> bool:
+def is_finished(trial: Trial) -> bool:
     """Whether there is nothing left to do with it."""
     return trial.evaluation is not None or bool(trial.failure)
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import yaml
 
-from ksflow.errors import ConfigError, LineageError, counted
+from ksflow.errors import ConfigError, LineageError, pluralize
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
 from ksflow.lineage.store import THIS, ZERO
@@ -73,7 +73,7 @@ class Lineage(TrialLog):
             return
         dates = self.judged_at(judged)
         name = max(judged, key=lambda name: (dates[name], by_number(name)))
-        newest = self.at(name, self._index.at[name]).evaluation
+        newest = self.trial_at(name, self._index.at[name]).evaluation
         if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
@@ -84,18 +84,18 @@ class Lineage(TrialLog):
         return self._index.all_trials()
 
     @locked
-    def unfinished(self, *origins: Origin) -> tuple[Trial, ...]:
+    def claim_unfinished(self, *origins: Origin) -> tuple[Trial, ...]:
         """What an earlier or a killed run left undone, claimed for this one: to be written, or to be evaluated.
 
         Of some origins, or of any.
         """
         others = [
             name
-            for name, trial in self._index.undone(lately=True).items()
+            for name, trial in self._index.unfinished_trials(lately=True).items()
             if not self.claims.held_here(name) and (not origins or trial.origin in origins)
         ]
         mine = [name for name in others if self.claims.acquire(name)]
-        undone = self._index.undone() if mine else {}  # again: it may have been finished before the claim
+        undone = self._index.unfinished_trials() if mine else {}  # again: it may have been finished before the claim
         for name in mine:
             if name not in undone:
                 self.claims.release(name)
@@ -114,16 +114,16 @@ class Lineage(TrialLog):
         return any(map(self.claims.held_elsewhere, awaited))
 
     @locked
-    def undone(self) -> tuple[int, bool]:
+    def count_unfinished(self) -> tuple[int, bool]:
         """How many trials are not finished, and whether another process is at work on one of them."""
-        left = self._index.undone()
+        left = self._index.unfinished_trials()
         return len(left), any(map(self.claims.held_elsewhere, left))
 
     @property
     @locked
     def in_use(self) -> bool:
         """Whether another process has a session of this run open, or is at work on one of its trials."""
-        return self.claims.held_elsewhere(_IN_USE) or self.undone()[1]
+        return self.claims.held_elsewhere(_IN_USE) or self.count_unfinished()[1]
 
     @locked
     def relocate(self, run: str = "") -> int:
@@ -191,7 +191,7 @@ class Lineage(TrialLog):
             name = tag.name.removeprefix(prefix)
             note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
             head = self.store.ref(f"{self._heads}{name}")
-            current = head is not None and tag.commit in (head, self._index.branches.judged(head))
+            current = head is not None and tag.commit in (head, self._index.branches.judged_commit(head))
             approvals[name] = Approval(tag.by, note, tag.commit, tag.date, current)
         return approvals
 
@@ -239,7 +239,7 @@ class Lineage(TrialLog):
 
     @property
     @locked
-    def began(self) -> tuple[int, str]:
+    def session_start(self) -> tuple[int, str]:
         """When the newest session was opened, in seconds since 1970, and the highest id that was used by then; 0 and
         nothing where there was none, or where that is not on record."""
         head = self.store.ref(f"{self._side}sessions")
@@ -250,7 +250,11 @@ class Lineage(TrialLog):
     def sessions(self) -> tuple[int, ...]:
         """When each session was opened, in seconds since 1970, in their order."""
         head = self.store.ref(f"{self._side}sessions")
-        return tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.since(head))) if head else ()
+        return (
+            tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.list_ancestors(head)))
+            if head
+            else ()
+        )
 
     @property
     @locked
@@ -259,17 +263,17 @@ class Lineage(TrialLog):
         head = self.store.ref(f"{self._side}sessions")
         if head is None:
             raise LineageError(f"{self.problem}/{self.run} has no session yet: it has no identity before one is opened")
-        return self.store.since(head)[-1][:16]
+        return self.store.list_ancestors(head)[-1][:16]
 
     @property
     @locked
-    def digested(self) -> int:
+    def digested_count(self) -> int:
         """From how many trials the notes were learnt."""
         head = self.store.ref(f"{self._side}notes")
         return int(self.store.trailer(head, "Trials") or 0) if head else 0
 
     @locked
-    def spent(self) -> Cost:
+    def total_cost(self) -> Cost:
         """What all model calls on record have cost: of every session and every process of the run.
 
         Every figure about the whole run comes from here. A call that cannot be read is left out, which is logged.
@@ -281,7 +285,7 @@ class Lineage(TrialLog):
         """The same by stage and model."""
         head = self.store.ref(f"{self._side}calls")
         if head and head != self._calls_read:
-            for commit in self.store.since(head, self._calls_read):
+            for commit in self.store.list_ancestors(head, self._calls_read):
                 try:
                     call: Call = schema.load("call", self.store.read(f"{commit}:call.json"), Call)
                     self._costs[call.stage.partition("=")[0], call.model] += call.cost
@@ -393,13 +397,13 @@ class Lineage(TrialLog):
         with self._turn(f"notes of {trials}"):
             for _ in range(TRIES):
                 head, before = self.store.ref(f"{self._side}notes") or ZERO, self.notes()
-                after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
+                after = lessons.refute_contradicted(before, self.last_population, self._index.at, self.trial_at)
                 old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
-                merged = lessons.merged(notes, after if began is None else began, after)
+                merged = lessons.merge_notes(notes, after if began is None else began, after)
                 learnt = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
                 text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in learnt)
                 files = {"notes.json": schema.dump("notes", learnt), "notes.md": text.encode()}
-                subject = message(counted(len(learnt), "note"), "", {"Trials": str(trials)})
+                subject = message(pluralize(len(learnt), "note"), "", {"Trials": str(trials)})
                 if self._append("notes", files, subject, after=head):
                     return learnt
         raise LineageError(f"{self.store.path}: the notes could not be kept in {TRIES} tries")

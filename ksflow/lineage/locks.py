@@ -197,7 +197,7 @@ class Turns:
         self._diverged = False
 
     @property
-    def missing(self) -> str:
+    def missing_step(self) -> str:
         """The first recorded step that was not made again; empty when all were."""
         return self._steps[self._passed] if self._passed < len(self._steps) else ""
 
@@ -205,7 +205,7 @@ class Turns:
     def divergence(self) -> str:
         """What to tell a user when recorded steps are missing."""
         return (
-            f"the replay came to step {self._passed} of {len(self._steps)}, before {self.missing!r}; it takes the "
+            f"the replay came to step {self._passed} of {len(self._steps)}, before {self.missing_step!r}; it takes the "
             f"stages and settings that were recorded: that session was made with {self._arguments or 'no arguments'}"
         )
 
@@ -213,7 +213,7 @@ class Turns:
         """The ids that a round or a repair took; none where there was none."""
         return self._ids.get(cause, ())
 
-    def has(self, step: str) -> bool:
+    def has_step(self, step: str) -> bool:
         """Whether the step is on record and its turn is yet to come."""
         return bool(self._left.get(step))
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, takewhile
 
-from ksflow.errors import LineageError, printable
-from ksflow.languages import ENDINGS, named
+from ksflow.errors import LineageError, strip_controls
+from ksflow.languages import ENDINGS, detect_language
 from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     FILE_NAME,
@@ -70,9 +70,9 @@ def describe(trial: Trial, label: str) -> str:
 
 def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     """A commit message. Text that a model wrote is indented, so it cannot pass for a trailer; a value has one line."""
-    first = " ".join(printable(subject).split())[:120]
-    lines = [f"    {line}".rstrip() for line in printable(body).splitlines()]
-    tail = [f"{key}: {' '.join(printable(value).split())}" for key, value in trailers.items() if value]
+    first = " ".join(strip_controls(subject).split())[:120]
+    lines = [f"    {line}".rstrip() for line in strip_controls(body).splitlines()]
+    tail = [f"{key}: {' '.join(strip_controls(value).split())}" for key, value in trailers.items() if value]
     parts = [first, "\n".join(lines)[:4000].rstrip(), "\n".join(tail)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -108,7 +108,7 @@ class Branches:
         """A commit of a trial's branch and those below it, down to the one that wrote the trial's kernel."""
         return takewhile(lambda name: self.store.trailer(name, "Trial") == trial, self.store.line(commit))
 
-    def judged(self, commit: str) -> str:
+    def judged_commit(self, commit: str) -> str:
         """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
         while self.store.trailer(commit, ANNOTATION) and (parents := self.store.header(commit)[0]):
             commit = parents[0]
@@ -143,7 +143,7 @@ class Branches:
         The first file in a kernel's language comes first; what cannot be a kernel's file is left out, and logged.
         """
         files = self._pushed_texts(name, entries)
-        languages = {file: language for file, text in files.items() if (language := named(file, text))}
+        languages = {file: language for file, text in files.items() if (language := detect_language(file, text))}
         if not languages:
             raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(ENDINGS)}")
         main = next(iter(languages))
@@ -188,13 +188,13 @@ def newest_holding(trial: Trial, earlier: Iterable[Trial], key: Key | None) -> T
     `earlier` is the trial with the verdicts before its last one, the newest first; one on another kernel ends the
     search. Without a key every verdict holds.
     """
-    changed = key.changed(trial.evaluation) if key and trial.evaluation else ""
+    changed = key.describe_changes(trial.evaluation) if key and trial.evaluation else ""
     if not key or not changed:
         return trial
     for before in earlier:
         if not before.evaluation or (before.kernel and trial.kernel and before.kernel.files != trial.kernel.files):
             break
-        if not key.changed(before.evaluation):
+        if not key.describe_changes(before.evaluation):
             return replace(trial, evaluation=before.evaluation)
     return replace(trial, stale=changed)
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError, of_system
-from ksflow.lineage.git_processes import RefUpdates, git_said, opened
+from ksflow.lineage.git_processes import RefUpdates, git_said, open_repository
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
 from ksflow.processes import ending
 
@@ -64,7 +64,7 @@ class Store:
 
     def __init__(self, path: Path, create: bool = True) -> None:
         self.path = path
-        self._repo = opened(path, create)
+        self._repo = open_repository(path, create)
         self._objects = f"{path}/objects"
         self._unpacked = 0
         self._closed = False
@@ -104,8 +104,8 @@ class Store:
         whole = b"%b %d\0%b" % (kind.encode(), len(data), data)
         name = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
         folder = f"{self._objects}/{name[:2]}"
-        place = f"{folder}/{name[2:]}"
-        if os.path.exists(place):
+        path = f"{folder}/{name[2:]}"
+        if os.path.exists(path):
             return name
         self._unpacked += 1
         packed = zlib.compress(whole, 1)
@@ -113,7 +113,7 @@ class Store:
             for _ in range(_OBJECT_TRIES):
                 with suppress(FileNotFoundError):
                     # All are made in one folder and renamed into theirs: ext4 takes twice as long to make them in 256.
-                    _write_durably(packed, f"{self._objects}/tmp_obj_{secrets.token_hex(8)}", place)
+                    _write_durably(packed, f"{self._objects}/tmp_obj_{secrets.token_hex(8)}", path)
                     return name
                 for number in range(256):  # made one by one as needed, they get ever dearer on ext4
                     with suppress(FileExistsError):
@@ -203,7 +203,7 @@ class Store:
             tips.seek(0)
             return str(self._repo.git.rev_list("--stdin", istream=tips)).split()
 
-    def since(self, head: str, before: str = "") -> list[str]:
+    def list_ancestors(self, head: str, before: str = "") -> list[str]:
         """A commit and its ancestors, the newest first; without those of `before`, where that is given."""
         return self._git("rev-list", head, *([f"^{before}"] if before else [])).split()
 
@@ -238,7 +238,7 @@ class Store:
         parts = (name.split("/") for name in self.refs("refs/heads/"))
         return sorted({(part[2], part[3]) for part in parts if len(part) == 5})
 
-    def newest(self, prefix: str) -> int:
+    def newest_commit_time(self, prefix: str) -> int:
         """When the newest commit of the refs below a prefix was made, in seconds since 1970; 0 where there is none."""
         when = self._git("for-each-ref", "--sort=-committerdate", "--count=1", "--format=%(committerdate:unix)", prefix)
         return int(when.strip() or 0)
@@ -435,7 +435,7 @@ def _no_tag(words: str) -> str:
     return f"the tag could not be written: {'; '.join(lines)[-300:]}"
 
 
-def _write_durably(data: bytes, draft: str, place: str) -> None:
+def _write_durably(data: bytes, draft: str, path: str) -> None:
     """Write a file under another name, flush it to the disk, and give it its name."""
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
     try:
@@ -443,7 +443,7 @@ def _write_durably(data: bytes, draft: str, place: str) -> None:
             out.write(data)
             out.flush()
             os.fsync(file)
-        os.rename(draft, place)
+        os.rename(draft, path)
     finally:
         with suppress(OSError):  # where it has its name by now, there is none
             os.unlink(draft)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ksflow.lineage import Lineage
-from ksflow.protocols import Account, call_context, calling
+from ksflow.protocols import Account, call_context, override_call
 from ksflow.records import Call, Cost
 from ksflow.redaction import redact
 
@@ -37,8 +37,8 @@ class Transcript:
         self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=context.about))
 
     @contextmanager
-    def about(self, what: str) -> Iterator[Account]:
+    def attribute_calls(self, what: str) -> Iterator[Account]:
         """Calls made meanwhile in this context are kept here, are about `what`, and are charged to the account."""
         account = Account()
-        with calling(about=what, record=self.keep, account=account):
+        with override_call(about=what, record=self.keep, account=account):
             yield account

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError
 from ksflow.lineage import record
-from ksflow.lineage.index import RunIndex, finished
+from ksflow.lineage.index import RunIndex, is_finished
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import EXPLANATION, message
 from ksflow.lineage.store import THIS, ZERO, Ref, Store
@@ -58,7 +58,7 @@ class Round(NamedTuple):
 
     name: str
     """`<session>.<number>`"""
-    known: Population
+    population: Population
     """Every finished trial when it began."""
     notes: tuple[Note, ...]
     """What was learnt until then."""
@@ -121,10 +121,10 @@ class TrialLog:
         """Every finished trial, other processes' and pushed ones included."""
         self._index.refresh()
         self._index.read_rounds()
-        return self.known
+        return self.last_population
 
     @property
-    def known(self) -> Population:
+    def last_population(self) -> Population:
         """The population as last read, with what this process wrote since. Does not wait for whoever is writing."""
         if population := self._index.known:
             return population
@@ -138,13 +138,13 @@ class TrialLog:
         for name in names[: names.index(trial.id)] if trial.id in names else names:
             other = self._await(name)
             verdict = other.evaluation if other and other.form == trial.form and not other.stale else None
-            if verdict and verdict.lasting:
+            if verdict and verdict.cacheable:
                 return _taken_over(verdict, verdict.evidence.repeat or Repeat(of=name))
         return None
 
     def _await(self, name: str) -> Trial | None:
         """A trial, once this process is not judging it any more."""
-        while (trial := self._index.trials.get(name)) and not finished(trial) and self.claims.held_here(name):
+        while (trial := self._index.trials.get(name)) and not is_finished(trial) and self.claims.held_here(name):
             self._changed.wait()
         return trial
 
@@ -161,13 +161,13 @@ class TrialLog:
         asked.append(trial.id)
         for name, other in sorted(self._index.trials.items()):
             verdict = None if other.stale else other.evaluation
-            if verdict and verdict.lasting and verdict.evidence.artefact == code and _tune_alike(trial, other):
+            if verdict and verdict.cacheable and verdict.evidence.artefact == code and _tune_alike(trial, other):
                 origin = verdict.evidence.repeat
                 return _taken_over(verdict, Repeat(of=origin.of if origin else name, compiled=True))
         return None
 
     @locked
-    def at(self, trial: str, commit: str) -> Trial:
+    def trial_at(self, trial: str, commit: str) -> Trial:
         """A trial as one commit of its branch has it, whatever its verdict holds for. Raises LineageError."""
         return self._index.branches.load(trial, commit)
 
@@ -188,7 +188,7 @@ class TrialLog:
     @locked
     def current_notes(self) -> tuple[Note, ...]:
         """What was learnt so far, as a round begins with it: what later trials contradict is refuted."""
-        return lessons.refute_contradicted(self.notes(), self.known, self._index.at, self.at)
+        return lessons.refute_contradicted(self.notes(), self.last_population, self._index.at, self.trial_at)
 
     @locked
     def begin_round(self) -> Round:
@@ -199,9 +199,9 @@ class TrialLog:
         name = f"{self._session}.{self._rounds}"
         with self._turn(f"round {name}"):
             self._add_step(RoundStep(name), message(f"round {name}", "", {}))
-        known = self.known
-        self._begun[len(known.trials)] += 1
-        return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
+        population = self.last_population
+        self._begun[len(population.trials)] += 1
+        return Round(name, population, self.current_notes(), self._begun[len(population.trials)] - 1)
 
     @locked
     def select(self, selection: Selection, round_name: str = "") -> None:
@@ -221,7 +221,7 @@ class TrialLog:
         """
         if self._turns:
             drafts = drafts[: len(self._turns.ids(cause))]
-            plan = plan if drafts or self._turns.has(f"ids for {cause}") else None
+            plan = plan if drafts or self._turns.has_step(f"ids for {cause}") else None
         if not (drafts or plan):
             return ()
         with self._turn(f"ids for {cause}"):

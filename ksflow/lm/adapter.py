@@ -33,7 +33,7 @@ class Malformed(AdapterParseError):  # type: ignore[misc]
         self.reason = reason
 
 
-def why(error: AdapterParseError) -> str:
+def parse_failure(error: AdapterParseError) -> str:
     """Why an answer could not be read, by whatever adapter, to tell the model."""
     if isinstance(error, Malformed):
         return error.reason

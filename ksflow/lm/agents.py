@@ -31,14 +31,14 @@ from ksflow.lm.agent_output import ENVELOPES, Usage, clean
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
 from ksflow.lm.sections import COMPLETED
-from ksflow.prompts.failures import told, without_paths
+from ksflow.prompts.failures import redacted_failure, without_paths
 from ksflow.prompts.render import analysis
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
 from ksflow.records.kernels import FILE_NAME
 from ksflow.sandbox import agent as keeping
 from ksflow.sandbox import landlock
-from ksflow.source.answer import MOST_FILES, as_text, ended, needed
+from ksflow.source.answer import MOST_FILES, as_text, end_with_newline, needed_files
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -136,7 +136,7 @@ class Agent(Engine):
         self._costs[name] = (usage.usd or 0.0, source if usage.usd is not None else f"{source}, no price")
         return response
 
-    def paid(self, response: "Response") -> tuple[float, str]:
+    def answer_cost(self, response: "Response") -> tuple[float, str]:
         """Dollars that an answer cost, and who says so."""
         return self._costs.get(response.id or "", (0.0, "unknown"))
 
@@ -254,7 +254,7 @@ class _Run:
         sections = {
             "report": words,
             "checks": checks,
-            "code": f"{ended(as_text(files))}{gone}" if gone else as_text(files),
+            "code": f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files),
         }
         plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
         return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
@@ -318,12 +318,12 @@ class _Run:
         """
         main, *others = kernel.files
         files = {main: self._read(main)}
-        wanted = [*others, *needed(files[main])]
+        wanted = [*others, *needed_files(files[main])]
         for name in wanted:  # grows on the way
             if name not in files and FILE_NAME.fullmatch(name):
                 with contextlib.suppress(StageError):
                     files[name] = self._read(name)
-                    wanted += needed(files[name])
+                    wanted += needed_files(files[name])
             if len(files) > MOST_FILES:
                 raise StageError(call_context().stage, f"the agent left more than {MOST_FILES} files")
         return files
@@ -371,7 +371,7 @@ def _verdict(trial: Trial) -> str:
     """What a writer is told of a kernel that was judged."""
     if trial.evaluation and trial.evaluation.accepted:
         return without_paths(f"accepted\n{analysis(trial, Population(()).step(trial))}")
-    return told(trial)
+    return redacted_failure(trial)
 
 
 def _tail(file: Any) -> str:

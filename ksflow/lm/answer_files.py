@@ -22,22 +22,22 @@ class AnswerFiles:
         """`folder` is made with the first answer."""
         self._folder = folder
 
-    def place(self, request: Request, rollout_id: int) -> Path:
+    def locate(self, request: Request, rollout_id: int) -> Path:
         """Where the answer to a request is, or will be. `rollout_id` sets requests of the same words apart."""
         asked = json.dumps([request_to_dict(request), rollout_id], sort_keys=True, default=str)
         name = digest(asked, digits=64)
         return self._folder / name[:2] / f"{name}.json"
 
-    def get(self, place: Path) -> Response | None:
+    def get(self, path: Path) -> Response | None:
         """The answer that is kept there, if there is one."""
         with suppress(*UNREADABLE):
-            answer: Response = response_from_dict(json.loads(place.read_bytes()))
+            answer: Response = response_from_dict(json.loads(path.read_bytes()))
             return answer
         return None
 
-    def put(self, place: Path, response: Response) -> None:
+    def put(self, path: Path, response: Response) -> None:
         """Keep an answer."""
         with suppress(*UNREADABLE):
             text = json.dumps(response_to_dict(response))
-            place.parent.mkdir(parents=True, exist_ok=True)
-            home.write(place, text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            home.write(path, text)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow.lm.sections import COMPLETED
 from ksflow.records import digest
-from ksflow.source.tunables import assign, counting, tunables, values
+from ksflow.source.tunables import assign, effective_values, tunables, values
 
 Sections = dict[str, str]
 Made = dict[str, Any]
@@ -76,7 +76,7 @@ def _experiment(question: Sections, index: int) -> dict[str, object]:
         "innovation": number % 101,
     }
     code = question["base_code"]
-    read = counting(tunables(code), values(code))
+    read = effective_values(tunables(code), values(code))
     declared = [item for item in tunables(code) if len(item.options) > 1 and item.name in read]
     if declared and index % 2 == 0:
         chosen = declared[number % len(declared)]
@@ -180,10 +180,12 @@ def _explain(question: Sections) -> Made:
     """A statement on the first line of the source that says something, and one on a fact."""
     name = re.search(r"^===== (.+) =====$", question["code"], re.MULTILINE)
     line = re.search(r"^ *(\d+) \| .*\S", question["code"], re.MULTILINE)
-    place = [f"{name[1]}:{line[1]}" if name and line else "?"]
-    statements: list[dict[str, object]] = [{"text": "Dummy: the kernel begins here.", "lines": place}]
+    location = [f"{name[1]}:{line[1]}" if name and line else "?"]
+    statements: list[dict[str, object]] = [{"text": "Dummy: the kernel begins here.", "lines": location}]
     if fact := re.search(r"^(.+): (present|absent); ", question["facts"], re.MULTILINE):
-        statements.append({"text": f"Dummy: {fact[1]} {fact[2]}.", "lines": place, "feature": fact[1], "says": fact[2]})
+        statements.append(
+            {"text": f"Dummy: {fact[1]} {fact[2]}.", "lines": location, "feature": fact[1], "says": fact[2]}
+        )
     return {"summary": "Dummy: it computes what the task asks for.", "statements": statements}
 
 

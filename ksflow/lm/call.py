@@ -28,14 +28,14 @@ from dspy.lm15 import RETRYABLE_ERRORS, InvalidRequestError, Request, Response, 
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
 from ksflow.lm.connection import Streamed
-from ksflow.lm.engines import Given
-from ksflow.lm.lengths import fitting, reduced, tell
+from ksflow.lm.engines import FixedAnswer
+from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
-from ksflow.lm.prices import cached, paid, price, tokens
-from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
+from ksflow.lm.prices import answer_price, cached_tokens, price, tokens
+from ksflow.lm.refusals import LATE, Filtered, classify_error, failed_inside, filter_reason, refusal, serialize_error
 from ksflow.lm.settings import ModelSettings
 from ksflow.lm.tokenizer import counter
-from ksflow.protocols import calling, record, reserve
+from ksflow.protocols import override_call, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
 
@@ -79,7 +79,7 @@ class ModelCall:
         self._late: Future[Response] | None = None
         """What the provider is asked for, until it has answered."""
 
-    def answered(self, through_dspy: Callable[[Any], Response]) -> Response:
+    def obtain_answer(self, through_dspy: Callable[[Any], Response]) -> Response:
         """The answer, recorded. `through_dspy`: what is kept on disk, else what the engine it is given answers, which
         is kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
         ConfigError for what no retry mends; BudgetError where it cannot be paid.
@@ -89,7 +89,7 @@ class ModelCall:
             """In the provider's thread, once there is an answer that nobody waits for: what it cost is true."""
             with suppress(Exception):  # it failed, or the run is over
                 self._keep_answer(future.result(), LATE)
-                through_dspy(Given(future.result()))
+                through_dspy(FixedAnswer(future.result()))
 
         try:
             response = through_dspy(self)
@@ -101,7 +101,7 @@ class ModelCall:
                 raise cause from None  # of the reservation: nothing was asked; or the question stays
             if self._lost:
                 self._untold += self._most
-            self._keep(error=told(failed), cost=self._untold + Cost(calls=1, wall_s=self._elapsed_s))
+            self._keep(error=serialize_error(failed), cost=self._untold + Cost(calls=1, wall_s=self._elapsed_s))
             raise failed from (None if failed is cause else error)
         finally:
             self._release()
@@ -120,13 +120,13 @@ class ModelCall:
     def complete(self, request: Request) -> Response:
         """For DSPy, where no answer is kept: tries until there is one. What it raises is lm15's or ours."""
         attempt, cuts = 0, 0
-        request = fitting(self.model, request, self._tokens_in)
+        request = fit_allowance(self.model, request, self._tokens_in)
         while True:
             self._admit()
             try:
                 return self._try(request)
             except InvalidRequestError as error:
-                shorter = reduced(self.model, request, error.message, self._tokens_in)
+                shorter = reduce_allowance(self.model, request, error.message, self._tokens_in)
                 if shorter is None or cuts == _CUTS:
                     raise
                 request, cuts = shorter, cuts + 1
@@ -177,7 +177,7 @@ class ModelCall:
             if failed := failed_inside(response):
                 raise ServerError(failed)
         except Exception as error:
-            meant, self._lost = meaning(error)
+            meant, self._lost = classify_error(error)
             self._lost = self._lost or self._late is not None
             if meant is error:
                 raise
@@ -194,7 +194,7 @@ class ModelCall:
             except BaseException as error:  # handed over, not handled  # noqa: BLE001
                 future.set_exception(error)
 
-        with calling(until=time.monotonic() + left_s + _GRACE_S):
+        with override_call(until=time.monotonic() + left_s + _GRACE_S):
             context = contextvars.copy_context()
         self._late = future
         threading.Thread(target=context.run, args=(ask,), daemon=True, name=f"ask {self.model.model}").start()
@@ -226,7 +226,7 @@ class ModelCall:
     def _keep_answer(self, response: Response, error: str = "") -> str:
         """Record an answer. What a safety filter said instead of one; empty where none did."""
         self.cut = response.finish_reason == "length"
-        refused = redact(filtered(response))
+        refused = redact(filter_reason(response))
         cost, source = Cost(wall_s=self._elapsed_s), "cache"
         if self._asked:
             cost, source = self._cost(response)
@@ -241,11 +241,11 @@ class ModelCall:
     def _cost(self, response: Response) -> tuple[Cost, str]:
         """What an answer cost, and where the price was read; the most that it may have, where that is not told."""
         counts = tokens(self.model, response)
-        usd, source = paid(self.model, response)
+        usd, source = answer_price(self.model, response)
         if all(counts) or not isinstance(self.model.engine, str):
             if isinstance(self.model.engine, str):
                 tell(self.model, self._tokens_in, counts[0], response.model or "")
-            count, usd_cached = cached(self.model, response)
+            count, usd_cached = cached_tokens(self.model, response)
             return Cost(usd, *counts, tokens_cached=count, usd_cached=usd_cached), source
         rate = price(self.model, self._tokens_in)
         return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""

@@ -14,10 +14,10 @@ from ksflow.errors import ConfigError
 from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
-from ksflow.lm.engines import Given
-from ksflow.lm.replay import Replay, replayed
+from ksflow.lm.engines import FixedAnswer
+from ksflow.lm.replay import Replay, replay_call
 from ksflow.lm.settings import ModelSettings
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import digest
 from ksflow.redaction import redact
 
@@ -50,7 +50,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             super().__init__(owner.model, num_retries=0, engine=_Asked(), **settings)
             if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
                 asked = self._request([{"role": "user", "content": "?"}], {})
-                self._answered(asked, Given("-"))
+                self._answered(asked, FixedAnswer("-"))
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(redact(f"{owner.model} cannot be used as configured: {reason}")) from error
@@ -63,25 +63,25 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         else:
             sent = self._continued(list(messages) if messages else [{"role": "user", "content": str(prompt)}])
         self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine)
-        with calling(stage=self.label):
+        with override_call(stage=self.label):
             if isinstance(self.owner.engine, Replay):
-                recorded = replayed(self.owner.engine, self.label, call.messages)
+                recorded = replay_call(self.owner.engine, self.label, call.messages)
                 call.cut, text = recorded.cut, recorded.answer
-                response = Given(text).complete(Request(model=self.model, messages=(Message.user("-"),)))
+                response = FixedAnswer(text).complete(Request(model=self.model, messages=(Message.user("-"),)))
             else:
                 cached = settings.pop("cache", self.cache)
                 rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
-                call.place = self.answers.place(request, rollout_id) if cached else None
+                call.place = self.answers.locate(request, rollout_id) if cached else None
 
                 def through_dspy(engine: Any) -> Response:
                     stored = self.answers.get(call.place) if call.place else None
-                    answered = self._answered(request, Given(stored) if stored else engine)
+                    answered = self._answered(request, FixedAnswer(stored) if stored else engine)
                     if call.place and not stored:
                         self.answers.put(call.place, answered)
                     return answered
 
-                response = call.answered(through_dspy)
+                response = call.obtain_answer(through_dspy)
                 text = text_of(response)
         return response if isinstance(prompt, Request) else [text]
 

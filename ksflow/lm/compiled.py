@@ -36,21 +36,21 @@ def signature_hash(signature: Signature) -> str:
     return digest(json.dumps([signature.instructions, fields], sort_keys=True))
 
 
-def bare(state: State) -> State:
+def strip_state(state: State) -> State:
     """States of predictors without model, traces and training data, and with worked examples as JSON values."""
     rest: State = {"lm": None, "traces": [], "train": []}
     return {name: {**entry, **rest, "demos": to_jsonable_python(entry["demos"])} for name, entry in state.items()}
 
 
 def write(state: State, stage: str, signature: Signature, path: Path) -> None:
-    """Write a program's state as DSPy does, and what `read` wants to know of it."""
+    """Write a program's state as DSPy does, and what `read_state` wants to know of it."""
     versions = {"python": ".".join(platform.python_version_tuple()[:2]), "dspy": dspy.__version__}
     metadata = {"dependency_versions": versions, "ksflow": {"stage": stage, "signature": signature_hash(signature)}}
     path.parent.mkdir(parents=True, exist_ok=True)
     home.write(path, json.dumps({**state, "metadata": metadata}, indent=1, ensure_ascii=False) + "\n")
 
 
-def read(path: Path, stage: str, signature: Signature) -> State:
+def read_state(path: Path, stage: str, signature: Signature) -> State:
     """The predictor's state in a compiled prompt. ConfigError if it is none, or was made for another signature."""
     ours, state = _parts(_json(path, stage))
     if state is None:
@@ -70,7 +70,7 @@ def find(stage: str, prompt: str) -> Path:
     """The file of a prompt. ConfigError names those that there are."""
     if Path(prompt).suffix == ".json":
         return Path(prompt)
-    folders = (FOLDER / stage, home.shipped("stages", "prompts", stage))
+    folders = (FOLDER / stage, home.shipped_path("stages", "prompts", stage))
     for folder in folders:
         if (folder / f"{prompt}.json").is_file():
             return folder / f"{prompt}.json"

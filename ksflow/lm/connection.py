@@ -39,7 +39,7 @@ _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.a
 
 
 @lru_cache
-def resolved(model: str) -> tuple[str, str]:
+def resolve_model(model: str) -> tuple[str, str]:
     """Provider and name as lm15 has them: openai/NAME is openai-chat and NAME. Raises lm15's errors."""
     head, slash, name = model.partition("/")
     named = bool(slash) and ":" not in head  # lm15 takes what is before a colon for its own provider: ollama/qwen:7b
@@ -51,14 +51,14 @@ def takes_marks(model: ModelSettings) -> bool:
     """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
     if model.engine == "litellm":
         return "claude" in model.model or model.model.startswith("anthropic/")
-    return model.engine == "lm15" and resolved(model.model)[0] == "anthropic"
+    return model.engine == "lm15" and resolve_model(model.model)[0] == "anthropic"
 
 
 def speaks_chat_elsewhere(model: ModelSettings) -> bool:
     """Whether it is reached at another server than OpenAI's, by its protocol: such servers know `max_tokens`, and many
     take no notice of the newer `max_completion_tokens`, which lm15 sends.
     """
-    return model.engine == "lm15" and bool(model.api_base) and resolved(model.model)[0] == "openai-chat"
+    return model.engine == "lm15" and bool(model.api_base) and resolve_model(model.model)[0] == "openai-chat"
 
 
 def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class _Native:
     """Has lm15 ask, over the wire. The model's name is DSPy's until here."""
 
     def __init__(self, model: str, config: RouterConfig) -> None:
-        self._router, self._route = LMRouter(config), ":".join(resolved(model))
+        self._router, self._route = LMRouter(config), ":".join(resolve_model(model))
 
     def complete(self, request: Request) -> Response:
         return self._router.complete(replace(request, model=self._route))
@@ -144,7 +144,7 @@ def engine_of(model: ModelSettings) -> Any:
         return LiteLLMEngine(**{name: value for name, value in own.items() if value is not None})
     if connection:
         raise ConfigError(f"{model.model}: the option {', '.join(connection)} needs engine=litellm")
-    (provider, _), wait_s = resolved(model.model), model.timeout_s
+    (provider, _), wait_s = resolve_model(model.model), model.timeout_s
     waits = {f"{what}_timeout": wait_s for what in ("read", "write", "pool")} if wait_s else {}
     config = RouterConfig(
         api_keys={provider: key} if key else None,

@@ -40,7 +40,7 @@ class Engine:
     def check(self) -> None:
         """Raise ConfigError where it cannot answer any question. It is called before a run begins."""
 
-    def paid(self, response: "Response") -> tuple[float, str] | None:
+    def answer_cost(self, response: "Response") -> tuple[float, str] | None:
         """Dollars that an answer cost, and who says so; None where its tokens tell."""
         return None
 
@@ -70,7 +70,7 @@ class DummyEngine(Engine):
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
 
 
-class Given(Engine):
+class FixedAnswer(Engine):
     """Has its answer already."""
 
     def __init__(self, answer: "Response | str") -> None:

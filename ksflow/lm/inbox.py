@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POLL_S = 0.2
 
 
-class Inbox(Engine):
+class InboxEngine(Engine):
     """Writes `<stage>-<hash>.md` and waits for `<stage>-<hash>.answer.md`; then both go to `done/`.
 
     The hash is the content's, so a question that is asked again after a crash finds its answer. Equal questions have
@@ -90,7 +90,7 @@ class Inbox(Engine):
 
 def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: float | None = None) -> Model:
     """A model whose answers come through a folder. `name` is what the records call whoever answers."""
-    return Model(name, engine=Inbox(folder), deadline_s=deadline_s)
+    return Model(name, engine=InboxEngine(folder), deadline_s=deadline_s)
 
 
 def _page(stage: str, answer: str, again: str, prompt: str) -> str:

@@ -81,7 +81,7 @@ def context_of(model: ModelSettings) -> int | None:
     return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
 
 
-def fitting(model: ModelSettings, request: Request, tokens_in: int) -> Request:
+def fit_allowance(model: ModelSettings, request: Request, tokens_in: int) -> Request:
     """Return the request with an allowance for the answer that the server is known to take."""
     known, most = lengths(model), limit_of(request)
     if most is None:
@@ -90,7 +90,7 @@ def fitting(model: ModelSettings, request: Request, tokens_in: int) -> Request:
     return _limited(request, min(most, known.answer or most, max(room, LEAST_ANSWER)))
 
 
-def reduced(model: ModelSettings, request: Request, words: str, tokens_in: int) -> Request | None:
+def reduce_allowance(model: ModelSettings, request: Request, words: str, tokens_in: int) -> Request | None:
     """Return the request with a smaller allowance for the answer, where a refusal with these words asks for one.
 
     None where the prompt itself is too long, or the words concern no length.
@@ -111,7 +111,7 @@ def refuses_allowance(words: str) -> bool:
     return bool(_ABOUT_ANSWER.search(words)) and not _CONTEXT.search(words)
 
 
-def shortened(model: ModelSettings, tokens_in: int, began: float) -> bool:
+def shorten_prompts(model: ModelSettings, tokens_in: int, began: float) -> bool:
     """Have later prompts cut to what the server takes, as a refusal said it, or as it is guessed. False where the
     refused question, which began at that moment, was cut already: nothing shorter is left to ask.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ksflow.lm.connection import resolved
+from ksflow.lm.connection import resolve_model
 from ksflow.lm.dspy_seams import estimate_cost, model_info, source_info, usage_dict
 from ksflow.lm.engines import Engine
 from ksflow.lm.settings import ModelSettings
@@ -52,9 +52,9 @@ def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
     return Price(rates[0] or 0.0, max(rates[1] or 0.0, reasoning), source)
 
 
-def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
+def answer_price(model: ModelSettings, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
-    if isinstance(model.engine, Engine) and (cost := model.engine.paid(response)):
+    if isinstance(model.engine, Engine) and (cost := model.engine.answer_cost(response)):
         return cost
     counts = tokens(model, response)
     if not isinstance(model.engine, str) or model.usd_per_mtok_in is not None:
@@ -76,7 +76,7 @@ def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
 def _rated(model: ModelSettings, response: Any, rate: Price) -> float:
     """Dollars by the counts of tokens and a rate."""
     tokens_in, tokens_out = tokens(model, response)
-    count, usd = cached(model, response)
+    count, usd = cached_tokens(model, response)
     return (tokens_in - count) * rate.usd_in + usd + tokens_out * rate.usd_out
 
 
@@ -104,7 +104,7 @@ def _usage(model: ModelSettings, response: Any) -> dict[str, Any]:
     return dict(usage_dict(response, provider))
 
 
-def cached(model: ModelSettings, response: Any) -> tuple[int, float]:
+def cached_tokens(model: ModelSettings, response: Any) -> tuple[int, float]:
     """Tokens of the prompt out of the provider's cache, and what they cost in dollars; 0 where nobody told."""
     count = int((_usage(model, response).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     rate = price(model, tokens(model, response)[0]) if count else None
@@ -151,7 +151,7 @@ def _route(model: str, engine: str) -> tuple[str, str, tuple[str, ...] | None]:
     if engine == "litellm":
         provider, _, name = model.partition("/")
         return f"litellm {provider}", name, _NAMESPACES.get(provider, (provider,))
-    return *resolved(model), None
+    return *resolve_model(model), None
 
 
 def _rate(info: dict[str, Any], key: str, tokens_in: int) -> float | None:

@@ -12,7 +12,7 @@ from ksflow.errors import StageError
 from ksflow.lm.lengths import lengths
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Call
 
 _LONGEST_ANSWER = 4000
@@ -26,7 +26,7 @@ default of 4,096 is noticed.
 _LINE = "This line is filler, as long as a line of code in a prompt; read on, it asks nothing.\n"
 
 
-class Ready(dspy.Signature):  # type: ignore[misc]
+class ReadinessSignature(dspy.Signature):  # type: ignore[misc]
     """You are asked whether you can be used. Copy the numbers, and say in a word that you are ready."""
 
     text: str = dspy.InputField(desc="Some numbers, and many lines to be read past.")
@@ -50,9 +50,9 @@ def ask(model: Model) -> Answered:
     most = min(model.max_tokens or _LONGEST_ANSWER, _LONGEST_ANSWER)
     calls: list[Call] = []
     short = replace(model, cache=False, retries=min(model.retries, 1), max_tokens=most)
-    program = Program("llm=check", Ready, short, attempts=1)
+    program = Program("llm=check", ReadinessSignature, short, attempts=1)
     try:
-        with calling(record=calls.append), _told_here():
+        with override_call(record=calls.append), _told_here():
             room = _PROMPT if model.context_tokens is None else min(_PROMPT, model.context_tokens // 2)
             filler = _LINE * (room // program.count(_LINE))
             program.ask(Inquiry({"text": f"2, 3 and 5\n{filler}"}, _read))

@@ -13,7 +13,7 @@ from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
-from ksflow.lm.adapter import KernelAdapter, header, why
+from ksflow.lm.adapter import KernelAdapter, header, parse_failure
 from ksflow.lm.call import first_question, prompt_tokens
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
@@ -22,7 +22,7 @@ from ksflow.lm.prices import answer_limit
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
 from ksflow.lm.tokenizer import counter
-from ksflow.prompts.brief import Brief, Kind, Section, fill
+from ksflow.prompts.brief import Brief, Section, SectionKind, fill
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
@@ -106,7 +106,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             self.load(compiled.find(stage, prompt))
 
     @property
-    def by(self) -> str:
+    def answered_by(self) -> str:
         """What its answers are by; in a replay, what the recorded ones were by."""
         engine = self.model.engine
         model = engine.model_of(self.label) if isinstance(engine, Replay) else self.model.model
@@ -167,7 +167,7 @@ class Program(dspy.Module):  # type: ignore[misc]
                     continue
                 refused = f"you have been shown more {_MOST_SHOWN} times; answer with what you have"
             except AdapterParseError as error:
-                refused = why(error)
+                refused = parse_failure(error)
             except ValueError as error:
                 refused = str(error)
             if lm.last:
@@ -205,7 +205,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         is none, the slow ones are a question's own. Empty where all is shared, or the kinds are not known.
         """
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
-        own = Kind.VOLATILE if Kind.VOLATILE in kinds.values() else Kind.SLOW
+        own = SectionKind.VOLATILE if SectionKind.VOLATILE in kinds.values() else SectionKind.SLOW
         names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own and inputs[name]]
         return header(names[0]) if names else ""
 
@@ -222,13 +222,13 @@ class Program(dspy.Module):  # type: ignore[misc]
         kinds = inputs.kinds if isinstance(inputs, Brief) else {}
         sections = [("instructions", "stable", self._size(messages[:-1]))]
         for name in self.predict.signature.input_fields:
-            kind = kinds.get(name, Kind.VOLATILE).name.lower()
+            kind = kinds.get(name, SectionKind.VOLATILE).name.lower()
             sections.append((name, kind, self.count(inputs[name])))
         return Prompt(self.label, self.model.model, messages, sections)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The prompt and nothing else: no model, so no key and no address, and none of an optimiser's traces."""
-        return compiled.bare(super().dump_state(json_mode=json_mode))
+        return compiled.strip_state(super().dump_state(json_mode=json_mode))
 
     def save(self, path: Path | str, save_program: bool = False, modules_to_serialize: Any = None) -> None:
         """Write the prompt as DSPy's JSON state, with the stage and the signature's hash in its metadata.
@@ -246,7 +246,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
         ConfigError where it is none, or was compiled for another signature. A model in the file is not taken.
         """
-        state = compiled.read(Path(path), self.stage, self.declared)
+        state = compiled.read_state(Path(path), self.stage, self.declared)
         try:
             self.load_state({"predict": state})
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

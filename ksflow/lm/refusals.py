@@ -27,7 +27,7 @@ from dspy.lm15 import (
 )
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
-from ksflow.lm.lengths import concerns_length, refuses_allowance, shortened
+from ksflow.lm.lengths import concerns_length, refuses_allowance, shorten_prompts
 from ksflow.lm.settings import ModelSettings
 from ksflow.redaction import redact
 
@@ -61,7 +61,7 @@ class Filtered(StageError):
     """A safety filter kept the answer back. Another try may fare better."""
 
 
-def told(error: KsflowError) -> str:
+def serialize_error(error: KsflowError) -> str:
     """An error as a record holds it; `failure` is the way back."""
     if isinstance(error, StageError):
         return error.reason
@@ -77,7 +77,7 @@ def failure(stage: str, error: str) -> KsflowError:
     return kind(stage, error)
 
 
-def meaning(error: Exception) -> tuple[Exception, bool]:
+def classify_error(error: Exception) -> tuple[Exception, bool]:
     """What an engine's error is to DSPy and to retries, and whether nobody knows if the provider will charge for it."""
     if isinstance(error, StreamAssemblyError | JSONDecodeError):
         return TransportError(f"the answer broke off: {error}"), True
@@ -121,12 +121,12 @@ def _of_length(error: LMError, model: ModelSettings, asked: tuple[int, float], w
     if not (isinstance(error, ContextWindowExceededError) or concerns_length(words)):
         return ""
     told = f"{model.model} cannot take a prompt this long, about {asked[0]} tokens: {words}"
-    if not shortened(model, *asked):
+    if not shorten_prompts(model, *asked):
         return ConfigError(f"{told}; take a model with a longer context, or give the server one")
     return f"{told}; prompts are cut to it from now on, as model.context_tokens= would"
 
 
-def filtered(response: Any) -> str:
+def filter_reason(response: Any) -> str:
     """How a safety filter kept back a `dspy.lm15.Response`; empty when none did."""
     words = " ".join(part.text for part in response.message.parts if isinstance(part, RefusalPart))
     if not words and response.finish_reason != "content_filter":

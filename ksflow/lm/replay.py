@@ -82,14 +82,14 @@ class Replay(Engine):
         return self._recorded().pop(place)[1] if best else None
 
 
-def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
+def replay_call(engine: Replay, stage: str, messages: Messages) -> Call:
     """The recorded call, recorded as it was.
 
     Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
     are judged anew.
     """
     calls = engine.take(stage, messages)
-    if not calls and engine.past.anew:
+    if not calls and engine.past.judges_anew:
         raise StageError(stage, "the recorded run was not asked for this")
     if not calls:
         raise BudgetError(

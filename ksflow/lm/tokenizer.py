@@ -42,4 +42,4 @@ def _holding(encoding: str) -> str:
     places = [own] if own else [str(Path(tempfile.gettempdir(), "data-gym-cache"))]
     if not own and litellm and litellm.origin:
         places.append(str(Path(litellm.origin).with_name("litellm_core_utils") / "tokenizers"))
-    return next((place for place in places if Path(place, name).is_file()), "")
+    return next((folder for folder in places if Path(folder, name).is_file()), "")

@@ -18,12 +18,12 @@ from ksflow.errors import ConfigError, KsflowError
 from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
-from ksflow.loop.events import Checked, Step
-from ksflow.loop.queue import Job
-from ksflow.loop.round import advanced, ask_judge, dispatch, judge, waits_for
+from ksflow.loop.events import Activity, Checked
+from ksflow.loop.queue import ThreadJob
+from ksflow.loop.round import advance, ask_judge, dispatch, judge, waits_for
 from ksflow.loop.run import Run
 from ksflow.prompts import render
-from ksflow.prompts.failures import told, without_paths
+from ksflow.prompts.failures import redacted_failure, without_paths
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Plan, Population, Seed, Selection, Trial, portfolio
 from ksflow.source import fingerprint
@@ -64,7 +64,7 @@ class AskTell:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Held while what is counted, planned or asked is looked at or changed."""
-        self._started: Job | None = None
+        self._started: ThreadJob | None = None
         run.open(settings)
 
     def begin(self) -> None:
@@ -75,7 +75,7 @@ class AskTell:
             self.run.begin_search()
             self.waiting()
 
-        self._started = Job(start)
+        self._started = ThreadJob(start)
 
     def close(self) -> None:
         """Take no more questions, and wait for what the judge is at work on; the next call of the run goes on."""
@@ -94,7 +94,7 @@ class AskTell:
         while self._started and not self._started.over and time.monotonic() < end:
             time.sleep(0.05)
         if self._started and not self._started.over:
-            known = len(self.run.known.trials)
+            known = len(self.run.population.trials)
             raise ConfigError(f"the seeds are being judged ({known} of {len(self.seeds)} done): ask again in a moment")
         if self._started and self._started.error:
             raise ConfigError(f"the run could not begin: {self._started.error}")
@@ -107,16 +107,16 @@ class AskTell:
     @property
     def best(self) -> Trial:
         """The best accepted trial. Raises ConfigError where there is none."""
-        known = self.population
-        if known.best is None:
-            raise ConfigError(startup.no_start(known))
-        return known.best
+        population = self.population
+        if population.best is None:
+            raise ConfigError(startup.no_start(population))
+        return population.best
 
     @property
     def reason(self) -> str:
         """Why the run takes no more kernels, such as "evaluations=20 used up"; empty while it does."""
         tally = self.run.tally
-        return self.run.limits.enough() or (self._spent if tally.dispatched >= tally.most else "")
+        return self.run.limits.stop_reason() or (self._spent if tally.dispatched >= tally.most else "")
 
     # -- the scientist's steps ---------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class AskTell:
         """
         selection = self._selection(base or self.best.id, reference, rationale)
         with self._lock:
-            if reason := self.run.limits.enough():
+            if reason := self.run.limits.stop_reason():
                 raise _over(reason)
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), by="assistant")
         if not plan.picked:
@@ -173,7 +173,7 @@ class AskTell:
         with contextlib.ExitStack() as undo:
             undo.callback(self._wait_again, trial, draft)
             form = fingerprint.source_fingerprint(kernel)
-            written = self.run.lineage.write(advanced(draft, kernel=kernel, form=form))
+            written = self.run.lineage.write(advance(draft, kernel=kernel, form=form))
             undo.pop_all()
         return self._judge(written)
 
@@ -203,7 +203,7 @@ class AskTell:
 
         def answer(_: str) -> Trial | None:
             confirm(self.run)
-            return self.run.known.best
+            return self.run.population.best
 
         return self._ask("", "the winner once more", answer)
 
@@ -246,8 +246,8 @@ class AskTell:
         if trial.evaluation is None and not trial.failure:
             return f"Trial {trial.id} is {trial.verdict}; it has not been judged."
         if trial.evaluation and trial.evaluation.accepted:
-            return without_paths(render.analysis(trial, self.run.known.step(trial)))
-        return told(trial)
+            return without_paths(render.analysis(trial, self.run.population.step(trial)))
+        return redacted_failure(trial)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -256,16 +256,16 @@ class AskTell:
         for trial in picks:
             if trial.score_us is None:
                 raise ConfigError(f"trial {trial.id} is {trial.verdict}: base and reference must be accepted")
-        return self.run.known.choose(picks[0].id, picks[1].id, rationale)
+        return self.run.population.choose(picks[0].id, picks[1].id, rationale)
 
     def _waiting_for_kernels(self) -> dict[str, Trial]:
         """The experiments without a kernel: planned here, or left by an earlier call of the run. A kernel that such a
         call left is judged.
         """
-        for trial in self.run.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
-            if waits_for(trial, Step.WRITE):
+        for trial in self.run.lineage.claim_unfinished(Origin.EXPERIMENT, Origin.REPAIR):
+            if waits_for(trial, Activity.WRITE):
                 self._planned[trial.id] = trial
-            elif not self.run.limits.reached() and self.run.reserve(1):
+            elif not self.run.limits.is_reached() and self.run.reserve(1):
                 self._judge(trial)
             else:
                 self.run.lineage.release(trial)
@@ -289,7 +289,7 @@ class AskTell:
                 self.run.round_over(begun)
 
     def _check_language(self, kernel: Kernel) -> None:
-        valid = self.run.problem.writable
+        valid = self.run.problem.writable_languages
         if kernel.language not in valid:
             raise ConfigError(f"language {kernel.language!r} is none of this problem's: {', '.join(valid)}")
 
@@ -304,7 +304,7 @@ class AskTell:
                 raise ConfigError("the run is being closed")
             if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
                 raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
-            if reason := self.run.limits.enough(at_once=True):
+            if reason := self.run.limits.stop_reason(at_once=True):
                 raise _over(reason)
             if not self.run.reserve(1):
                 raise _over(self._spent)
@@ -317,13 +317,13 @@ class AskTell:
         def work() -> None:
             ticket.trial = answer(ticket.name)
 
-        def over(job: Job) -> None:
+        def over(job: ThreadJob) -> None:
             own = f"an error of ksflow's own, {type(job.error).__name__}" if job.error else "nothing was judged"
             ticket.error = "" if ticket.trial else str(job.error) if isinstance(job.error, KsflowError) else own
             ticket.ended = time.monotonic()
             ticket.over.set()
 
-        Job(work, over)
+        ThreadJob(work, over)
         return ticket.name
 
     def _verdict(self, name: str, kernel: Kernel, evaluate: Evaluator | None = None) -> Trial:

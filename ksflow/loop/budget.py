@@ -85,18 +85,18 @@ class Meter:
                 self._held = [held for held in self._held if held[1] is not reservation]
                 self._changed.notify_all()
 
-    def spent(self, stage: str = "") -> Cost:
+    def total_cost(self, stage: str = "") -> Cost:
         """By the calls since this meter was made; of one stage, or of all."""
         return self._counted(stage) - self._before[stage]
 
     def amount(self, name: str) -> float:
         """What of one cap is spent."""
         cap = next(cap for cap in self._caps if cap.name == name)
-        return cap.amount(self.spent(cap.stage))
+        return cap.amount(self.total_cost(cap.stage))
 
-    def used(self) -> dict[str, float]:
+    def used_shares(self) -> dict[str, float]:
         """Cap -> the share of it that is spent."""
-        return {cap.name: cap.amount(self.spent(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}
+        return {cap.name: cap.amount(self.total_cost(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}
 
     def check(self, question: Question) -> None:
         """Whether the caps can be kept and cover a first call of this kind. ConfigError."""
@@ -127,7 +127,7 @@ class Meter:
         """The `time.monotonic()` at which each budget in time ends that covers the question."""
         now = time.monotonic()
         stages = {
-            cap.name: now + 60 * (cap.most - cap.amount(self.spent(cap.stage)))
+            cap.name: now + 60 * (cap.most - cap.amount(self.total_cost(cap.stage)))
             for cap in self._caps
             if cap.kind == "minutes" and cap.covers(question)
         }
@@ -138,7 +138,7 @@ class Meter:
         for cap in self._caps:
             if cap.covers(question):
                 needed = sum(cap.need(q) for q in (*held, question) if cap.covers(q))
-                if cap.amount(self.spent(cap.stage)) + needed > cap.most * (1 + 1e-9):
+                if cap.amount(self.total_cost(cap.stage)) + needed > cap.most * (1 + 1e-9):
                     return cap.name
         return None
 

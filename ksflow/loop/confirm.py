@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from ksflow.loop.events import Began, Notice, Step
+from ksflow.loop.events import Activity, Began, Notice
 from ksflow.loop.queue import map_parallel
-from ksflow.loop.round import advanced
+from ksflow.loop.round import advance
 from ksflow.loop.run import Run
 from ksflow.records import Evaluation, HeldOut, Population, Trial, Verdict
 
@@ -22,35 +22,35 @@ def confirm(run: Run) -> None:
     the rival of the one that takes it. A leader that is wrong on a held-out shape is followed by the next fastest,
     until one is right.
     """
-    judged = (trial.evaluation for trial in run.known.trials if trial.evaluation)
+    judged = (trial.evaluation for trial in run.population.trials if trial.evaluation)
     moment = 1 + max((row.moment for evaluation in judged for row in evaluation.evidence.against), default=0)
     before: Trial | None = None
     again: set[str] = set()
     for _ in range(_RETIMINGS):
-        known, others = run.known, run.baselines
-        best = _next(known, others, again)
+        population, others = run.population, run.baselines
+        best = _next(population, others, again)
         if best is None or run.interrupted:
             break
-        fastest = [trial for trial in known.ranked if trial not in others]
-        winner = known.best if known.best and known.best not in others else None
+        fastest = [trial for trial in population.ranked if trial not in others]
+        winner = population.best if population.best and population.best not in others else None
         rivals = list(dict.fromkeys(trial.id for trial in (before, winner, *fastest) if trial and trial.id != best.id))
         again.add(best.id)
         before = best
         count = 2 if winner and winner.id in rivals[:2] else 1
-        _judge_again(run, best, tuple(known.by_id[name] for name in rivals[:count]), others, moment)
+        _judge_again(run, best, tuple(population.by_id[name] for name in rivals[:count]), others, moment)
 
 
-def _next(known: Population, baselines: tuple[Trial, ...], again: set[str]) -> Trial | None:
+def _next(population: Population, baselines: tuple[Trial, ...], again: set[str]) -> Trial | None:
     """The leader, or a kernel that is faster by the scale and was never timed beside it; None where all were judged.
 
     Where the leader is wrong on a held-out shape and nobody is known to be right there, the next fastest.
     """
-    leader = known.leader
+    leader = population.leader
     wrong = leader and leader.id in again and leader.held_out and leader.held_out.wrong
-    for trial in known.ranked:
+    for trial in population.ranked:
         if trial.id in again or trial in baselines:
             continue
-        gain = known.speedup(trial, leader)
+        gain = population.speedup(trial, leader)
         if trial is leader or wrong or (gain and gain.faster):
             return trial
     return None
@@ -58,14 +58,14 @@ def _next(known: Population, baselines: tuple[Trial, ...], again: set[str]) -> T
 
 def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
     """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
-    run.tell(Began(Step.CONFIRM, best))
+    run.tell(Began(Activity.CONFIRM, best))
     assert best.evaluation is not None
     before = best.evaluation
     now = _compare(run, best, rivals, baselines)
     rows, claim = tuple(replace(row, moment=moment) for row in now.evidence.against), now.evidence.claim
     claim = claim and replace(claim, moment=moment)
     behind = any(row.slower for row in rows)
-    confirmed = before.evidence.confirmed if behind or now.unranked else moment
+    confirmed = before.evidence.confirmed if behind or now.why_unranked else moment
     now = now.with_evidence(against=rows, claim=claim, renewed=before.evidence.renewed, confirmed=confirmed)
     if now.verdict is Verdict.TIMEOUT:
         now = replace(now, reason=f"timed out twice when it was judged again: {now.reason}")
@@ -75,15 +75,15 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     if now.verdict is Verdict.HARNESS:
         return
     label = "confirmed" if now.accepted and not behind else "refuted"
-    if now.accepted and now.unranked:
+    if now.accepted and now.why_unranked:
         ids = {trial.id for trial in baselines}
-        rows = before.evidence.joined(row for row in now.evidence.against if row.id in ids)
-        doubt = "" if before.evidence.confirmed else now.unranked
+        rows = before.evidence.merge_comparisons(row for row in now.evidence.against if row.id in ids)
+        doubt = "" if before.evidence.confirmed else now.why_unranked
         additions = {"unconfirmed": doubt, "against": rows, "heldout": now.evidence.heldout}
         label, now = "unconfirmed", before.with_evidence(**additions)
     else:
-        now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
-    run.lineage.evaluate(advanced(best, evaluation=now), label)
+        now = now.with_evidence(against=before.evidence.merge_comparisons(now.evidence.against))
+    run.lineage.evaluate(advance(best, evaluation=now), label)
 
 
 def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
@@ -108,7 +108,7 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
             return
         evaluation = _judged(run, best, groups[number], hidden)
         # the machine was busy for a moment
-        verdicts[number] = evaluation if evaluation.lasting else _judged(run, best, groups[number], hidden)
+        verdicts[number] = evaluation if evaluation.cacheable else _judged(run, best, groups[number], hidden)
 
     if run.device.places > 1:
         map_parallel(judge, range(len(groups) + 1))
@@ -121,15 +121,15 @@ def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
         return now
     if not again.accepted and again.verdict is not Verdict.HARNESS:
         return again
-    doubt = again.unranked
+    doubt = again.why_unranked
     rows = [replace(row, ranked=False, why=doubt) if doubt else row for row in again.evidence.against]
     return now.with_evidence(against=(*now.evidence.against, *rows))
 
 
-def _judged(run: Run, trial: Trial, against: tuple[Trial, ...], hidden: Callable[[], HeldOut | None]) -> Evaluation:
+def _judged(run: Run, trial: Trial, versus: tuple[Trial, ...], hidden: Callable[[], HeldOut | None]) -> Evaluation:
     """The judge's word, which is kept before it is acted on, with that on held-out shapes where it accepts."""
     assert trial.kernel is not None
-    evaluation = run.device.verdict(run.problem, run.stages.evaluate, trial.kernel, lambda: against)
+    evaluation = run.device.verdict(run.problem, run.stages.evaluate, trial.kernel, lambda: versus)
     if evaluation.accepted and (heldout := hidden()):
         evaluation = evaluation.with_evidence(heldout=heldout)
     run.lineage.record_verdict(trial, evaluation)

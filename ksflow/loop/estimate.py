@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.errors import StageError, boundary, counted
+from ksflow.errors import StageError, pluralize, stage_boundary
 from ksflow.loop.run import Run
 from ksflow.protocols import Asks, Composite, Verifier
 from ksflow.records import Experiment, Material, Question
@@ -31,7 +31,7 @@ class Estimate:
             return ""
         rounds = None if self.experiments is None else math.ceil(self.experiments / 3)
         times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
-        calls = counted(round(sum(map(_times, self.questions)) * times), "model call")
+        calls = pluralize(round(sum(map(_times, self.questions)) * times), "model call")
         tokens = sum(_times(q) * q.tokens_in for q in self.questions) * times
         price = _price(self.questions, times)
         return f"estimate for {span} of 3: {calls}, {tokens / 1e3:.0f}k tokens of prompts{price}"
@@ -39,24 +39,24 @@ class Estimate:
 
 def estimate(run: Run, experiments: int | None) -> Estimate:
     """From the prompts of the run's first round as they would be now."""
-    known = run.lineage.known
-    ranked = known.ranked
+    population = run.lineage.last_population
+    ranked = population.ranked
     if not ranked:
         return Estimate((), experiments)
-    selection = known.choose(ranked[0].id, ranked[-1].id, "")
-    idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
+    selection = population.choose(ranked[0].id, ranked[-1].id, "")
+    idea = next((t.experiment for t in reversed(population.trials) if t.experiment), _STAND_IN)
     notes = run.initial_notes + run.lineage.notes()
     asked: list[Question] = []
     calls: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "selector": (run.stages.select, (known,)),
-        "designer": (run.stages.design, (known, selection, notes)),
+        "selector": (run.stages.select, (population,)),
+        "designer": (run.stages.design, (population, selection, notes)),
         "writer": (run.stages.write, (selection, idea, notes, None)),
         "verifier": (run.stages.write, (selection, idea, notes, selection.base.kernel)),
-        "digester": (run.stages.digest, (Material((), known, notes),)),
+        "digester": (run.stages.digest, (Material((), population, notes),)),
     }
     for name, (stage, values) in calls.items():
         for asks in _of_models(stage, name == "verifier"):
-            with suppress(StageError), boundary(name):  # of a stage that fails the round says so
+            with suppress(StageError), stage_boundary(name):  # of a stage that fails the round says so
                 if inquiry := asks.question(run.problem, *values):
                     asked.append(asks.program.first_call(inquiry))
     return Estimate(tuple(asked), experiments)

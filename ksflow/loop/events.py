@@ -6,7 +6,7 @@ from enum import StrEnum
 from ksflow.records import Trial
 
 
-class Step(StrEnum):
+class Activity(StrEnum):
     """What a thread of a run may be at."""
 
     SELECT = "select"
@@ -21,7 +21,7 @@ class Step(StrEnum):
 class Began:
     """A step begins, of a trial where it is about one."""
 
-    name: Step
+    name: Activity
     trial: Trial | None = None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from ksflow.errors import StageError, boundary
+from ksflow.errors import StageError, stage_boundary
 from ksflow.protocols import Evaluator
 from ksflow.records import Comparison, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
 
@@ -16,10 +16,10 @@ _ALONE = 1.03
 """How far scores of two moments may be off, where an evaluator times nothing side by side."""
 
 
-def key(problem: Problem, evaluate: Evaluator) -> Key:
+def current_key(problem: Problem, evaluate: Evaluator) -> Key:
     """What a verdict given now holds for. StageError where the evaluator cannot say what it is."""
-    with boundary("evaluator"):
-        return schema.received(Key, Key(problem.digest, evaluate.judge, evaluate.fingerprint, evaluate.level))
+    with stage_boundary("evaluator"):
+        return schema.check_answer(Key, Key(problem.digest, evaluate.judge, evaluate.fingerprint, evaluate.level))
 
 
 def baselines(problem: Problem, kernel: Kernel) -> tuple[Trial, ...]:
@@ -31,21 +31,21 @@ def baselines(problem: Problem, kernel: Kernel) -> tuple[Trial, ...]:
 def close(evaluate: Evaluator) -> None:
     """End its helpers; but not where a person abandons what it is at work on, who would wait."""
     if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
-        with suppress(StageError), boundary("evaluator"):
+        with suppress(StageError), stage_boundary("evaluator"):
             evaluate.close()
 
 
-def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
     """The judge's word with its key and what it took; a harness error, which is nobody's fault, where it fails."""
     started, held = time.monotonic(), Key(problem.digest, "", "")
     try:
-        with boundary("evaluator"):
-            held = key(problem, evaluate)
-            evaluation = schema.received(Evaluation, evaluate(problem, kernel, against))
+        with stage_boundary("evaluator"):
+            held = current_key(problem, evaluate)
+            evaluation = schema.check_answer(Evaluation, evaluate(problem, kernel, versus))
     except StageError as error:
         evaluation = Evaluation(Verdict.HARNESS, str(error), target=held.target)
     if not evaluate.recorded:
-        evaluation = _beside(evaluation, against)
+        evaluation = _beside(evaluation, versus)
     judge = evaluation.judge or held.judge
     wall_s = evaluation.wall_s
     if not (wall_s or evaluate.recorded):
@@ -53,12 +53,12 @@ def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tupl
     return replace(evaluation, judge=judge, problem=problem.digest, wall_s=wall_s)
 
 
-def _beside(evaluation: Evaluation, against: tuple[Trial, ...]) -> Evaluation:
+def _beside(evaluation: Evaluation, versus: tuple[Trial, ...]) -> Evaluation:
     """A verdict of an evaluator that times each kernel alone, with how its scores compare: within `_ALONE`."""
     record, score = evaluation.evidence, evaluation.score_us
     if score is None or record.against or record.claim or record.unranked or record.skipped or record.failed_rivals:
         return evaluation
-    ratios = {trial.id: trial.score_us / score for trial in against if trial.score_us}
+    ratios = {trial.id: trial.score_us / score for trial in versus if trial.score_us}
     rows = (
         Comparison(id=name, speedup=ratio, low=ratio / _ALONE, high=ratio * _ALONE, clocks=("score",))
         for name, ratio in ratios.items()
@@ -81,7 +81,7 @@ class DeviceQueue:
         self.busy_s = 0.0
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def hold_place(self) -> Iterator[None]:
         """Wait for one, and have it meanwhile."""
         ticket = object()
         with self._changed:
@@ -105,16 +105,16 @@ class DeviceQueue:
         problem: Problem,
         evaluate: Evaluator,
         kernel: Kernel,
-        against: Callable[[], tuple[Trial, ...]],
+        versus: Callable[[], tuple[Trial, ...]],
         known: Callable[[str], Evaluation | None] | None = None,
     ) -> Evaluation:
-        """The judge's word, as the function `verdict` has it, when it is the thread's turn: `against` is asked then.
+        """The judge's word, as the function `verdict` has it, when it is the thread's turn: `versus` is asked then.
 
         known: what was said of a kernel that compiles to the same code, which is then the answer.
         """
-        with self.place():
+        with self.hold_place():
             said = None
             if known:
-                with suppress(StageError), boundary("evaluator"):  # what fails here fails again below
+                with suppress(StageError), stage_boundary("evaluator"):  # what fails here fails again below
                     said = known(evaluate.code(problem, kernel))
-            return said or verdict(problem, evaluate, kernel, against())
+            return said or verdict(problem, evaluate, kernel, versus())

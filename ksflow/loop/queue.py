@@ -15,10 +15,10 @@ from ksflow.processes import ending
 T = TypeVar("T")
 
 
-class Job:
+class ThreadJob:
     """One function in a thread of its own. `error` is what it raised, once it is `over`; then `notify` is called."""
 
-    def __init__(self, work: Callable[[], None], notify: Callable[["Job"], None] = lambda job: None) -> None:
+    def __init__(self, work: Callable[[], None], notify: Callable[["ThreadJob"], None] = lambda job: None) -> None:
         self.error: BaseException | None = None
         self.over = False
         self._work, self._notify = work, notify
@@ -41,7 +41,7 @@ class Job:
 
 def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
     """Call `do` for all items at once. Waits for all of them, then raises the first error there was."""
-    jobs = [Job(lambda item=item: do(item)) for item in items]  # type: ignore[misc]
+    jobs = [ThreadJob(lambda item=item: do(item)) for item in items]  # type: ignore[misc]
     for job in jobs:
         job.join()
     for job in jobs:
@@ -64,14 +64,14 @@ class Interruption:
         self._handled = False
 
     @contextmanager
-    def handled(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Meanwhile the signals come here. May be entered again within; does nothing outside the main thread."""
         if self._handled or threading.current_thread() is not threading.main_thread():
             yield
             return
-        notice = Job(self._wait_and_announce)
+        notice = ThreadJob(self._wait_and_announce)
         try:
-            with ending.handled(self._handle):
+            with ending.handle_signals(self._handle):
                 self._handled = True
                 yield
                 self._awake.set()

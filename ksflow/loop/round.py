@@ -11,14 +11,14 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from ksflow.errors import StageError, boundary
+from ksflow.errors import StageError, stage_boundary
 from ksflow.lineage import Round
 from ksflow.lineage.trial_log import NOTHING
-from ksflow.loop.events import Began, Checked, Judged, Notice, Step
+from ksflow.loop.events import Activity, Began, Checked, Judged, Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
 from ksflow.notes.knowledge import keep_challenges
-from ksflow.protocols import Account, Context, Evaluator, call_stage, calling
+from ksflow.protocols import Account, Context, Evaluator, call_stage, override_call
 from ksflow.records import (
     Cost,
     EarlierVerdict,
@@ -43,11 +43,11 @@ Notes = tuple[Note, ...]
 def run_round(run: Run, begun: Round, learning: bool = False) -> None:
     """One round. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
     spent = Account()
-    with calling(about=f"round {begun.name}", sample_index=begun.sample, account=spent):
+    with override_call(about=f"round {begun.name}", sample_index=begun.sample, account=spent):
         learnt = digest(run, begun) if learning else begun.notes
-        notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
-        selection = select(run, known, begun)
-        plan = None if run.limits.reached() else design(run, known, selection, notes, begun)
+        notes, population = run.initial_notes + learnt, begun.population.prune(learnt)
+        selection = select(run, population, begun)
+        plan = None if run.limits.is_reached() else design(run, population, selection, notes, begun)
     trials = () if plan is None else dispatch(run, selection, plan, begun, spent.cost)
     map_parallel(lambda trial: attempt(run, trial, notes), trials)
 
@@ -56,7 +56,7 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
     """Write, judge, repair a trial that has its id; one left when told to stop is finished next time."""
     try:
         for times in range(run.schedule.repairs + 2):
-            if run.limits.reached():
+            if run.limits.is_reached():
                 return
             trial = trial if trial.kernel else write(run, trial, notes)  # which may give it another id
             trial = judge(run, trial)
@@ -73,38 +73,38 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
 
 def digest(run: Run, begun: Round) -> Notes:
     """Learn from the run so far; the notes that hold from now on."""
-    run.tell(Began(Step.DIGEST))
+    run.tell(Began(Activity.DIGEST))
     try:
-        with boundary("digester"):
-            answer = run.stages.digest(run.problem, Material((), begun.known, begun.notes))
+        with stage_boundary("digester"):
+            answer = run.stages.digest(run.problem, Material((), begun.population, begun.notes))
             if not isinstance(answer, Sequence):
                 raise TypeError(f"returned {type(answer).__name__}, not a tuple of notes")
-            notes = keep_challenges([schema.received(Note, note) for note in answer], begun.notes)
+            notes = keep_challenges([schema.check_answer(Note, note) for note in answer], begun.notes)
     except StageError as error:
         run.tell(Notice(f"no notes: {error}"))
         return begun.notes
-    return run.lineage.learn(notes, len(begun.known.trials), begun.notes)
+    return run.lineage.learn(notes, len(begun.population.trials), begun.notes)
 
 
-def select(run: Run, known: Population, begun: Round) -> Selection:
+def select(run: Run, population: Population, begun: Round) -> Selection:
     """Pick base and reference, and keep the selection."""
-    run.tell(Began(Step.SELECT))
-    entrants = known.keeping_to(run.problem.lane) if run.problem.lane else known
-    with boundary("selector"):
-        context = Context(begun.sample, left=run.left())
+    run.tell(Began(Activity.SELECT))
+    entrants = population.restrict_to(run.problem.lane) if run.problem.lane else population
+    with stage_boundary("selector"):
+        context = Context(begun.sample, left=run.remaining_budgets())
         answer = call_stage(run.stages.select, run.problem, entrants, context=context)
         selection = _selected(entrants, answer)
     run.lineage.select(selection, begun.name)
     return selection
 
 
-def design(run: Run, known: Population, selection: Selection, notes: Notes, begun: Round) -> Plan:
+def design(run: Run, population: Population, selection: Selection, notes: Notes, begun: Round) -> Plan:
     """Make experiments of a selection."""
-    run.tell(Began(Step.DESIGN))
-    with boundary("designer"):
-        context = Context(begun.sample, left=run.left())
-        answer = call_stage(run.stages.design, run.problem, known, selection, notes, context=context)
-        return schema.received(Plan, answer)
+    run.tell(Began(Activity.DESIGN))
+    with stage_boundary("designer"):
+        context = Context(begun.sample, left=run.remaining_budgets())
+        answer = call_stage(run.stages.design, run.problem, population, selection, notes, context=context)
+        return schema.check_answer(Plan, answer)
 
 
 def dispatch(run: Run, selection: Selection, plan: Plan, begun: Round, cost: Cost = NOTHING) -> tuple[Trial, ...]:
@@ -116,22 +116,22 @@ def dispatch(run: Run, selection: Selection, plan: Plan, begun: Round, cost: Cos
 
 def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
-    run.tell(Began(Step.WRITE, trial))
+    run.tell(Began(Activity.WRITE, trial))
     notes = run.initial_notes + run.lineage.notes() if notes is None else notes
     reviews: list[Review] = []
     context, spent = Context(check=partial(check, run), reviewed=reviews.append), Account()
-    with calling(about=trial.id, account=spent):
+    with override_call(about=trial.id, account=spent):
         try:
-            with boundary("writer"):
-                selection, failed = writer_question(run.lineage.known, trial)
+            with stage_boundary("writer"):
+                selection, failed = writer_question(run.lineage.last_population, trial)
                 assert trial.experiment is not None
                 values = (run.problem, selection, trial.experiment, notes, failed)
-                kernel = schema.received(Kernel, call_stage(run.stages.write, *values, context=context))
+                kernel = schema.check_answer(Kernel, call_stage(run.stages.write, *values, context=context))
                 form = fingerprint.source_fingerprint(kernel)
-                review = schema.received(Review, reviews[-1]) if reviews else None
-            trial = advanced(trial, kernel=kernel, form=form, review=review)
+                review = schema.check_answer(Review, reviews[-1]) if reviews else None
+            trial = advance(trial, kernel=kernel, form=form, review=review)
         except StageError as error:
-            trial = advanced(trial, failure=str(error))
+            trial = advance(trial, failure=str(error))
     return run.lineage.write(replace(trial, cost=trial.cost + spent.cost))
 
 
@@ -141,13 +141,13 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
     renewed: what its verdict was until something changed, where it is judged again.
     """
     if trial.kernel is not None:
-        run.tell(Began(Step.EVALUATE, trial))
+        run.tell(Began(Activity.EVALUATE, trial))
         anew = run.schedule.repeats == "judge" or renewed
         evaluation = None if anew else run.lineage.said_before(trial)
         evaluation = evaluation or ask_judge(
             run, trial.kernel, known=None if anew else partial(run.lineage.said_of_code, trial)
         )
-        trial = advanced(trial, evaluation=evaluation.with_evidence(renewed=renewed))
+        trial = advance(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))
     return trial
@@ -155,7 +155,7 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
 
 def check(run: Run, kernel: Kernel) -> Trial | str:
     """A kernel that is still being written, with its verdict, which counts as an evaluation; or why none is given."""
-    if run.limits.reached() or not run.reserve(1):
+    if run.limits.is_reached() or not run.reserve(1):
         return "The budget does not cover another question to the judge."
     draft = Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=ask_judge(run, kernel))
     run.tell(Checked(draft))
@@ -174,22 +174,25 @@ def ask_judge(
     known: what was said of such code, where it need not be judged again.
     """
     evaluate = evaluate or run.stages.evaluate
-    with suppress(StageError), boundary("evaluator"):  # compile while others are timed; what fails fails again below
+    with (
+        suppress(StageError),
+        stage_boundary("evaluator"),
+    ):  # compile while others are timed; what fails fails again below
         evaluate.prepare(run.problem, kernel)
     verdict = partial(run.device.verdict, run.problem, evaluate, kernel)
-    said = verdict(lambda: (best,) if (best := run.lineage.known.leader) else (), known)
+    said = verdict(lambda: (best,) if (best := run.lineage.last_population.leader) else (), known)
     failed = said.evidence.failed_rivals
     if not (failed and said.accepted):
         return said
-    again = verdict(lambda: (best,) if (best := run.lineage.known.without(failed).leader) else ())
+    again = verdict(lambda: (best,) if (best := run.lineage.last_population.without_trials(failed).leader) else ())
     return again.with_evidence(failed_rivals={**failed, **again.evidence.failed_rivals})
 
 
-def writer_question(known: Population, trial: Trial) -> tuple[Selection, Trial | None]:
+def writer_question(population: Population, trial: Trial) -> tuple[Selection, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
-        failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
-        return known.chosen_for(trial), failed
+        failed = population.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
+        return population.selection_for(trial), failed
     except KeyError as error:
         raise StageError(
             "writer", f"kernel {error.args[0]}, which {trial.id} starts from, is no longer there"
@@ -204,7 +207,7 @@ def _selected(population: Population, answer: Selection) -> Selection:
     for pick in picks:
         if pick not in population.by_id or population.by_id[pick].score_us is None:
             raise ValueError(f"picked {pick}, which is no accepted trial of the population")
-    return population.choose(*picks, schema.received(str, answer.rationale))
+    return population.choose(*picks, schema.check_answer(str, answer.rationale))
 
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
@@ -254,18 +257,18 @@ class State(StrEnum):
 class Next(NamedTuple):
     """What is done with a trial."""
 
-    step: Step | None
+    step: Activity | None
     """An interrupted run takes up what is to be written or evaluated."""
     then: tuple[State, ...]
     """What it may be after that."""
 
 
 NEXT: Mapping[State, Next] = {
-    State.PLANNED: Next(Step.WRITE, (State.WRITTEN, State.FAILED)),
-    State.WRITTEN: Next(Step.EVALUATE, (State.JUDGED,)),
+    State.PLANNED: Next(Activity.WRITE, (State.WRITTEN, State.FAILED)),
+    State.WRITTEN: Next(Activity.EVALUATE, (State.JUDGED,)),
     State.FAILED: Next(None, ()),
-    State.JUDGED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
-    State.CONFIRMED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+    State.JUDGED: Next(Activity.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+    State.CONFIRMED: Next(Activity.CONFIRM, (State.JUDGED, State.CONFIRMED)),
 }
 """Only the leader is confirmed. What became stale, or the judge could not answer, counts as written again."""
 
@@ -280,12 +283,12 @@ def state(trial: Trial) -> State:
     return State.PLANNED if trial.kernel is None else State.WRITTEN
 
 
-def waits_for(trial: Trial, step: Step) -> bool:
+def waits_for(trial: Trial, step: Activity) -> bool:
     """Whether that is what is to be done with it next."""
     return NEXT[state(trial)].step is step
 
 
-def advanced(trial: Trial, **changes: Any) -> Trial:
+def advance(trial: Trial, **changes: Any) -> Trial:
     """The trial one state further. ValueError where that does not follow."""
     after = replace(trial, **changes)
     if state(after) not in NEXT[state(trial)].then:

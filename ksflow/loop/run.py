@@ -80,8 +80,8 @@ class Run:
         self.device = judging.DeviceQueue(stages.evaluate.devices)
         self.tally = stops.Tally(self.schedule.caps.get("evaluations", math.inf))
         self._interruption = Interruption(self._announce)
-        self.limits = stops.Limits(self.tally, self._interruption.requested)
-        self.meter = Meter(self.transcript, self.schedule.caps, self.limits.reached)
+        self.limits = stops.RunLimits(self.tally, self._interruption.requested)
+        self.meter = Meter(self.transcript, self.schedule.caps, self.limits.is_reached)
         self.budgets = stops.budgets(self.schedule.caps, self.meter)
         self.limits.stops += self.budgets
         if recorded is None:
@@ -106,19 +106,19 @@ class Run:
         """A round in flight -> experiments that had been judged when it began."""
 
     @property
-    def key(self) -> Key:
+    def verdict_key(self) -> Key:
         """What a verdict given now holds for."""
-        return judging.key(self.problem, self.stages.evaluate)
+        return judging.current_key(self.problem, self.stages.evaluate)
 
     @property
-    def known(self) -> Population:
+    def population(self) -> Population:
         """The population as this process knows it."""
-        return self.lineage.known
+        return self.lineage.last_population
 
     @property
     def baselines(self) -> tuple[Trial, ...]:
         """The accepted baselines, fastest first."""
-        known = self.known.by_id
+        known = self.population.by_id
         return tuple(Population(tuple(known[id] for id in sorted(self.baseline_ids) if id in known)).ranked)
 
     def open(self, settings: str) -> None:
@@ -159,23 +159,26 @@ class Run:
         """End as with Ctrl-C, without a word."""
         self._interruption.requested.set()
 
-    def interruptible(self) -> AbstractContextManager[None]:
+    def handle_signals(self) -> AbstractContextManager[None]:
         """Meanwhile a first signal ends the search at the next step; a second one raises KeyboardInterrupt."""
-        return self._interruption.handled()
+        return self._interruption.handle_signals()
 
-    def used(self) -> dict[str, float]:
+    def used_shares(self) -> dict[str, float]:
         """Budget -> the share of it that is used."""
-        return {budget.name: budget.used(self.tally) for budget in self.budgets}
+        return {budget.name: budget.used_share(self.tally) for budget in self.budgets}
 
-    def left(self) -> dict[str, float]:
+    def remaining_budgets(self) -> dict[str, float]:
         """Budget -> how much of it is left; nothing where recorded steps are repeated, for which no budget counts."""
-        return {} if self.exact else {budget.name: budget.left(self.tally) for budget in self.budgets}
+        return {} if self.exact else {budget.name: budget.remaining(self.tally) for budget in self.budgets}
 
     def left_s(self) -> float | None:
         """Seconds until the end at the pace so far, the winner's confirmation included. None where nobody can tell."""
         if self.search_started is None:
             return None
-        now, newest = time.monotonic(), [t.evaluation for t in self.known.trials[-20:] if t.evaluation and t.score_us]
+        now, newest = (
+            time.monotonic(),
+            [t.evaluation for t in self.population.trials[-20:] if t.evaluation and t.score_us],
+        )
         took = [each.wall_s for each in newest if each.wall_s]
         confirm_s = _CONFIRMING * median(took) if took and self.schedule.confirm else 0.0
         if self.search_ended is not None:
@@ -183,7 +186,7 @@ class Run:
         elapsed = now - self.search_started
         ends = [
             60 * self.schedule.caps[name] * (1 - share) if name == "minutes" else elapsed / share - elapsed
-            for name, share in self.used().items()
+            for name, share in self.used_shares().items()
             if share > 0 and (name == "minutes" or self.tally.judged >= _TELLING)
         ]
         return max(min(ends), 0.0) + confirm_s if ends else None
@@ -227,7 +230,7 @@ class Run:
                 promises = any(experiment.gain_percent[1] >= 0 for experiment in plan.experiments)
                 self.tally.unpromising = 0 if promises else self.tally.unpromising + 1
                 self.tally.planning.discard(cause)
-                self.rest()
+                self.leave_step()
             return granted
 
     def give_back(self, count: int) -> None:
@@ -267,7 +270,7 @@ class Run:
             tally.harness_errors = tally.harness_errors + 1 if failed else 0
             tally.trouble = evaluation.reason if failed else tally.trouble
 
-    def rest(self) -> None:
+    def leave_step(self) -> None:
         """This thread is at no step any more."""
         with self.changed:
             self.doing.pop(threading.get_ident(), None)

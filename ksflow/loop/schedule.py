@@ -51,7 +51,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     population: Population
@@ -71,8 +71,8 @@ class Outcome:
 
     @property
     def score_us(self) -> float:
-        """The winner's score on the run's scale (`Population.us`)."""
-        return self.population.us(self.best) or 0.0
+        """The winner's score on the run's scale (`Population.time_us`)."""
+        return self.population.time_us(self.best) or 0.0
 
     @property
     def search_s(self) -> float:

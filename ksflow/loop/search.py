@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError, boundary
+from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError, stage_boundary
 from ksflow.lineage import Round
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.estimate import estimate
 from ksflow.loop.events import Notice
-from ksflow.loop.queue import Job, map_parallel
+from ksflow.loop.queue import ThreadJob, map_parallel
 from ksflow.loop.round import attempt, run_round
 from ksflow.loop.run import Run
-from ksflow.loop.schedule import Outcome
-from ksflow.protocols import SIGN_OF_LIFE, calling
+from ksflow.loop.schedule import RunOutcome
+from ksflow.protocols import SIGN_OF_LIFE, override_call
 from ksflow.records import Seed
 
 _A_ROUND = 3
@@ -23,7 +23,7 @@ _A_ROUND = 3
 _LOOK_S = 0.2
 
 
-def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float | None = None) -> Outcome:
+def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float | None = None) -> RunOutcome:
     """Search until there is a reason to stop. Raises ConfigError, LineageError, StageError, NothingTried.
 
     settings: what is kept with the session, for whoever wants to repeat it. began: the `time.monotonic()` at which the
@@ -32,7 +32,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float |
     meter = run.meter.reserve if run.recorded is None else None
     keep = run.transcript.keep
     took = _Stopwatch(began)
-    with run.interruptible(), calling(record=keep, meter=meter, unanswered=run.wait_for_person):
+    with run.handle_signals(), override_call(record=keep, meter=meter, unanswered=run.wait_for_person):
         run.open(settings)
         _greet(run)
         _compile_first(run, seeds)
@@ -50,7 +50,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "", began: float |
         took.end("search")
         run.end_search()
         busy = (run.device.busy_s - before) / max(took["search"], 1e-9)
-        if run.schedule.confirm and (run.exact is None or run.exact.missing):
+        if run.schedule.confirm and (run.exact is None or run.exact.missing_step):
             try:
                 confirm(run)
             except BudgetError as error:  # a recorded session was abandoned there
@@ -76,7 +76,7 @@ class _Stopwatch(dict[str, float]):
 
 def _used_up_before(run: Run, seeds_s: float) -> str:
     """What has used a budget in minutes up before the first round; empty where none is used up."""
-    if "minutes=" not in run.limits.enough(at_once=True) or not run.limits.hold:
+    if "minutes=" not in run.limits.stop_reason(at_once=True) or not run.limits.hold:
         return ""
     others_s = time.monotonic() - run.tally.started - seeds_s
     return " while seeds were judged" if seeds_s > others_s else " before the first round"
@@ -87,7 +87,7 @@ def _greet(run: Run) -> None:
 
     NothingTried where one does not answer; ConfigError where it cannot be as configured.
     """
-    with run.transcript.about(SIGN_OF_LIFE):
+    with run.transcript.attribute_calls(SIGN_OF_LIFE):
         for model in run.models if run.recorded is None else ():
             try:
                 with suppress(BudgetError):  # too dear: the estimate says what would be needed
@@ -98,10 +98,13 @@ def _greet(run: Run) -> None:
 
 def _compile_first(run: Run, seeds: tuple[Seed, ...]) -> None:
     """Compile a seed of each language that was not judged yet. ConfigError where a compiler is missing."""
-    judged = {trial.kernel.digest for trial in run.known.trials if trial.kernel and trial.evaluation}
+    judged = {trial.kernel.digest for trial in run.population.trials if trial.kernel and trial.evaluation}
     first = {seed.kernel.language: seed.kernel for seed in seeds[::-1] if seed.kernel.digest not in judged}
     for kernel in first.values():
-        with suppress(StageError), boundary("evaluator"):  # what else fails fails again where the kernel is judged
+        with (
+            suppress(StageError),
+            stage_boundary("evaluator"),
+        ):  # what else fails fails again where the kernel is judged
             run.stages.evaluate.prepare(run.problem, kernel)
 
 
@@ -116,16 +119,16 @@ def _estimate(run: Run) -> None:
             run.tell(Notice(str(expected)))
 
 
-def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> Outcome:
+def _outcome(run: Run, reason: str, took: Mapping[str, float], busy: float) -> RunOutcome:
     """How it ended. ConfigError where there is no winner, or where a replay went another way."""
-    best, tally = run.known.best, run.tally
+    best, tally = run.population.best, run.tally
     if best is None:
-        raise ConfigError(startup.no_start(run.known))
-    if run.exact and run.exact.missing:
+        raise ConfigError(startup.no_start(run.population))
+    if run.exact and run.exact.missing_step:
         raise ConfigError(run.exact.divergence)
     asked = run.exact is None and all(run.schedule.caps.get(name, 1) for name in ("evaluations", "rounds"))
-    return Outcome(
-        population=run.known,
+    return RunOutcome(
+        population=run.population,
         best=best,
         baselines=run.baselines,
         reason=reason,
@@ -143,8 +146,8 @@ class Rounds:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._running: list[Job] = []
-        self._digested = run.lineage.digested
+        self._running: list[ThreadJob] = []
+        self._digested = run.lineage.digested_count
         """Trials that were known when notes were last asked for."""
 
     def go_on(self) -> None:
@@ -163,31 +166,31 @@ class Rounds:
                 if self._running:
                     run.changed.wait(_LOOK_S)
                 return bool(self._running)
-        if left := run.lineage.unfinished():
+        if left := run.lineage.claim_unfinished():
             slots = run.reserve(min(len(left), _A_ROUND))  # what was left counts as rounds in flight do
             for trial in left[slots:]:
                 run.lineage.release(trial)
-            self._running.append(Job(partial(map_parallel, partial(attempt, run), left[:slots]), self._job_over))
+            self._running.append(ThreadJob(partial(map_parallel, partial(attempt, run), left[:slots]), self._job_over))
             return True
         try:
             begun = run.begin_round()
         except BudgetError as error:  # a recording that has no more rounds
             run.end(str(error))
             return True
-        every, known = run.schedule.digest_every, len(begun.known.trials)
+        every, known = run.schedule.digest_every, len(begun.population.trials)
         learning, self._digested = known // every > self._digested // every, known
-        self._running.append(Job(partial(self._round, begun, learning), self._job_over))
+        self._running.append(ThreadJob(partial(self._round, begun, learning), self._job_over))
         return True
 
     def _may_begin(self) -> bool:
         run = self._run
-        if run.limits.ended or run.limits.reached():
+        if run.limits.ended or run.limits.is_reached():
             return False
         if run.exact is not None:
             return True
         return (
             len(self._running) < run.schedule.rounds_in_flight
-            and not run.limits.enough()
+            and not run.limits.stop_reason()
             and run.tally.most - run.tally.dispatched > len(run.tally.planning) * _A_ROUND
         )
 
@@ -201,10 +204,10 @@ class Rounds:
         finally:
             run.round_over(begun, trouble)
 
-    def _job_over(self, job: Job) -> None:
+    def _job_over(self, job: ThreadJob) -> None:
         run = self._run
         if isinstance(job.error, BudgetError):
             run.end(str(job.error) if run.exact is None else "")
         elif job.error is not None:
             run.fail(job.error)
-        run.rest()
+        run.leave_step()

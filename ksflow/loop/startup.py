@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from ksflow.errors import ConfigError, NothingTried, counted
-from ksflow.home import shipped
+from ksflow.errors import ConfigError, NothingTried, pluralize
+from ksflow.home import shipped_path
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
@@ -35,7 +35,7 @@ def places(problem: Problem) -> tuple[str, ...]:
     path = Path(problem.origin.get("path") or problem.root)
     path = path / problem.origin.get("file", "") if path.is_dir() else path
     given = (path, *(Path(name) for name in [problem.origin.get("reference")] if name))
-    shipped_ones = shipped("problems").resolve()
+    shipped_ones = shipped_path("problems").resolve()
     return tuple(str(one) if one.exists() and not one.is_relative_to(shipped_ones) else "" for one in given)
 
 
@@ -63,16 +63,16 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
             f"this process has a quota of {allowed:.3g} cores' CPU time (cpu.max), which stops kernels that are timed"
         )
         run.tell(Notice(f"{held}: raise it, or expect times that rank nothing"))
-    lineage.expect(run.key)
+    lineage.expect(run.verdict_key)
     lineage.population()
     _revalidate(run, seeds)
-    lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-    todo = iter((*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(run, seeds)))
+    lost = [t for t in lineage.last_population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
+    todo = iter((*lineage.claim_unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(run, seeds)))
 
     def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
             try:
-                if not run.limits.reached():
+                if not run.limits.is_reached():
                     judge(run, trial)
             finally:
                 lineage.release(trial)  # another device's thread may wait for its verdict
@@ -81,10 +81,10 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
     judge_all(todo if devices == 1 else islice(todo, 1))
     map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
     _wait_for_others(run, judge_all)
-    if not lineage.known.ranked and run.interrupted:
+    if not lineage.last_population.ranked and run.interrupted:
         raise NothingTried("interrupted before a seed was accepted")
-    if not lineage.known.ranked:
-        raise ConfigError(no_start(lineage.known))
+    if not lineage.last_population.ranked:
+        raise ConfigError(no_start(lineage.last_population))
     judge_all(_add_seeds(run, _tunable(run)))
 
 
@@ -94,7 +94,7 @@ def _wait_for_others(run: Run, judge_all: Callable[[Iterable[Trial]], None]) -> 
     told, waiting = False, True
     while waiting and not lineage.population().ranked and not run.interrupted:
         waiting = lineage.others_at_work()  # first: what a process leaves behind when it ends is taken up below
-        judge_all(lineage.unfinished(Origin.SEED))
+        judge_all(lineage.claim_unfinished(Origin.SEED))
         if waiting and not told:
             run.tell(Notice("waiting for another process of this run, which judges the seeds; Ctrl-C ends the waiting"))
             told = True
@@ -129,10 +129,14 @@ def _add_seeds(run: Run, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
 
 def _tunable(run: Run) -> tuple[Seed, ...]:
     """The fastest C++ kernel with tunables for its compiler, where the writer works by rule and none in C++ has any."""
-    own = (t for t in run.lineage.known.trials if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main))
+    own = (
+        t
+        for t in run.lineage.last_population.trials
+        if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main)
+    )
     if run.stages.write.repairs or run.problem.origin.get("format") == "command" or any(own):
         return ()
-    for trial in run.lineage.known.ranked:
+    for trial in run.lineage.last_population.ranked:
         if trial.kernel and trial.kernel.language == "cpp":
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
@@ -147,16 +151,16 @@ def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
     A trial that was judged again keeps what it was before in its evidence (`renewed`), so nobody judges a leader's
     runners-up again at every start. The rest stays stale.
     """
-    stale, lineage = run.lineage.known.stale, run.lineage
-    due = {trial.id: trial for trial in _due(lineage.known, {seed.kernel.digest for seed in seeds})}
+    stale, lineage = run.lineage.last_population.stale, run.lineage
+    due = {trial.id: trial for trial in _due(lineage.last_population, {seed.kernel.digest for seed in seeds})}
     if due:
         changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
-        results = counted(len(stale), "result")
+        results = pluralize(len(stale), "result")
         again = f"judged again first, seeds and leaders: {len(due)} of them"
         run.tell(Notice(f"stale: {results} from before a change ({changed}); {again}"))
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
-        if was and not run.limits.reached():
+        if was and not run.limits.is_reached():
             judge(run, trial, _earlier(was))
 
 

@@ -65,17 +65,17 @@ class Budget(Stop):
         super().__init__(most)
         self.name, self.spent, self.at_once = name, spent, at_once
 
-    def used(self, tally: Tally) -> float:
+    def used_share(self, tally: Tally) -> float:
         """The share of it that is used."""
         return self.spent(tally) / self.most if self.most else 1.0
 
-    def left(self, tally: Tally) -> float:
+    def remaining(self, tally: Tally) -> float:
         """How much of it is left."""
         return max(self.most - self.spent(tally), 0.0)
 
     def reason(self, tally: Tally) -> str:
         """Names the budget and its amount."""
-        return f"{self.name}={self.most:g} used up" if self.used(tally) >= 1 else ""
+        return f"{self.name}={self.most:g} used up" if self.used_share(tally) >= 1 else ""
 
 
 class Evaluations(Budget):
@@ -84,7 +84,7 @@ class Evaluations(Budget):
     def __init__(self, most: float) -> None:
         super().__init__("evaluations", most, lambda tally: tally.judged + tally.checks)
 
-    def left(self, tally: Tally) -> float:
+    def remaining(self, tally: Tally) -> float:
         """What is in flight is not left."""
         return max(self.most - tally.dispatched, 0.0)
 
@@ -142,7 +142,7 @@ def _budget(name: str, most: float, meter: Meter) -> Budget:
     return Budget(name, most, spent, at_once=name != "rounds")
 
 
-class Limits:
+class RunLimits:
     """When a run has had enough: its stops, Ctrl-C, an error, or what a round could not go on from."""
 
     def __init__(self, tally: Tally, interrupted: threading.Event) -> None:
@@ -154,13 +154,13 @@ class Limits:
         """Why no more rounds begin."""
         self.error: BaseException | None = None
 
-    def reached(self) -> bool:
+    def is_reached(self) -> bool:
         """Whether nothing more is to be begun. Asked before each trial, and between the steps of a round."""
         if self.interrupted.is_set() or self.error:
             return True
-        return self.hold and bool(self.ended or self.enough(at_once=True))
+        return self.hold and bool(self.ended or self.stop_reason(at_once=True))
 
-    def enough(self, at_once: bool = False) -> str:
+    def stop_reason(self, at_once: bool = False) -> str:
         """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
         asked = (stop for stop in self.stops if stop.at_once or not at_once)
         return next(filter(None, (stop.reason(self.tally) for stop in asked)), "")
@@ -169,4 +169,4 @@ class Limits:
     def reason(self) -> str:
         """Why it ends."""
         interrupted = "interrupted" if self.interrupted.is_set() else "nothing more may begin"
-        return self.ended or self.enough() or interrupted
+        return self.ended or self.stop_reason() or interrupted

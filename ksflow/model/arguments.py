@@ -16,7 +16,7 @@ def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
     if kind is dict and all(isinstance(key, str) for key in value):
         rest: Any = {key: apart(part, f"{name}.{key}", inner) for key, part in value.items()}
     elif kind in (tuple, list):
-        rest = [apart(part, f"{name}.{place}", inner) for place, part in enumerate(value)]
+        rest = [apart(part, f"{name}.{index}", inner) for index, part in enumerate(value)]
     else:
         return value
     found |= inner

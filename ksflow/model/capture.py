@@ -144,7 +144,12 @@ def _seen(target: str, command: str, run_s: float, found: list[Json]) -> Seen:
                 if row["leaves"] is None
                 else [(*leaf[:3], *map(tuple, leaf[3:5]), leaf[5]) for leaf in row["leaves"]]
             )
-            key = repr([row["nodes"], [(leaf[:3], len(leaf[3]), contents.lies(leaf[4], leaf[3])) for leaf in leaves]])
+            key = repr(
+                [
+                    row["nodes"],
+                    [(leaf[:3], len(leaf[3]), contents.describe_strides(leaf[4], leaf[3])) for leaf in leaves],
+                ]
+            )
             family = families.setdefault(key, Family(row["nodes"], leaves))
             family.rows.append({**row, "shapes": [leaf[3] for leaf in leaves], "metas": leaves})
     spans = sorted((facts["began"], facts["ended"]) for facts in known)

@@ -18,7 +18,7 @@ from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from ksflow.model.arguments import apart, together
-from ksflow.model.profile import Call
+from ksflow.model.profile import ModuleCall
 
 _INLINE = 64
 """Elements of a constant that is written into the reference."""
@@ -61,12 +61,12 @@ class Forward:
     """The modules that define the operators of others that it calls, where they are installed."""
 
 
-def exported(module: torch.nn.Module, calls: Sequence[Call]) -> Forward:
+def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forward:
     """Export a module's forward for the sizes of all calls. Raises ValueError where it is no function of tensors."""
     largest = max(calls, key=lambda call: sum(tensor.nbytes for tensor in call.inputs))
     changing: dict[str, Any] = {}
-    for place, tensor in enumerate(largest.inputs):
-        sizes = zip(*(call.inputs[place].shape for call in calls), strict=True)
+    for index, tensor in enumerate(largest.inputs):
+        sizes = zip(*(call.inputs[index].shape for call in calls), strict=True)
         changing[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
     dynamic = {key: together(apart(value, key, {}), changing) for key, value in largest.given.items()}
     program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)

@@ -31,7 +31,7 @@ _BEFORE = "_forward_before_ksflow"
 """Where a module keeps a forward that was replaced by others before."""
 
 
-class Region:
+class InstalledRegion:
     """Modules that compute alike, and the kernel for them."""
 
     def __init__(self, about: dict[str, Any], package: str) -> None:
@@ -201,7 +201,7 @@ def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
     if kind is dict:
         rest: Any = {key: _apart(part, f"{name}.{key}", found) for key, part in value.items()}
     elif kind in (tuple, list):
-        rest = [_apart(part, f"{name}.{place}", found) for place, part in enumerate(value)]
+        rest = [_apart(part, f"{name}.{index}", found) for index, part in enumerate(value)]
     else:
         return value
     return {kind.__name__: rest} if len(found) > before else value
@@ -242,4 +242,4 @@ def _lies(tensor: torch.Tensor, steps: tuple[int, ...]) -> bool:
 
 
 _HERE = json.loads(Path(__file__).with_name("regions.json").read_text(encoding="utf-8"))
-REGIONS = [Region(about, __name__) for about in _HERE["regions"]]
+REGIONS = [InstalledRegion(about, __name__) for about in _HERE["regions"]]

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ksflow.errors import ConfigError, foreign, one_line
+from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.model.capture import Family, Seen, inside
-from ksflow.model.graph import Forward, exported, names_for
+from ksflow.model.graph import Forward, export_forward, names_for
 from ksflow.model.problem import Case, Folder, case_of
-from ksflow.model.profile import Call, Meta, Region
+from ksflow.model.profile import Meta, ModuleCall, Region
 from ksflow.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.model.user_file import UserModel
 from ksflow.records import Json, amdahl
@@ -92,7 +92,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
     shown = [rows for rows in usable if rows not in held]
     if not held:
         seen.remarks.append("no shapes are held out: it was called with fewer than three")
-    with torch.no_grad(), foreign() as caught:
+    with torch.no_grad(), catch_foreign() as caught:
         function = _Function(seen, chosen, folder)
         numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
         cases = [function.case(number, row, file) for number, row in numbered for file in row["samples"]]
@@ -180,7 +180,7 @@ class _Function:
             Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
         )
         given = dict(zip(self.words, tensors, strict=True))
-        made = Call("call", number, inputs, {}, outputs, None, "", given)
+        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given)
         return Case(made, inputs, tuple(tensors), answer)
 
     def source(self, importing: bool) -> str:
@@ -280,7 +280,7 @@ class _FunctionFolder(Folder):
 
     def _statement(self) -> str:
         seen, function = self._seen, self._function
-        with foreign() as caught:
+        with catch_foreign() as caught:
             file, root = Path(seen.facts["file"]), seen.facts["callee"].partition(".")[0]
             source = sliced(file, root, seen.facts["path"])
         return _STATEMENT.format(
@@ -330,7 +330,7 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     region = Region(title, [seen.target], [case.call for case in cases], (), share=seen.share)
     if not function.numpy:
         module = function.wrapped()
-        forward = exported(module, [case.call for case in cases])
+        forward = export_forward(module, [case.call for case in cases])
         cases = [replace(case_of(module, case.call, forward.used), answer=case.answer) for case in cases]
         made = _FunctionFolder(seen, function, (user, region, cases, forward))
         made.expect_same()
@@ -343,7 +343,7 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
             text = function.forward(importing)
             forward = Forward(text, [], function.words, set(), computed, [])
             made = _FunctionFolder(seen, function, (user, region, cases, forward))
-            with foreign() as caught:
+            with catch_foreign() as caught:
                 made.expect_same()
             if not caught:
                 break

@@ -22,7 +22,7 @@ from ksflow.handover.winner import case_facts
 from ksflow.problem.texts import model_region
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Population, Problem, Speedup, Target, Trial
-from ksflow.report.headline import called, headline, known_baselines
+from ksflow.report.headline import baseline_name, headline, known_baselines
 
 REGIONS = "regions.json"
 
@@ -46,16 +46,20 @@ class Candidate:
         return re.sub(r"\W", "_", self.problem.name if self.problem.name[:1].isalpha() else f"k_{self.problem.name}")
 
 
-def winner(known: Population, problem: Problem) -> tuple[Trial, dict[str, Speedup]]:
+def winner(population: Population, problem: Problem) -> tuple[Trial, dict[str, Speedup]]:
     """A run's winner, and how it did beside the region as it was. ConfigError where nothing is to be put in place."""
-    baselines = known_baselines(known, problem.seeds)
-    claimed = headline(known, baselines)
+    baselines = known_baselines(population, problem.seeds)
+    claimed = headline(population, baselines)
     if claimed is None:
         raise ConfigError(f"{problem.name} has no accepted kernel yet: go on with its run first")
     if claimed.over is claimed.best:
         raise ConfigError(f"{problem.name}: {claimed}; there is nothing to put in place, so leave it out or search on")
     names = {"PyTorch": "eager", "the reference": "eager", "torch.compile": "compiled"}
-    rows = {names[called(trial)]: known.speedup(claimed.best, trial) for trial in baselines if called(trial) in names}
+    rows = {
+        names[baseline_name(trial)]: population.speedup(claimed.best, trial)
+        for trial in baselines
+        if baseline_name(trial) in names
+    }
     rows = {"eager": claimed.row, **{name: row for name, row in rows.items() if row}}
     return claimed.best, {name: row for name, row in rows.items() if row}
 
@@ -97,14 +101,14 @@ def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evalu
 
 def region_of(problem: Problem) -> Json:
     """What `model profile` wrote of a problem's region. ConfigError where the problem is none."""
-    place = model_region(problem)
-    if place is None:
+    region = model_region(problem)
+    if region is None:
         raise ConfigError(f"{problem.name} is no region of a model: `model profile` writes such problems")
-    if "function" in place:
+    if "function" in region:
         raise ConfigError(
-            f"{problem.name} is the function {place['function']}, no region of a model: `apply NAME --patch`"
+            f"{problem.name} is the function {region['function']}, no region of a model: `apply NAME --patch`"
         )
-    return place | {"model": str(Path(problem.root, place["model"]).resolve())}
+    return region | {"model": str(Path(problem.root, region["model"]).resolve())}
 
 
 def _region(candidate: Candidate, error: float | None) -> Json:

@@ -21,12 +21,12 @@ import torch
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError, foreign, one_line
+from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.judge import contents
 from ksflow.model.arguments import apart
-from ksflow.model.graph import Forward, exported
-from ksflow.model.profile import PRECISIONS, Call, Meta, Region, met, meta
+from ksflow.model.graph import Forward, export_forward
+from ksflow.model.profile import PRECISIONS, Meta, ModuleCall, Region, meta, record_calls
 from ksflow.model.user_file import UserModel
 from ksflow.records import C_TYPES, Json
 
@@ -100,7 +100,7 @@ within what honest arithmetic in the tensors' own types comes to.
 class Case:
     """A call that is a case, with its tensors in the order of a kernel's."""
 
-    call: Call
+    call: ModuleCall
     tensors: tuple[Meta, ...]
     data: tuple[torch.Tensor, ...]
     answer: tuple[torch.Tensor, ...] = ()
@@ -119,14 +119,14 @@ class Case:
 def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
     """Write a region's folder below `out`; the folder. What it replaces of its own is replaced, kernels that were added
     to its seeds stay. profile: the model's, as a table. ConfigError where no kernel could take the region's place."""
-    if region.unfit:
-        raise ConfigError(f"{region.modules[0]} {region.unfit}: no kernel can take its place; name another region")
+    if region.why_unfit:
+        raise ConfigError(f"{region.modules[0]} {region.why_unfit}: no kernel can take its place; name another region")
     some = region.modules[:_CONTENTS_OF]
-    with torch.no_grad(), foreign() as caught:
-        calls = met(user.model, (*user.inputs, *user.heldout), keep=some)
+    with torch.no_grad(), catch_foreign() as caught:
+        calls = record_calls(user.model, (*user.inputs, *user.heldout), keep=some)
         constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
         calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
-        forward = exported(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
+        forward = export_forward(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
         cases = [case_of(user.model.get_submodule(call.module), call, forward.used) for call in calls]
         folder = Folder(user, region, cases, forward)
         folder.expect_same()
@@ -137,7 +137,7 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
     return folder.write(out, profile)
 
 
-def case_of(module: torch.nn.Module, call: Call, used: Sequence[str]) -> Case:
+def case_of(module: torch.nn.Module, call: ModuleCall, used: Sequence[str]) -> Case:
     """A call with those of the module's parameters and buffers that are used."""
     parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
     state = {**dict(parameters), **dict(buffers)}
@@ -162,7 +162,7 @@ class Folder:
         self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
         first = self._cases[0]
         words, self._read, self._computed = forward.words, forward.read, forward.computed
-        outputs = [f"y{place}" if len(first.call.outputs) > 1 else "y" for place in range(len(first.call.outputs))]
+        outputs = [f"y{index}" if len(first.call.outputs) > 1 else "y" for index in range(len(first.call.outputs))]
         self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
         self._count = len(words)
         self._kinds = [tensor.dtype for tensor in first.every]
@@ -170,8 +170,8 @@ class Folder:
         """The sizes that a dimension has in each case -> what it is called, after the first tensor that has it."""
         self._shapes: list[list[str]] = []
         """Of each tensor, with the names of dimensions."""
-        for place, name in enumerate(self._names):
-            several = zip(*(case.shapes[place] for case in self._cases), strict=True)
+        for index, name in enumerate(self._names):
+            several = zip(*(case.shapes[index] for case in self._cases), strict=True)
             self._shapes.append(
                 [
                     "1" if set(sizes) == {1} else self._dims.setdefault(sizes, self._free(f"{name}_{axis}"))
@@ -183,10 +183,10 @@ class Folder:
         self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
-        lying = [[contents.lies(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
+        lying = [[contents.describe_strides(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
         if any(row != lying[0] for row in lying):
             raise ValueError("is called with tensors that lie differently in memory")
-        rows = [contents.about([case.data[place] for case in cases]) for place in range(self._count)]
+        rows = [contents.describe_contents([case.data[index] for case in cases]) for index in range(self._count)]
         rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
         self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
 
@@ -243,10 +243,10 @@ class Folder:
     def _exact(self) -> str:
         """Inputs for the bound, in words: what is less precise than the arithmetic is exact in it."""
         words = []
-        for place, kind in enumerate(getattr(torch, name) for name in self._kinds[: self._count]):
+        for index, kind in enumerate(getattr(torch, name) for name in self._kinds[: self._count]):
             coarse = kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self._computed).eps
             wide = torch.float32 if {kind, self._computed} == {torch.float16, torch.bfloat16} else self._computed
-            words.append(f"data[{place}].to({wide})" if coarse else f"data[{place}]")
+            words.append(f"data[{index}].to({wide})" if coarse else f"data[{index}]")
         return f"[{', '.join(words)}]" if any(".to" in word for word in words) else f"data[:{self._count}]"
 
     def _expect_apart(self, reference: str, content: Json) -> None:
@@ -298,8 +298,8 @@ class Folder:
     def _spec(self, saved: Json) -> Json:
         """problem.yaml."""
         sizes = {
-            case.shapes: {name: several[place] for several, name in self._dims.items()}
-            for place, case in enumerate(self._cases)
+            case.shapes: {name: several[index] for several, name in self._dims.items()}
+            for index, case in enumerate(self._cases)
         }
         shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
         held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
@@ -315,9 +315,9 @@ class Folder:
                 "dtype": kind,
                 "shape": ", ".join(shape),
                 "layout": ", ".join(f"{key} {met[key]}" for key in ("order", "stride") if key in met) or "contiguous",
-                "role": "inout" if name in self.inout else "in" if place < self._count else "out",
+                "role": "inout" if name in self.inout else "in" if index < self._count else "out",
             }
-            for place, (name, kind, shape, met) in enumerate(
+            for index, (name, kind, shape, met) in enumerate(
                 zip(self._names, self._kinds, self._shapes, self._met, strict=True)
             )
         ]
@@ -350,7 +350,7 @@ class Folder:
             for name, value in self._cases[0].call.constants.items()
             if value is not None and not isinstance(value, dict)
         }
-        with foreign() as caught:
+        with catch_foreign() as caught:
             source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
         return _STATEMENT.format(
             title=self._region.title,

@@ -20,14 +20,14 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
-from ksflow.errors import ConfigError, foreign, one_line, place, suggest
+from ksflow.errors import ConfigError, catch_foreign, error_location, one_line, suggest
 from ksflow.hardware import roofline, target
-from ksflow.hardware.cost_model import Work
-from ksflow.judge.machine_rates import measured
+from ksflow.hardware.cost_model import CaseWork
+from ksflow.judge.machine_rates import with_measured_rates
 from ksflow.model.arguments import apart, others
 from ksflow.model.user_file import Arguments, UserModel, wait
 from ksflow.records import Json
-from ksflow.report.words import us
+from ksflow.report.words import format_us
 
 PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
 """A type -> the precision of the fastest unit that may compute in it."""
@@ -58,7 +58,7 @@ class Meta(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """One call of a module, as it was met."""
 
     module: str
@@ -83,7 +83,7 @@ class Region:
     kind: str
     """Their class."""
     modules: list[str]
-    calls: list[Call]
+    calls: list[ModuleCall]
     parameters: tuple[Meta, ...]
     us: float = 0.0
     share: float = 0.0
@@ -98,7 +98,7 @@ class Region:
         return self.kind.rpartition(".")[2]
 
     @property
-    def unfit(self) -> str:
+    def why_unfit(self) -> str:
         """Why no kernel can take its place; empty where one can."""
         return next((call.unfit for call in self.calls if call.unfit), "")
 
@@ -127,23 +127,27 @@ class Profile:
 
     def table(self, name: str, mode: str) -> Json:
         """A title, remarks, and rows with the heads first, for the terminal and for the page."""
-        took = f"{us(self.eager_us)} µs eager"
+        took = f"{format_us(self.eager_us)} µs eager"
         if self.compiled_us:
-            took += f", {us(self.compiled_us)} µs compiled (mode {mode}), x{self.eager_us / self.compiled_us:.3g}"
+            took += (
+                f", {format_us(self.compiled_us)} µs compiled (mode {mode}), x{self.eager_us / self.compiled_us:.3g}"
+            )
         threads = f"{self.threads} threads" if self.threads > 1 else "1 thread"
         rows = [["", "modules", "µs", "share", "compiled", "of its roofline", "if half", "if nothing"]]
         for at, region in enumerate(self.regions, 1):
             many = f" x{len(region.modules)}" if len(region.modules) > 1 else ""
             about = [f"{region.title}{many}: {region.modules[0]}", *map(str, region.calls[0].inputs)]
-            about += [f"no problem: {region.unfit}"] if region.unfit else []
+            about += [f"no problem: {region.why_unfit}"] if region.why_unfit else []
             near = f"{100 * region.roofline_us / region.us:.3g} %" if region.roofline_us and region.us else ""
             share = "" if region.compiled_share is None else f"{100 * region.compiled_share:.3g} %"
             gains = [f"x{region.gain(left):.3g}" for left in (0.5, 0.0)]
-            rows.append([str(at), "\n".join(about), us(region.us), f"{100 * region.share:.3g} %", share, near, *gains])
+            rows.append(
+                [str(at), "\n".join(about), format_us(region.us), f"{100 * region.share:.3g} %", share, near, *gains]
+            )
         remarks = [f"torch.compile fails: {self.failed}"] if self.failed else []
         return {"title": f"{name} on {self.chip}, {threads}: {took}", "remarks": remarks, "rows": rows}
 
-    def named(self, word: str) -> Region:
+    def find_region(self, word: str) -> Region:
         """The region with a number, of a class, or with a module of that name. ConfigError where there is none."""
         if word.isdecimal() and 0 < int(word) <= len(self.regions):
             return self.regions[int(word) - 1]
@@ -160,22 +164,25 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
     step: told what is done next.
     """
     count = len(user.inputs)
-    chip = target.default_target() if user.gpu else measured(target.detect())
+    chip = target.default_target() if user.gpu else with_measured_rates(target.detect())
     with torch.no_grad():
         step("what modules are called with")
-        with foreign() as caught:
-            calls = met(user.model, user.inputs)
+        with catch_foreign() as caught:
+            calls = record_calls(user.model, user.inputs)
         if caught:
             message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
-            raise ConfigError(f"{user.file}: {message}{place(caught[0])}") from caught[0]
+            raise ConfigError(f"{user.file}: {message}{error_location(caught[0])}") from caught[0]
         counted = FlopCounterMode(display=False)
-        with foreign() as uncounted, counted:  # it does not know every operation, such as attention of grouped queries
+        with (
+            catch_foreign() as uncounted,
+            counted,
+        ):  # it does not know every operation, such as attention of grouped queries
             for args, named in user.inputs:
                 user.model(*args, **named)
         flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
-        held = met(user.model, user.heldout, first=count)
+        held = record_calls(user.model, user.heldout, first=count)
         step("eager")
-        eager_us = sum(timed(user, user.model, *arguments) for arguments in user.inputs) / count
+        eager_us = sum(time_call(user, user.model, *arguments) for arguments in user.inputs) / count
         step("eager, with torch.profiler")
         spans = _spans(user, max(3, min(int(_SECONDS * 1e6 / eager_us / count), 50)))
         regions = []
@@ -185,14 +192,14 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
             region.flops = sum(flops.get(name, 0) for name in region.modules)
             many = sum(call.number < count for call in region.calls)
             kind = next((PRECISIONS[t.dtype] for t in region.calls[0].inputs if t.dtype in PRECISIONS), "")
-            work = Work(region.flops / many, region.traffic(count) / many) if many and not uncounted else None
+            work = CaseWork(region.flops / many, region.traffic(count) / many) if many and not uncounted else None
             limit = work and roofline.bound(work, kind, chip)
             region.roofline_us = limit[0] * many / count if limit else None
             regions += [region] if region.share >= _LEAST else []
         regions.sort(key=lambda region: -region.share)
         compiled_us, failed = None, ""
         if mode != "none":
-            with foreign() as caught:
+            with catch_foreign() as caught:
                 compiled_us = _compiled(user, mode, [region for region in regions if region.share >= _COMPILED], step)
             failed = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) if caught else ""
     return Profile(regions, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
@@ -219,9 +226,11 @@ class _Begun:
         return ""
 
 
-def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0) -> list[Call]:
+def record_calls(
+    model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0
+) -> list[ModuleCall]:
     """Every call of every module within a model. keep: of which modules arguments are kept. first: the sets' number."""
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
     begun: list[_Begun] = []
     number = first
 
@@ -243,7 +252,7 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
             returns = apart(output, "", outputs)
             why = call.why or _unfit(module, tensors, constants, output, returns) or call.written(module)
             calls.append(
-                Call(
+                ModuleCall(
                     name,
                     number,
                     tuple(meta(key, tensor) for key, tensor in tensors.items()),
@@ -258,7 +267,7 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
         return hook
 
     handles = []
-    for name, module in hookable(model):
+    for name, module in hookable_modules(model):
         if name:
             handles.append(module.register_forward_pre_hook(begins(name), with_kwargs=True))
             handles.append(module.register_forward_hook(ends(name)))
@@ -271,7 +280,7 @@ def met(model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str]
     return calls
 
 
-def timed(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), named: Json | None = None) -> float:
+def time_call(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), named: Json | None = None) -> float:
     """The median time of a call, in µs."""
     named = named or {}
     call(*args, **named)
@@ -286,7 +295,7 @@ def timed(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), n
     return sorted(times)[len(times) // 2]
 
 
-def _grouped(model: torch.nn.Module, calls: Iterable[Call]) -> list[Region]:
+def _grouped(model: torch.nn.Module, calls: Iterable[ModuleCall]) -> list[Region]:
     """Regions, in the order in which they are called."""
     regions: dict[str, Region] = {}
     for call in calls:
@@ -319,7 +328,7 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
         return lambda *_: open_[name].pop().__exit__(None, None, None)
 
     handles = []
-    for name, module in hookable(user.model):
+    for name, module in hookable_modules(user.model):
         handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
     try:
@@ -342,20 +351,20 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
     """The compiled model's time; each region's share of it, where it can be compiled by itself."""
     step(f"torch.compile, mode {mode}")
     fast = torch.compile(user.model, mode=mode, dynamic=False)
-    whole = sum(timed(user, fast, *arguments) for arguments in user.inputs)
+    whole = sum(time_call(user, fast, *arguments) for arguments in user.inputs)
     element = next(iter(user.model.parameters()), torch.zeros(1)).detach().flatten()[:1]
     least = torch.compile(torch.neg, dynamic=False)
-    overhead = timed(user, least, (element,))
-    calls = met(user.model, user.inputs, keep={region.modules[0] for region in regions})
+    overhead = time_call(user, least, (element,))
+    calls = record_calls(user.model, user.inputs, keep={region.modules[0] for region in regions})
     for region in regions:
         step(f"torch.compile, {region.title} by itself")
         name, took = region.modules[0], 0.0
         alone = torch.compile(user.model.get_submodule(name), mode=mode, dynamic=False)
         counts = Counter(call.inputs for call in region.calls if call.number < len(user.inputs))
-        with foreign() as caught:
+        with catch_foreign() as caught:
             for inputs, count in counts.items():
                 arguments = next(call.given for call in calls if call.module == name and call.inputs == inputs)
-                took += count * max(timed(user, alone, (), arguments) - overhead, 0.0)
+                took += count * max(time_call(user, alone, (), arguments) - overhead, 0.0)
         region.compiled_share = None if caught else min(took / whole, 1.0)
     torch.compiler.reset()
     return whole / len(user.inputs)
@@ -363,7 +372,7 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
 
 def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, Any], str]:
     """Arguments by name; where the module's forward does not take them as it says, none and why."""
-    with foreign() as caught:
+    with catch_foreign() as caught:
         return dict(inspect.signature(module.forward).bind(*args, **named).arguments), ""
     return {}, f"is called otherwise than its forward says ({one_line(str(caught[0]), 100)})"
 
@@ -395,7 +404,7 @@ def _unfit(
     return ""
 
 
-def hookable(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+def hookable_modules(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     """The modules that take hooks, with their names; scripted ones take none."""
     return [(name, part) for name, part in model.named_modules() if not isinstance(part, torch.jit.ScriptModule)]
 

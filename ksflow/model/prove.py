@@ -49,7 +49,7 @@ def prove(folder: Path, replicates: int, mode: str, begin: Callable[[str], None]
         remarks += _explained(way, kernels)
     proof = Proof(
         model=Path(content["model"]).name,
-        machine=runs[0]["machine"] or cpu.read().chip,
+        machine=runs[0]["machine"] or cpu.read_cpu().chip,
         threads=runs[0]["threads"],
         torch=runs[0]["torch"],
         mode=mode,
@@ -66,7 +66,9 @@ def _way(name: str, runs: Sequence[Json], kernels: Sequence[Engaged]) -> Way:
     cases = [CaseResults({"name": f"inputs {number}"}, [_cell(run, name, number) for run in runs]) for number in sets]
     row = Outcome(cases).ratio("with", "without")
     assert row
-    lows = {place: geomean(s.low() for case in cases for s in case.samples(place)) for place in ("without", "with")}
+    lows = {
+        place: geomean(s.low_mean() for case in cases for s in case.samples(place)) for place in ("without", "with")
+    }
     parts = [(kernel.shares.get(name), kernel.ratios.get(name)) for kernel in kernels]
     known = [(share, ratio) for share, ratio in parts if share is not None and ratio is not None]
     predicted = tuple(amdahl((share, ratio[place]) for share, ratio in known) for place in range(3))
@@ -117,7 +119,7 @@ def _engaged(region: Json, runs: Sequence[Json]) -> Engaged:
 def _explained(way: Way, kernels: Sequence[Engaged]) -> list[str]:
     """Why the model does not gain what Amdahl's law predicts, where it does not."""
     much = f"{way.name}: outputs differ by {way.difference:.2g}, which is more than {way.bound:.2g}"
-    remarks = [] if way.alike else [much]
+    remarks = [] if way.outputs_agree else [much]
     ratio, predicted = way.ratio, way.predicted
     if not predicted or (ratio.low <= predicted[2] and predicted[1] <= ratio.high) or way.name != "eager":
         return remarks

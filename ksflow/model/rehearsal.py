@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from ksflow.errors import foreign, one_line
+from ksflow.errors import catch_foreign, one_line
 from ksflow.formats.isolated import answer_order
 from ksflow.records import Json
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.sandbox.runners.torch_kernel import load_module
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
@@ -17,12 +17,12 @@ _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 def rehearse(order: Json) -> str:
     """Why `order["reference"]` does not work here on contents of `order["case"]`; empty where it does."""
     text = Path(order["reference"]).read_text(encoding="utf-8")
-    module = loaded("ksflow_rehearsed", order["reference"])
+    module = load_module("ksflow_rehearsed", order["reference"])
     for space, name in _OPERATOR.findall(text):
         if not hasattr(getattr(torch.ops, space), name):
             return f"calls torch.ops.{space}.{name}, which the judge does not have: it does not import the model"
     for function in (module.ref_kernel, module.oracle):
-        with torch.no_grad(), foreign() as caught:
+        with torch.no_grad(), catch_foreign() as caught:
             function(module.generate_input(**order["case"], device=order["device"]))
         if caught:
             frames = traceback.extract_tb(caught[0].__traceback__)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ksflow.errors import foreign, one_line
+from ksflow.errors import catch_foreign, one_line
 from ksflow.formats.isolated import answer_order
 from ksflow.model.user_file import load, wait
 from ksflow.records import Json
@@ -43,7 +43,7 @@ def replicate(order: Json) -> Json:
     failed = ""
     with torch.no_grad():
         outputs = {"eager": [[way(*args, **named) for args, named in sets] for way in ways["eager"]]}
-        with foreign() as caught:
+        with catch_foreign() as caught:
             both = [torch.compile(variant, mode=order["mode"], dynamic=False) for variant in (model, fast)]
             warm = [[[way(*args, **named) for args, named in sets] for _ in range(2)][-1] for way in both]
             ways["compiled"], outputs["compiled"] = (both[0], both[1]), warm

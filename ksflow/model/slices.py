@@ -6,7 +6,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 from ksflow.records import digest
 
 
@@ -47,7 +47,7 @@ class _Slice:
     def add(self, file: Path, name: str) -> None:
         """Add what a name of a file's top level means, and first what that needs. Raises Unsliceable."""
         if file not in self._files:
-            with foreign() as caught:
+            with catch_foreign() as caught:
                 self._files[file] = _definitions(ast.parse(file.read_text(encoding="utf-8")))
             if caught:
                 raise Unsliceable(f"{file.name} is no Python source")

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import ConfigError, foreign, one_line, place
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.errors import ConfigError, catch_foreign, error_location, one_line
+from ksflow.sandbox.runners.torch_kernel import load_module
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Of a call: those by place, those by name."""
@@ -50,15 +50,17 @@ def load(file: Path) -> UserModel:
         raise ConfigError(f"{file} is no Python file: name one that offers model() and inputs()")
     if str(file.parent.resolve()) not in sys.path:
         sys.path.insert(0, str(file.parent.resolve()))
-    with foreign() as caught:
-        module = loaded(file.stem, file)
+    with catch_foreign() as caught:
+        module = load_module(file.stem, file)
         lacking = [name for name in ("model", "inputs") if not callable(getattr(module, name, None))]
         if not lacking:
             model, inputs = module.model(), module.inputs()
             held = module.heldout() if hasattr(module, "heldout") else []
     if caught:
         error = caught[0]
-        raise ConfigError(f"{file}: {one_line(f'{type(error).__name__}: {error}', 300)}{place(error)}") from error
+        raise ConfigError(
+            f"{file}: {one_line(f'{type(error).__name__}: {error}', 300)}{error_location(error)}"
+        ) from error
     if lacking:
         raise ConfigError(f"{file} offers no {lacking[0]}(): it needs model() and inputs()")
     if not isinstance(model, torch.nn.Module):

@@ -32,12 +32,12 @@ class Prediction:
     gain_percent: float | None  # None if no attempt was right
 
     @property
-    def middle(self) -> float:
+    def midpoint(self) -> float:
         """The middle of the predicted range, in percent."""
         return sum(self.experiment.gain_percent) / 2
 
     @property
-    def held(self) -> bool:
+    def came_true(self) -> bool:
         """Whether the measured gain is in the range."""
         low, high = self.experiment.gain_percent
         return self.gain_percent is not None and low <= self.gain_percent <= high
@@ -71,11 +71,11 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
         first, evaluation, gain = population.by_id[name], trial.evaluation, None
         if evaluation is not None and evaluation.accepted:
             base = base_of(first, population.by_id)
-            speed = population.speedup(trial, base) if not evaluation.unranked else None
+            speed = population.speedup(trial, base) if not evaluation.why_unranked else None
             if speed is None:
                 continue
             gain = speed.gain_percent
-        elif not trial.failure and (evaluation is None or evaluation.verdict.blameless):
+        elif not trial.failure and (evaluation is None or evaluation.verdict.inconclusive):
             continue
         assert first.experiment is not None
         known.append(Prediction(first.id, first.by, first.experiment, gain))
@@ -92,14 +92,14 @@ def calibrations(population: Population) -> tuple[Calibration, ...]:
 
 def _calibration(record: Sequence[Prediction]) -> Calibration:
     pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
-    middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
+    middles, gains = [prediction.midpoint for prediction, _ in pairs], [gain for _, gain in pairs]
     ends = list(zip(*(prediction.experiment.gain_percent for prediction, _ in pairs), strict=True))
-    shift = statistics.median(gain - prediction.middle for prediction, gain in pairs) if len(pairs) >= FEW else None
+    shift = statistics.median(gain - prediction.midpoint for prediction, gain in pairs) if len(pairs) >= FEW else None
     return Calibration(
         record[0].by,
         len(record),
         len(pairs),
-        sum(prediction.held for prediction, _ in pairs),
+        sum(prediction.came_true for prediction, _ in pairs),
         (statistics.median(ends[0]), statistics.median(ends[1])) if pairs else None,
         statistics.median(middles) if pairs else None,
         statistics.median(gains) if pairs else None,
@@ -151,6 +151,6 @@ def _line(prediction: Prediction) -> str:
 
 def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:
     """Return the factor with which the moved ranges contain eight of ten; None if most have no width."""
-    ranges = [(*forecast.experiment.gain_percent, abs(gain - forecast.middle - shift)) for forecast, gain in pairs]
+    ranges = [(*forecast.experiment.gain_percent, abs(gain - forecast.midpoint - shift)) for forecast, gain in pairs]
     needed = [2 * away / (high - low) for low, high, away in ranges if high > low]
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.hardware.target import label
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target
@@ -34,7 +34,7 @@ class Grounds:
     others: frozenset[str] = frozenset()  # the titles of notes about something else, which stay unchanged
 
     @property
-    def carried(self) -> dict[str, str]:
+    def current_quotes(self) -> dict[str, str]:
         """Sources of the current notes -> their quotes."""
         quotes: dict[str, str] = {}
         for note in self.notes.values():
@@ -48,7 +48,7 @@ class Grounds:
         return match[1] if match and known else ""
 
 
-def validated(note: Note, ground: Grounds) -> Note:
+def validate_note(note: Note, ground: Grounds) -> Note:
     """Return the note in its stored form. Raises ValueError."""
     note = replace(note, title=" ".join(note.title.split()), text=note.text.strip())
     _check_form(note)
@@ -64,7 +64,7 @@ def validated(note: Note, ground: Grounds) -> Note:
     for claim in claims(note.text):
         numbers = [int(number) for group in _MARKERS.findall(claim) for number in group.split(",")]
         if not numbers:
-            raise ValueError(f"claim without a source marker such as [1]: {short(claim, 80)!r}")
+            raise ValueError(f"claim without a source marker such as [1]: {shorten(claim, 80)!r}")
         if wrong := [number for number in numbers if not 1 <= number <= len(note.sources)]:
             raise ValueError(f"marker [{wrong[0]}] has no source; there are {len(note.sources)}")
     trials = {id for source in note.sources if (id := ground.trial(source))}
@@ -87,12 +87,12 @@ def _check_form(note: Note) -> None:
 
 def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tuple[str, str]:
     """Return a source and its quote in their stored form. Raises ValueError."""
-    where = f"source {number} ({short(source, 60)!r})"
+    where = f"source {number} ({shorten(source, 60)!r})"
     if ground.trial(source):
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    old = ground.carried.get(source)
+    old = ground.current_quotes.get(source)
     if old is not None and (not quote.strip() or quote == old):
         return source, old
     passages = list(named_passages(ground.shown, source))
@@ -100,12 +100,12 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
         raise ValueError(f"{where} is neither a passage that you were shown nor a trial id; copy a source line")
     place = next(((document, passage) for document, passage in passages if contains(passage.text, quote)), None)
     if place is None:
-        raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")
+        raise ValueError(f"{where}: the quote {shorten(quote, 80)!r} does not stand there; copy words from it exactly")
     document, passage = place
     if len(quote) > _QUOTE:
         raise ValueError(f"{where}: the quote has {len(quote)} characters; at most {_QUOTE}, the words that say so")
     if len(re.findall(r"\w+", quote)) < _QUOTE_WORDS and quote.split() != passage.text.split():
-        raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {_QUOTE_WORDS} words")
+        raise ValueError(f"{where}: the quote {shorten(quote, 40)!r} is too short; quote at least {_QUOTE_WORDS} words")
     return ", ".join(filter(None, [document.source, passage.place])), quote.strip()
 
 
@@ -157,7 +157,7 @@ def _check_closes(note: Note, trials: set[str], ground: Grounds) -> None:
     for id in note.closes:
         trial = ground.population.by_id.get(id)
         if trial is None or trial.experiment is None:
-            raise ValueError(f"closes: {short(id, 20)!r} is not the id of an experiment")
+            raise ValueError(f"closes: {shorten(id, 20)!r} is not the id of an experiment")
         if id in fastest:
             raise ValueError(f"closes: {id} is among the fastest, so it is no dead end")
         if id not in trials:
@@ -174,22 +174,22 @@ def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
         judged = {t.evaluation.target for t in trials if t and t.evaluation and t.evaluation.target}
         targets = (label(ground.target),) if ground.target else tuple(sorted(judged))
         return replace(note, targets=targets, problems=(ground.problem.name,))
-    known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {"cpu", "gpu"}
+    known = {file.stem for file in shipped_path("conf", "target").glob("*.yaml")} | {"cpu", "gpu"}
     known |= {label(ground.target)} if ground.target else set()
     if unknown := [name for name in note.targets if name not in known]:
         raise ValueError(
-            f"no target {short(unknown[0], 40)!r}; leave targets empty for all, or: {', '.join(sorted(known))}"
+            f"no target {shorten(unknown[0], 40)!r}; leave targets empty for all, or: {', '.join(sorted(known))}"
         )
     if set(note.problems) - {ground.problem.name}:
         raise ValueError(f"problems is empty, or [{ground.problem.name!r}]")
     return note
 
 
-def fits(note: Note, problem: Problem, target: Target | None) -> bool:
+def is_relevant(note: Note, problem: Problem, target: Target | None) -> bool:
     """Return whether a note applies to this problem and target."""
     if target is None:
         return not note.problems or problem.name in note.problems
-    return knowledge.fits(note, target, problem.name)
+    return knowledge.is_relevant(note, target, problem.name)
 
 
 def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:
@@ -198,10 +198,10 @@ def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, N
     wrong = []
     for index, note in enumerate(notes):
         try:
-            good = validated(note, ground)
+            good = validate_note(note, ground)
             if good.title in valid:
                 raise ValueError("two notes have this title")
             valid[good.title] = good
         except ValueError as error:
-            wrong.append(f"notes.{index} ({short(note.title, 40)}): {error}")
+            wrong.append(f"notes.{index} ({shorten(note.title, 40)}): {error}")
     return valid, wrong

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ksflow.errors import ConfigError, reaching
-from ksflow.notes.passages import cut, is_binary
+from ksflow.notes.passages import is_binary, split_passages
 from ksflow.records import Document, Note, Passage
 
 _MOST_MB = 4  # of a text or source file in a folder
@@ -99,7 +99,7 @@ def load(file: File, notice: Notice = lambda text: None) -> Document | None:
     """
     try:
         with reaching(f"cannot read {file.path}", "check its rights"):
-            return Document(file.name, cut(file.name, file.path.read_bytes()))
+            return Document(file.name, split_passages(file.name, file.path.read_bytes()))
     except ConfigError as error:
         if file.given:
             raise

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True)
-class Reading:
+class FigureReading:
     """One measured figure."""
 
     unit: str
@@ -40,7 +40,7 @@ class Reading:
         return f"{_digits(self.middle)} {self.unit} is more than the data sheet's {_digits(self.peak)}: doubt it"
 
 
-def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, Reading]:
+def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, FigureReading]:
     """Return every figure, by the judge's ranked time (a CPU's low mean, a GPU's middle), with the middle half of
     calls.
 
@@ -50,7 +50,7 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
     readings = {}
     for name, figure in probe.figures.items():
         ranked, values = [], []
-        for case, numbers in probe.measured(figure):
+        for case, numbers in probe.measured_cases(figure):
             names = numbers | {f"y{i}": y for i, y in enumerate(shown.get(case, ())[:VALUES])}
             if not figure.timed:
                 ranked.append(figure.calculated(names))
@@ -63,7 +63,7 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
         cut = len(values) // 4
         low, high = min(values[cut], middle), max(values[-1 - cut], middle)
         peak, per = target.peaks.get(figure.peak), _RATES.get(figure.unit)
-        readings[name] = Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
+        readings[name] = FigureReading(figure.unit, middle, low, high, peak / per if peak and per else None)
     return readings
 
 
@@ -74,7 +74,7 @@ def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
     places = " ".join(f"{value:g}" for value in values[:_SHOWN])
     if len(values) > _SHOWN:
         places += f" ... ({len(values)} in all)"
-    text = probe.told({**{name: str(reading) for name, reading in figures.items()}, "places": places})
+    text = probe.render_text({**{name: str(reading) for name, reading in figures.items()}, "places": places})
     flags = [reading.flag for reading in figures.values() if reading.flag]
     return Note(
         title=probe.title,
@@ -98,12 +98,12 @@ def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
     return {row.case: [float(value) for value in row.outputs[0]] for row in rows if row.outputs}
 
 
-def about(probe: Probe, text: str) -> bool:
+def measures_claim(probe: Probe, text: str) -> bool:
     """Return whether it measures a claim's topic: a sentence has all words of a keyword, and a quantity in its unit."""
     return any(_claimed(text, probe))
 
 
-def contradicted(claim: str, reading: str, probe: Probe, times: float) -> str:
+def find_contradiction(claim: str, reading: str, probe: Probe, times: float) -> str:
     """Return a claim's figure that differs from all measured ones by more than a factor, or "".
 
     Only figures in the probe's units count, with any prefix (TB/s for GB/s), and of those the ones said of its

@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError, writing
+from ksflow.errors import ConfigError, explain_write_errors
 from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
@@ -71,7 +71,7 @@ def initial_notes(
     entries, broken = stored_notes(folder, lineage)
     if broken:
         raise ConfigError(broken[0])
-    notes = (entry.note for entry in entries if fits(entry.note, target, problem))
+    notes = (entry.note for entry in entries if is_relevant(entry.note, target, problem))
     return tuple({note.title: note for note in notes}.values())
 
 
@@ -82,7 +82,7 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
     folder: replaces the shipped notes. lineage: the user's own notes are beside it. Raises ConfigError without the
     folder.
     """
-    root = Path(folder).expanduser() if folder else home.shipped("knowledge")
+    root = Path(folder).expanduser() if folder else home.shipped_path("knowledge")
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
     broken: list[str] = []
@@ -93,14 +93,14 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
     return tuple(notes.values()), tuple(broken)
 
 
-def fits(note: Note, target: Target, problem: str = "") -> bool:
+def is_relevant(note: Note, target: Target, problem: str = "") -> bool:
     """Return whether a note applies to a target and a problem. Chips of one architecture share their notes."""
     if problem and note.problems and problem not in note.problems:
         return False
     return not note.targets or any(means(word, target) for word in note.targets)
 
 
-def read(file: Path) -> Note:
+def read_note(file: Path) -> Note:
     """Return one note. Raises ConfigError, which names the file."""
     try:
         return _read(file)[0]
@@ -113,7 +113,7 @@ def read(file: Path) -> Note:
 
 def in_folder(folder: Path) -> list[Note]:
     """Return the notes of one folder, in the order of their files. Raises ConfigError for an invalid file."""
-    return [read(file) for file in sorted(folder.glob("*.md")) if file.name != INDEX]
+    return [read_note(file) for file in sorted(folder.glob("*.md")) if file.name != INDEX]
 
 
 def write(note: Note, folder: Path, origin: str = "") -> Path:
@@ -121,7 +121,7 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
 
     origin: who made it; by default the file's previous origin. Raises ConfigError if it cannot be written.
     """
-    with writing(folder, "name another folder"):
+    with explain_write_errors(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)
         origin = origin or (_read(file)[1] if file.exists() else "")
@@ -163,7 +163,7 @@ def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = Tr
         if file.name == INDEX or file.parent.name in ("inbox", "probes"):
             continue
         try:
-            note = read(file)
+            note = read_note(file)
         except ConfigError as error:
             broken.append(str(error))
             continue

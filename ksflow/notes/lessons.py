@@ -41,16 +41,16 @@ def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note]
 
 
 def refute_contradicted(
-    notes: Iterable[Note], known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
+    notes: Iterable[Note], population: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
 ) -> tuple[Note, ...]:
     """Return the notes, with those refuted that later measurements contradict, with a sentence that names both commits.
 
     at: reads a trial at a commit of its branch; a LineageError contradicts nothing.
     """
-    return tuple(_tested(note, known, commits, at) for note in notes)
+    return tuple(_tested(note, population, commits, at) for note in notes)
 
 
-def merged(digested: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
+def merge_notes(digested: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
     """Return a digest's notes merged with changes made meanwhile.
 
     A note is identified by its title. A note that the digest left unchanged is as it is now; a rewritten one keeps a
@@ -74,7 +74,7 @@ def _cite(trial: str, commits: Mapping[str, str]) -> str:
     return f"{trial}@{commits[trial][:_DIGITS]}"
 
 
-def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]) -> Note:
+def _tested(note: Note, population: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]) -> Note:
     matches = [_CITED.fullmatch(source) for source in note.sources]
     cites = {match[1]: match[2] for match in matches if match and match[1] in commits}
     if note.status is not Status.MEASURED or all(commits[t].startswith(commit) for t, commit in cites.items()):
@@ -86,10 +86,10 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
         except LineageError:  # a person may have rewritten the branch
             continue
     for name, was in then.items():
-        now = known.by_id.get(name)
+        now = population.by_id.get(name)
         if now is None or now.evaluation is None or was.evaluation is None:
             continue
-        base = base_of(now, known.by_id)
+        base = base_of(now, population.by_id)
         base_was, base_now = (then.get(base.id, base).evaluation, base.evaluation) if base else (None, None)
         base_name, said = base.id if base else "", (was.evaluation, base_was)
         if reasons := _contradiction(name, base_name, said, (now.evaluation, base_now)):
@@ -105,10 +105,10 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
         return None
     if (was.accepted and _wrong(now)) or (_wrong(was) and now.accepted):
         return f"{trial} was {was.verdict.value}", f"{trial} is now {now.verdict.value}"
-    if not (was.accepted and now.accepted and now.lasting):
+    if not (was.accepted and now.accepted and now.cacheable):
         return None
     # it was faster or slower than its base, and is not any more, beyond noise
-    old, fresh = was.beside(base), now.beside(base)
+    old, fresh = was.versus(base), now.versus(base)
     before = _from_row(old)
     after = _from_row(fresh) if fresh and fresh != old else _from_new_row(trial, base_was, base_now)
     if before is None or after is None or not before[1] or before[1] == after[1]:
@@ -120,15 +120,15 @@ def _contradiction(trial: str, base: str, then: _Pair, today: _Pair) -> tuple[st
 
 def _from_new_row(trial: str, base_was: Evaluation | None, base_now: Evaluation | None) -> tuple[float, int] | None:
     """Return the speed-up by the base's own row about the trial, if it is new."""
-    new = base_now.beside(trial) if base_now else None
-    if new is None or (base_was and new == base_was.beside(trial)):
+    new = base_now.versus(trial) if base_now else None
+    if new is None or (base_was and new == base_was.versus(trial)):
         return None
     ratio, sign = _from_row(new) or (1.0, 0)
     return 1 / ratio, -sign
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    return not (evaluation.accepted or evaluation.verdict.blameless or evaluation.verdict is Verdict.TIMEOUT)
+    return not (evaluation.accepted or evaluation.verdict.inconclusive or evaluation.verdict is Verdict.TIMEOUT)
 
 
 def _from_row(row: Ratio | None) -> tuple[float, int] | None:

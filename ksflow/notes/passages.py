@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from ksflow.errors import ConfigError, StageError, boundary
+from ksflow.errors import ConfigError, StageError, stage_boundary
 from ksflow.records import Passage
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
-def cut(name: str, data: bytes) -> tuple[Passage, ...]:
+def split_passages(name: str, data: bytes) -> tuple[Passage, ...]:
     """Return the passages of a file, each with a unique place. Raises ConfigError, which names file and remedy."""
     ending = PurePath(name).suffix.lower()
     if ending == ".pdf" or data.startswith(b"%PDF-"):
@@ -89,7 +89,7 @@ def _pdf(name: str, data: bytes) -> Iterator[Passage]:
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its warnings name no file; errors are raised
     try:
-        with boundary("pypdf"):  # a broken file can make it raise anything
+        with stage_boundary("pypdf"):  # a broken file can make it raise anything
             reader = PdfReader(io.BytesIO(data))
             if reader.is_encrypted and not reader.decrypt(""):
                 raise ConfigError(f"{name} is encrypted; take its password off first (qpdf --decrypt)")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import yaml
 
 from ksflow.errors import UNREADABLE, ConfigError
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.languages import ENDINGS
 from ksflow.records import Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
 from ksflow.source.expressions import calculate
@@ -26,7 +26,7 @@ _LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=8192)
 VALUES = 16  # values of an output that figures can use: y0, y1 ...
 
 
-class Bench(Protocol):
+class ProbeBench(Protocol):
     """Runs probes."""
 
     target: Target
@@ -91,7 +91,7 @@ class Probe:
             title=self.title,
             description=self.question,
             statement=self.question,
-            root=str(shipped("knowledge", "probes", "forms", self.form)),
+            root=str(shipped_path("knowledge", "probes", "forms", self.form)),
             reference="",
             languages=(self.kernel.language,),
             args=form.args,
@@ -113,13 +113,13 @@ class Probe:
         missing = [need for need in self.needs if need not in target.features]
         return f"{target.chip} has no {', '.join(missing)}" if missing else ""
 
-    def measured(self, figure: Figure) -> Iterator[tuple[str, dict[str, float]]]:
+    def measured_cases(self, figure: Figure) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield the cases of a figure, with their numbers."""
         for case, params in self.cases.items():
             if figure.case in ("", case):
                 yield case, {name: value for name, value in params.items() if isinstance(value, int | float)}
 
-    def told(self, words: Mapping[str, object]) -> str:
+    def render_text(self, words: Mapping[str, object]) -> str:
         """Return its text, with names in braces replaced. Raises ValueError for an unknown name."""
 
         def word(match: "re.Match[str]") -> str:
@@ -147,18 +147,18 @@ def language(target: Target) -> str:
 @cache
 def forms() -> Mapping[str, Form]:
     """Return the computations of probes, by name."""
-    rows = yaml.safe_load(shipped("knowledge", "probes", "forms", "forms.yaml").read_text(encoding="utf-8"))
+    rows = yaml.safe_load(shipped_path("knowledge", "probes", "forms", "forms.yaml").read_text(encoding="utf-8"))
     return {name: Form(row["doc"].strip(), tuple(Arg(**arg) for arg in row["args"])) for name, row in rows.items()}
 
 
 @cache
-def ready() -> tuple[Probe, ...]:
+def shipped_probes() -> tuple[Probe, ...]:
     """Return the shipped probes. Raises ConfigError, which names the file."""
-    files = sorted(shipped("knowledge", "probes").glob("*/*.yaml"))
-    return tuple(read(file) for file in files if file.parent.name != "forms")
+    files = sorted(shipped_path("knowledge", "probes").glob("*/*.yaml"))
+    return tuple(read_probe(file) for file in files if file.parent.name != "forms")
 
 
-def read(file: Path) -> Probe:
+def read_probe(file: Path) -> Probe:
     """Return one probe from its YAML file and the program beside it. Raises ConfigError."""
     try:
         spec: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -186,10 +186,10 @@ def check(probe: Probe) -> None:
     for name, figure in probe.figures.items():
         if figure.case and figure.case not in probe.cases:
             raise ValueError(f"figure {name}: no case {figure.case!r}; cases: {', '.join(probe.cases)}")
-        for _, numbers in probe.measured(figure):
+        for _, numbers in probe.measured_cases(figure):
             known = {"us": 1.0, **{f"y{index}": 1.0 for index in range(VALUES)}}
             figure.calculated({**numbers, **known})
-    probe.told(dict.fromkeys(probe.figures, ""))
+    probe.render_text(dict.fromkeys(probe.figures, ""))
 
 
 def _cases(rows: Mapping[str, Mapping[str, Scalar]]) -> tuple[Case, ...]:

@@ -44,7 +44,7 @@ def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget
     text = outline(sections)
     before = room.fixed + len(text) // 3
     ranked = rank(shown, wanted)
-    order = {item.order: place for place, item in enumerate(ranked)}
+    order = {item.order: index for index, item in enumerate(ranked)}
     named = [
         item
         for number in choose(text, f"about {room.tokens - before} of {sum(item.tokens for item in shown)} tokens")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.records import Document, Problem, Target
 from ksflow.source.tokens import estimate
 
@@ -92,9 +92,9 @@ def outline(groups: Sequence[tuple[ShownPassage, ...]]) -> str:
     """Return a line for each group: number, source, length, beginning."""
     lines = []
     for number, group in enumerate(groups, 1):
-        last = f" to {short(group[-1].place or group[-1].document, 50)}" if len(group) > 1 else ""
+        last = f" to {shorten(group[-1].place or group[-1].document, 50)}" if len(group) > 1 else ""
         size = sum(item.tokens for item in group)
-        lines.append(f"{number}. {short(group[0].source, 90)}{last} ({size} tokens): {short(group[0].text, 50)}")
+        lines.append(f"{number}. {shorten(group[0].source, 90)}{last} ({size} tokens): {shorten(group[0].text, 50)}")
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.records import Cost
 
 _DRAWS = 5000
@@ -16,7 +16,7 @@ _LEAST = 6
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScoreComparison:
     """Scores of the same held-out questions, before and after."""
 
     before: tuple[float, ...]
@@ -51,18 +51,18 @@ class Comparison:
         if low <= 0 <= high:
             return "not better: the interval holds 0"
         if len(self._by_round) < _LEAST:
-            return f"undecided: {counted(len(self._by_round), 'round')}, and at least {_LEAST} are needed to tell"
+            return f"undecided: {pluralize(len(self._by_round), 'round')}, and at least {_LEAST} are needed to tell"
         return "better" if low > 0 else "worse"
 
     def __str__(self) -> str:
         low, high = self.interval
         before, after = statistics.fmean(self.before), statistics.fmean(self.after)
-        asked = f"{len(self.before)} held-out examples of {counted(len(self._by_round), 'round')}"
+        asked = f"{len(self.before)} held-out examples of {pluralize(len(self._by_round), 'round')}"
         change = f"difference {after - before:+.3f} [{low:+.3f}, {high:+.3f}]"
         return f"{before:.3f} -> {after:.3f} on {asked}, {change}: {self.verdict}"
 
 
-def card(name: str, rows: Mapping[str, str], compared: Comparison, before: str, after: str) -> str:
+def card(name: str, rows: Mapping[str, str], compared: ScoreComparison, before: str, after: str) -> str:
     """Markdown. `rows`: what is worth knowing, with its value; before, after: the instructions."""
     lines = (f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows.items())
     table = "\n".join(lines)
@@ -79,6 +79,6 @@ def _quoted(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
-def spent(cost: Cost) -> str:
+def describe_cost(cost: Cost) -> str:
     """A cost in words."""
-    return ", ".join(filter(None, (cost.dollars(4), counted(cost.calls, "call"), f"{cost.tokens} tokens")))
+    return ", ".join(filter(None, (cost.dollars(4), pluralize(cost.calls, "call"), f"{cost.tokens} tokens")))

@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class ExampleSource:
     """What examples are made from."""
 
     name: str
@@ -53,13 +53,13 @@ class Source:
                     yield inquiry, partial(make, inquiry)
 
     def _asked(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[tuple[tuple[Any, ...], _Make]]:
-        known, selection, notes = snapshot.known, snapshot.selection, self.initial_notes + snapshot.notes
+        population, selection, notes = snapshot.population, snapshot.selection, self.initial_notes + snapshot.notes
         if self.name == "digester" and snapshot.learnt:
-            yield (Material((), known, snapshot.before),), lambda inquiry, run: metrics.digester(shown(inquiry))
+            yield (Material((), population, snapshot.before),), lambda inquiry, run: metrics.digester(shown(inquiry))
         elif selection and self.name == "selector":
-            yield (known,), lambda inquiry, run: metrics.selector(run, snapshot)
+            yield (population,), lambda inquiry, run: metrics.selector(run, snapshot)
         elif selection and self.name == "designer":
-            yield (known, selection, notes), lambda inquiry, run: metrics.designer(snapshot, self._attempt(run))
+            yield (population, selection, notes), lambda inquiry, run: metrics.designer(snapshot, self._attempt(run))
         elif selection and self.name == "verifier":
             for trial in (history.final.by_id.get(trial.id, trial) for trial in snapshot.trials):
                 if trial.kernel and trial.evaluation and trial.evaluation.verdict is not Verdict.HARNESS:
@@ -75,8 +75,8 @@ class Source:
 
     def _attempt(self, history: RunHistory) -> metrics.Attempt:
         if self.judge and self.write:
-            return metrics.live(history.problem, self.judge, self.write)
-        return metrics.recorded(history)
+            return metrics.live_attempt(history.problem, self.judge, self.write)
+        return metrics.recorded_attempt(history)
 
 
 def _always(grader: Grader, inquiry: Inquiry[Any], history: RunHistory) -> Grader:
@@ -89,7 +89,7 @@ def shown(inquiry: Inquiry[Any]) -> str:
 
 
 def gather(
-    source: Source, histories: Sequence[RunHistory], most: int, seed: int
+    source: ExampleSource, histories: Sequence[RunHistory], most: int, seed: int
 ) -> tuple[list[list[Case]], HeldOutSplit]:
     """The cases to learn from, to choose by, and to measure on: at most `most`, and no round is in two of the parts.
 
@@ -107,7 +107,7 @@ def gather(
         random.Random(f"{seed} {name}").shuffle(mine)
         parts.append(
             [
-                Case(inquiry, make(split.visible(history, snapshot)), snapshot.name)
+                Case(inquiry, make(split.visible_history(history, snapshot)), snapshot.name)
                 for history, snapshot, (inquiry, make) in mine[: max(2, round(most * share))]
             ]
         )

@@ -4,7 +4,7 @@ A round's outcomes are shown to whoever learns from earlier ones: a selector is 
 made from its base, a designer by what the nearest experiment on record did. Rounds of one run, drawn at random, would
 so tell the outcomes of those that are held out. Therefore whole problems are held out where there are several, else
 whole runs, else the rounds that came last; and in each run a round is graded by what was known before the first round
-of a later part began (`HeldOutSplit.visible`).
+of a later part began (`HeldOutSplit.visible_history`).
 """
 
 import random
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.errors import ConfigError, counted
+from ksflow.errors import ConfigError, pluralize
 from ksflow.lineage.history import RoundSnapshot, RunHistory
-from ksflow.records import family
+from ksflow.records import name_without_precision
 
 PARTS = {"train": 0.4, "validation": 0.3, "held out": 0.3}
 """Part -> its share of the rounds, in the order in which the parts may know of each other."""
@@ -24,7 +24,7 @@ _LEAST = 2
 _ENOUGH, _TOO_MUCH = 2 / 3, 2.0
 """How many times its share a part may be, at least and at most, where whole problems or runs go into it."""
 _UNITS: dict[str, Callable[[RoundSnapshot], str]] = {
-    "problem": lambda snapshot: family(snapshot.problem),
+    "problem": lambda snapshot: name_without_precision(snapshot.problem),
     "run": lambda snapshot: f"{snapshot.problem}/{snapshot.run}",
 }
 
@@ -42,11 +42,11 @@ class HeldOutSplit:
     def _rank(self) -> Mapping[str, int]:
         return {name: rank for rank, part in enumerate(PARTS) for name in self.parts[part]}
 
-    def visible(self, history: RunHistory, snapshot: RoundSnapshot) -> RunHistory:
+    def visible_history(self, history: RunHistory, snapshot: RoundSnapshot) -> RunHistory:
         """The run as far as a grade of this round may look: until the first round of a later part began."""
         rank = self._rank.get(snapshot.name, 0)
         first = next((other for other in history.rounds if self._rank.get(other.name, rank) > rank), None)
-        return history.until(first) if first else history
+        return history.truncate(first) if first else history
 
 
 def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> HeldOutSplit:
@@ -58,7 +58,7 @@ def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> He
     least, total = _LEAST * len(PARTS), len(ordered)
     if total < least:
         raise ConfigError(
-            f"{counted(total, 'round')} to learn from for {what}, and at least {least} are needed: "
+            f"{pluralize(total, 'round')} to learn from for {what}, and at least {least} are needed: "
             "search on with `python -m ksflow`, or name more with optimize.runs= or optimize.problems="
         )
     rest, held, last = _set_apart(ordered, PARTS["held out"] * total, 2 * _LEAST, seed)

@@ -97,7 +97,7 @@ def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measu
     what = evaluation.verdict.value
     if not evaluation.accepted:
         return Measured(_verdict(evaluation), None, {**reward.REJECTED, **UNRATED}[evaluation.verdict] / reward.BEST)
-    row = evaluation.beside(base.id)
+    row = evaluation.versus(base.id)
     if row is None:
         return Measured(what, None, UNRATED[Verdict.UNTIMED] / reward.BEST)
     return Measured(what, 100 * (row.speedup - 1), reward.of_speedup(row.speedup) / reward.BEST)
@@ -106,9 +106,9 @@ def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measu
 def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
     """By the fastest kernel that was ever made from a base, among the bases of that round."""
     fastest: dict[str, float] = {}
-    known = history.final
-    for base in snapshot.known.ranked:
-        if times := [us for child in history.children(base.id) if (us := known.us(child)) is not None]:
+    population = history.final
+    for base in snapshot.population.ranked:
+        if times := [us for child in history.children(base.id) if (us := population.time_us(child)) is not None]:
             fastest[base.id] = min(times)
     best = min(fastest.values(), default=0.0)
     worth = {base: best / us for base, us in fastest.items()}
@@ -148,13 +148,13 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
     return grade
 
 
-def recorded(history: RunHistory) -> Attempt:
+def recorded_attempt(history: RunHistory) -> Attempt:
     """What the nearest recorded experiment on the same base did; None where none is near or nothing is known of it."""
 
     def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(selection.base.id)]
         share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
-        worth = reward.worth(trial, selection.base, history.final.scale) if trial and share >= _ALIKE else None
+        worth = reward.relative_worth(trial, selection.base, history.final.scale) if trial and share >= _ALIKE else None
         if trial is None or worth is None:
             return None
         ratio = history.final.speedup(trial, selection.base)
@@ -164,7 +164,7 @@ def recorded(history: RunHistory) -> Attempt:
     return attempt
 
 
-def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
+def live_attempt(problem: Problem, judge: Judge, write: Writer) -> Attempt:
     """What the writer's kernel does, by the judge."""
 
     def attempt(snapshot: RoundSnapshot, selection: Selection, experiment: Experiment) -> Measured | None:

@@ -17,23 +17,23 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
-from ksflow.optimize.examples import Source, gather
+from ksflow.optimize.examples import ExampleSource, gather
 from ksflow.optimize.held_out import HeldOutSplit
 from ksflow.optimize.metrics import Judge
 from ksflow.optimize.teaching import Course, Settings
-from ksflow.protocols import MODEL_STAGES, Asks, Composite, calling
+from ksflow.protocols import MODEL_STAGES, Asks, Composite, override_call
 
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
 """Words of the command line for budgets that are kept here."""
 
 
 @dataclass(frozen=True)
-class Task:
+class PromptTask:
     """A stage's prompt that is to be compiled, and from what."""
 
     cfg: Any
     settings: Settings
-    source: Source
+    source: ExampleSource
     histories: list[RunHistory]
     course: Course
     split: HeldOutSplit
@@ -46,7 +46,7 @@ class Task:
         return closing(lineage)
 
 
-def prepare(words: Sequence[str]) -> Task:
+def prepare(words: Sequence[str]) -> PromptTask:
     """What `key=value` words ask for. ConfigError where they cannot be, or there is too little to learn from."""
     overrides = list(words)
     if unread := next(
@@ -72,7 +72,7 @@ def prepare(words: Sequence[str]) -> Task:
     caps = dict(compose.build(cfg.loop).caps)
     if settings.calls is not None:
         caps["calls"] = settings.calls
-    return Task(cfg, settings, source, histories, Course(source.stage.program, parts, settings.lm), split, caps)
+    return PromptTask(cfg, settings, source, histories, Course(source.stage.program, parts, settings.lm), split, caps)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def course(*words: str) -> Iterator[Course]:
     with task.lineage() as lineage:
         transcript = Transcript(lineage)
         meter = Meter(transcript, task.caps)
-        with calling(record=transcript.keep, meter=meter.reserve), task.course.open() as opened:
+        with override_call(record=transcript.keep, meter=meter.reserve), task.course.open() as opened:
             yield opened
 
 
@@ -97,7 +97,7 @@ def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 
-def _source(cfg: Any, settings: Settings) -> Source:
+def _source(cfg: Any, settings: Settings) -> ExampleSource:
     """What the stage's examples are made from. ConfigError for a stage without a model."""
     if cfg.stage not in cfg:
         raise ConfigError(f"nobody asks the {cfg.stage}: add writer=verified")
@@ -114,7 +114,7 @@ def _source(cfg: Any, settings: Settings) -> Source:
         evaluate = compose.evaluator(cfg)
         evaluate.start()
         judge = Judge(evaluate, settings.evaluations)
-    return Source(cfg.stage, stage, initial_notes, judge, compose.build(cfg.writer) if live else None, key)
+    return ExampleSource(cfg.stage, stage, initial_notes, judge, compose.build(cfg.writer) if live else None, key)
 
 
 def _asking(stage: Any, key: str) -> tuple[Any, str]:

@@ -19,15 +19,15 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError
 
-from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, boundary
-from ksflow.lm.adapter import why
+from ksflow.errors import BudgetError, ConfigError, LeaveStage, StageError, stage_boundary
+from ksflow.lm.adapter import parse_failure
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.program import Program
 from ksflow.lm.refusals import Filtered
 from ksflow.optimize.examples import Case
 from ksflow.optimize.metrics import Grade
-from ksflow.protocols import call_context, calling
+from ksflow.protocols import call_context, override_call
 from ksflow.records import digest
 from ksflow.redaction import redact
 
@@ -102,7 +102,7 @@ class OptimizerLM(MeteredLM):
         """
         self.asked += 1
         try:
-            with calling(record=self.context.record, meter=self.context.meter):
+            with override_call(record=self.context.record, meter=self.context.meter):
                 return super().__call__(prompt, messages=messages, **settings)
         except Filtered:
             raise
@@ -134,7 +134,7 @@ class CandidateProgram(Program):
     def _refused(self, inputs: Mapping[str, str], error: AdapterParseError | Filtered, prompt: str) -> dspy.Prediction:
         names = list(self.predict.signature.output_fields)
         answer = "" if isinstance(error, Filtered) else str(error.lm_response)[:_LONGEST]
-        reason = error.reason if isinstance(error, Filtered) else why(error)
+        reason = error.reason if isinstance(error, Filtered) else parse_failure(error)
         if dspy.settings.trace is not None:
             seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: answer})
             dspy.settings.trace.append((self.predict, dict(inputs), seen))
@@ -263,7 +263,7 @@ def compiled(
         settings.rollouts,
         course.graded + settings.rollouts + len(course.train) + len(course.validation),
     )
-    with boundary("optimizer"):
+    with stage_boundary("optimizer"):
         try:
             optimizer = make(**_taken(make, options))
             program = optimizer.compile(course.program, **{**_taken(optimizer.compile, parts), **compile})

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from ksflow import home, report
 from ksflow.config.compose import build
-from ksflow.errors import BudgetError, ConfigError, counted
+from ksflow.errors import BudgetError, ConfigError, pluralize
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.optimize import metrics
-from ksflow.optimize.card import Comparison, card, spent
-from ksflow.optimize.task import Task, prepare
+from ksflow.optimize.card import ScoreComparison, card, describe_cost
+from ksflow.optimize.task import PromptTask, prepare
 from ksflow.optimize.teaching import CandidateProgram, Settings, compiled
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Question, Reservation
 from ksflow.redaction import redact
 
@@ -66,7 +66,7 @@ def _destination(settings: Settings, stage: str, optimizer: str) -> Path:
 class _Optimization:
     """One call of the command: measures, compiles, measures again, saves."""
 
-    def __init__(self, task: Task, transcript: Transcript, path: Path) -> None:
+    def __init__(self, task: PromptTask, transcript: Transcript, path: Path) -> None:
         self.task, self.transcript, self.path = task, transcript, path
         self.course, self.settings = task.course, task.settings
         first = {name: most * (1 - _KEPT) for name, most in task.caps.items()}
@@ -79,18 +79,18 @@ class _Optimization:
         """Say what comes of it. Raises BudgetError where the result could not be measured."""
         course, stage, key = self.course, self.task.cfg.stage, self.task.source.key
         self._say(
-            f"{stage}: {counted(len(course.train), 'example')} to learn from, {len(course.validation)} to choose "
+            f"{stage}: {pluralize(len(course.train), 'example')} to learn from, {len(course.validation)} to choose "
             f"by, {len(course.held_out)} held out"
         )
         course.watch = self._progress
-        with calling(record=self.transcript.keep, meter=self._reserve), course.open():
+        with override_call(record=self.transcript.keep, meter=self._reserve), course.open():
             base = course.program
             start = statistics.fmean(course.examine(base, course.validation))
             before = course.examine(base, course.held_out)
             student, mean, remark = self._compile(start)
             after = course.examine(student, course.held_out)
         rounds = tuple(case.round for case in course.cases[-len(after) :])
-        compared = Comparison(tuple(before), tuple(after), self.settings.seed, rounds)
+        compared = ScoreComparison(tuple(before), tuple(after), self.settings.seed, rounds)
         instructions = (program.predict.signature.instructions for program in (base, student))
         used = f"{key or stage}.prompt={self.path.stem}"
         rows = {**self._rows(remark), "validation": f"{start:.3f} -> {mean:.3f}"}
@@ -98,15 +98,19 @@ class _Optimization:
         home.write(self.path.with_suffix(".md"), redact(card(used, rows, compared, *instructions)))
         student.save(self.path)
         self._say(f"held out: {compared}")
-        self._say(f"written to {self.path}, with a card beside it; use it with {used}; {spent(self.transcript.total)}")
+        self._say(
+            f"written to {self.path}, with a card beside it; use it with {used}; {describe_cost(self.transcript.total)}"
+        )
 
     def _say(self, line: str) -> None:
         report.say(self.console, line)
 
     def _progress(self) -> None:
         if self.course.graded % _EVERY == 0:
-            asked = counted(self.course.teacher.asked, "question")
-            self._say(f"{self.course.graded} answers graded, {asked} to the teacher, {spent(self.transcript.total)}")
+            asked = pluralize(self.course.teacher.asked, "question")
+            self._say(
+                f"{self.course.graded} answers graded, {asked} to the teacher, {describe_cost(self.transcript.total)}"
+            )
 
     def _compile(self, start: float) -> tuple[CandidateProgram, float, str]:
         """The best prompt on the validation set, the one it started from included, its mean there, and a remark."""
@@ -139,7 +143,7 @@ class _Optimization:
             "optimizer": f"{task.cfg.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}",
             "questions to the teacher": str(course.teacher.asked),
             "models": f"{course.original.model.model}, teacher {course.teaching_model.model}",
-            "cost of the last call of the command": spent(self.transcript.total),
+            "cost of the last call of the command": describe_cost(self.transcript.total),
             "kernels judged by it": str(task.source.judge.asked if task.source.judge else 0),
             "dspy, date": f"{version('dspy')}, {datetime.now(UTC).date().isoformat()}",
         }

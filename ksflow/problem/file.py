@@ -89,7 +89,7 @@ class _VariantFile(ProblemFile):
     defines: dict[str, Scalar] = {}
 
 
-def read(file: Path, text: str, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError.
 
     A `variant.yaml` takes what it leaves out from the keys of its `problem`, and has `params` and `defines` besides.
@@ -122,8 +122,8 @@ def _first_mistake(error: ValidationError) -> str:
     """Its place, such as `cases.cpu.tests[2].rows`, and what is wrong there."""
     first = error.errors(include_url=False)[0]
     named = [part for part in first["loc"] if part not in (_LIST, _BOTH)]
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")
+    location = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")
     what = "unknown key" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
     value = repr(first["input"])
     seen = f", not {value[:60]}" if first["type"] != "missing" and what == first["msg"] else ""
-    return f"{place}: {what[:1].lower()}{what[1:]}{seen}"
+    return f"{location}: {what[:1].lower()}{what[1:]}{seen}"

@@ -7,7 +7,7 @@ from, the reference that its writer read included. Nothing here is legal advice;
 import re
 from collections.abc import Iterable, Mapping
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.records import Problem, Trial
 
 UNKNOWN = ""
@@ -33,7 +33,7 @@ _HUB = {
 """SPDX -> the name that Hugging Face's cards have for it."""
 
 
-def named(text: str) -> str:
+def parse_licence(text: str) -> str:
     """The SPDX expression that a text carries (`GPL-2.0-only AND MIT`); `UNKNOWN` where it carries none."""
     found = _MARK.search(text)
     if not found:
@@ -48,9 +48,9 @@ def of_problem(problem: Problem) -> str:
     """The licence of a problem's reference: as its text names it, or the file in its checkout; the project's own for a
     problem that ships. `UNKNOWN` where nobody said.
     """
-    if found := named(problem.shown) or named(problem.reference):
+    if found := parse_licence(problem.reference_text) or parse_licence(problem.reference):
         return found
-    if problem.root.startswith(f"{shipped('problems').resolve()}/"):
+    if problem.root.startswith(f"{shipped_path('problems').resolve()}/"):
         return "Apache-2.0"
     line = str(problem.origin.get("licence", "")).strip()
     return _FIRST_LINES.get(line.lower(), UNKNOWN)
@@ -64,13 +64,13 @@ def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
     found, left = {of_problem(problem)}, [name]
     for one in left:  # grows on the way
         trial = trials[one]
-        own = {named(text) for text in trial.kernel.files.values()} - {UNKNOWN} if trial.kernel else set()
+        own = {parse_licence(text) for text in trial.kernel.files.values()} - {UNKNOWN} if trial.kernel else set()
         found |= own or ({of_problem(problem)} if not trial.parents else set())
         left += [parent for parent in trial.parents if parent in trials and parent not in left]
-    return UNKNOWN if UNKNOWN in found else joined(found)
+    return UNKNOWN if UNKNOWN in found else join_licences(found)
 
 
-def joined(names: Iterable[str]) -> str:
+def join_licences(names: Iterable[str]) -> str:
     """All of them together, each part once, in alphabetical order: `GPL-2.0-only AND MIT`."""
     parts: set[str] = set()
     for name in names:

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.hardware import cost_model
-from ksflow.home import shipped
-from ksflow.languages import ENDINGS, LANGUAGES, ON_DEVICE, named
+from ksflow.home import shipped_path
+from ksflow.languages import ENDINGS, LANGUAGES, ON_DEVICE, detect_language
 from ksflow.problem import file as problem_file
 from ksflow.problem.texts import for_target, task_source
 from ksflow.records import (
@@ -63,16 +63,16 @@ def load(
     """
     root = Path(path).expanduser()
     if not (root / "problem.yaml").is_file() and "/" not in path:
-        root = shipped("problems", path)
+        root = shipped_path("problems", path)
     if not (root / "problem.yaml").is_file():
-        names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
+        names = [found.parent.name for found in shipped_path("problems").glob("*/problem.yaml")]
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
     root = root.resolve()
-    spec = problem_file.read(root / "problem.yaml", read_text(root / "problem.yaml"))
+    spec = problem_file.read_keys(root / "problem.yaml", read_text(root / "problem.yaml"))
     chosen, home = _variant(root, spec, variant, target)
     extra = spec["variants"].get(chosen, {})
     if home != root:
-        extra = spec = problem_file.read(home / _VARIANT, read_text(home / _VARIANT), spec)
+        extra = spec = problem_file.read_keys(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
     tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
     spec = {**spec, "cases": _without_held_out(spec["cases"])}
@@ -108,7 +108,7 @@ def load(
         heldout=heldout,
         small=tuple(small),
         seeds=own_seeds,
-        alike=alike(languages, target),
+        alike=similar_languages(languages, target),
         lane_seeds=lane_seeds,
         variant=chosen,
         defines=extra.get("defines", {}),
@@ -127,7 +127,7 @@ def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "tri
     if file.suffix not in ENDINGS:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
     text = read_text(file)
-    if (found := named(file.name, text, languages)) not in languages:
+    if (found := detect_language(file.name, text, languages)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
     if wrong := mistake(text):
@@ -269,7 +269,7 @@ def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, .
     return tuple(n for n in declared if n == "python" or LANGUAGES[n].fits(target.march))
 
 
-def alike(languages: Sequence[str], target: Target | None) -> tuple[str, ...]:
+def similar_languages(languages: Sequence[str], target: Target | None) -> tuple[str, ...]:
     """The languages for a target that are like one of these."""
     return languages_of([one.name for one in LANGUAGES.values() if one.like in languages], target)
 
@@ -287,21 +287,21 @@ def _seeds(
     A variant with a folder (`home`) has its own in a folder of its name there.
     """
     folder = root / "seeds"
-    if not folder.is_dir() and root.parent == shipped("problems").resolve():
-        folder = shipped("seeds", root.name)
+    if not folder.is_dir() and root.parent == shipped_path("problems").resolve():
+        folder = shipped_path("seeds", root.name)
     folder = folder if home == root or not (folder / home.name).is_dir() else folder / home.name
     found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
     files = sorted(found, key=lambda file: file.name)
     if lost := set(baselines) - {file.name for file in files}:
-        ours = shipped("seeds", "NAME")
+        ours = shipped_path("seeds", "NAME")
         raise ConfigError(
             f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}; put them there "
             f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
         )
     kind = target.kind if target else "cpu"
     fit = [file for file in files if file.suffix in ENDINGS and file.parent.name in (folder.name, kind)]
-    kinds = {file: named(file.name, read_text(file), LANGUAGES) for file in fit}
-    likely = alike(languages, target)
+    kinds = {file: detect_language(file.name, read_text(file), LANGUAGES) for file in fit}
+    likely = similar_languages(languages, target)
     kernels = [f for f, spoken in kinds.items() if spoken in (*languages, *likely)]
     if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
         valid = ", ".join(file.name for file in kernels)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ksflow import home
-from ksflow.errors import printable
+from ksflow.errors import strip_controls
 from ksflow.processes.deadline import locked_within
 
 PATIENCE_S = 1800.0  # default wait for a device
@@ -89,15 +89,15 @@ def _opened(file: str) -> int:
 def _holder(lock: int) -> str:
     """Return the process, command and user that hold the lock of an open file; "" if not visible."""
     status = os.fstat(lock)
-    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
             _, kind, _, _, pid, where, *_ = line.split()
-            if kind != "FLOCK" or where != place or int(pid) <= 0:
+            if kind != "FLOCK" or where != inode or int(pid) <= 0:
                 continue
             words = Path("/proc", pid, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
             uid = os.stat(f"/proc/{pid}").st_uid
-            return f"process {pid} ({printable(words)[:_SHOWN]}, user {_name(uid)})"
+            return f"process {pid} ({strip_controls(words)[:_SHOWN]}, user {_name(uid)})"
     return ""
 
 

@@ -13,7 +13,7 @@ _ONE_S = 1.0  # `timeout` signals its command twice, and a closed terminal signa
 
 
 @contextmanager
-def handled(asked: Callable[[int], None], signals: tuple[signal.Signals, ...] = SIGNALS) -> Iterator[None]:
+def handle_signals(asked: Callable[[int], None], signals: tuple[signal.Signals, ...] = SIGNALS) -> Iterator[None]:
     """Call `asked` with the number of these signals during the block. No effect outside the main thread.
 
     A signal of the system within a second of another one is dropped. `nohup` is respected.

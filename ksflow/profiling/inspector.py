@@ -97,7 +97,7 @@ class Inspector:
         with suppress(DeviceBusy), lock_device(device_uuid, _LOCK_S):
             watched = crashed.workloads(at)[:1]
             (row,) = sanitizer.sanitize(watched, _SANITIZER_S, sanitizer.TOOLS[:1], environment)
-            return sanitizer.place(row.finding, crashed.kernel)
+            return sanitizer.locate_access(row.finding, crashed.kernel)
         return ""
 
     def _readable(self, page: ProfilePage) -> ProfilePage | None:

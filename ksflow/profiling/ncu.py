@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ksflow.hardware import executables
-from ksflow.profiling.summary import KernelSummary, busy, limit, page, size
+from ksflow.profiling.summary import KernelSummary, describe_utilization, limit, page, size
 from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
 from ksflow.records import Json, ProfilePage
@@ -80,7 +80,7 @@ _REFUSALS = {
 }  # text in ncu's output -> the cause, and the remedy
 
 
-class Launch(NamedTuple):
+class ProfiledLaunch(NamedTuple):
     """One launch as reported by ncu; metrics in base units, durations in µs."""
 
     kernel: str
@@ -115,7 +115,7 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}
     if launched := launches(report):
-        kernels: dict[str, list[Launch]] = defaultdict(list)
+        kernels: dict[str, list[ProfiledLaunch]] = defaultdict(list)
         for launch in launched:
             kernels[launch.kernel].append(launch)
         return {"page": page([_summary(name, same) for name, same in kernels.items()])}
@@ -123,7 +123,7 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     return {"refused": why or f"ncu returned no counters: {ran.last_words}"}
 
 
-def launches(report: str) -> list[Launch]:
+def launches(report: str) -> list[ProfiledLaunch]:
     """Parse the launches of a report: lines of the tool, column names, units, a row for each launch."""
     start = report.find('"ID"')
     if start < 0:
@@ -137,7 +137,7 @@ def launches(report: str) -> list[Launch]:
     unit = dict(zip(names, units, strict=False))
     records = (dict(zip(names, row, strict=False)) for row in rows if row)
     return [
-        Launch(
+        ProfiledLaunch(
             kernel=row.get("Kernel Name", "?"),
             grid=size(re.findall(r"\d+", row.get("Grid Size", ""))),
             block=size(re.findall(r"\d+", row.get("Block Size", ""))),
@@ -159,11 +159,11 @@ def _metrics(row: Mapping[str, str], unit: Mapping[str, str]) -> dict[str, float
     return metrics
 
 
-def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
+def _summary(name: str, same: Sequence[ProfiledLaunch]) -> KernelSummary:
     means = _means(same)
     us = sum(launch.metrics.get(_DURATION, 0.0) for launch in same)
     shares = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
-    busy_line = busy(shares, means.get(_OCCUPANCY), means.get(_ALLOWED))
+    busy_line = describe_utilization(shares, means.get(_OCCUPANCY), means.get(_ALLOWED))
     lines = (limit(shares), busy_line, _stalls(means), _memory(means))
     sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
     parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
@@ -172,7 +172,7 @@ def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
     return KernelSummary(name, len(same), us, ", ".join(parts), lines)
 
 
-def _means(same: Sequence[Launch]) -> dict[str, float]:
+def _means(same: Sequence[ProfiledLaunch]) -> dict[str, float]:
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for launch in same:
         for name, value in launch.metrics.items():

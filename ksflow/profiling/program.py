@@ -18,7 +18,7 @@ import torch
 from ksflow.sandbox.platforms import open_driver
 from ksflow.sandbox.runners.cpu import Native
 from ksflow.sandbox.runners.device import Launcher
-from ksflow.sandbox.runners.torch_kernel import TorchRunner, loaded
+from ksflow.sandbox.runners.torch_kernel import TorchRunner, load_module
 
 Json = dict[str, Any]
 Tensors = tuple[torch.Tensor, ...]
@@ -28,7 +28,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 def main(path: str) -> None:
     """Run a workload (see `workload.Workload`), in the folder with its files."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
-    drawn = loaded("reference", job["reference"]).generate_input(**job["params"], seed=job["seed"])
+    drawn = load_module("reference", job["reference"]).generate_input(**job["params"], seed=job["seed"])
     data = tuple(tensor.to(job["device"]) for tensor in drawn)
     call = _call(job, data)  # `call` may hold only addresses, so `data` must live until the last call
     on_device = job["device"].startswith("cuda")

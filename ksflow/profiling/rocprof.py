@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ksflow.hardware import executables
-from ksflow.profiling.summary import LINES, KernelSummary, busy, limit, page, size
+from ksflow.profiling.summary import LINES, KernelSummary, describe_utilization, limit, page, size
 from ksflow.profiling.tool_sandbox import program, refusal, run
 from ksflow.profiling.workload import Workload
 from ksflow.records import Json, ProfilePage
@@ -51,7 +51,7 @@ _REFUSALS = {
 
 
 @dataclass
-class Kernel:
+class ProfiledKernel:
     """One kernel over all runs."""
 
     shape: str
@@ -85,18 +85,18 @@ def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str]
             return ProfilePage(**name, refused=why)
         files |= ran.files
     try:
-        text = read(files)
+        text = read_profile(files)
     except (ValueError, KeyError, csv.Error) as error:
         return ProfilePage(**name, refused=f"the output of rocprofv3 cannot be read: {error}"[:_LONGEST])
     return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 returned no kernels: {ran.last_words}")
 
 
-def read(files: Mapping[str, str]) -> str:
+def read_profile(files: Mapping[str, str]) -> str:
     """Return the page of CSV files, name -> text, in a folder for each run; "" if they contain no kernel.
 
     Raises ValueError, KeyError or csv.Error for an invalid file.
     """
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, ProfiledKernel] = {}
     for row in _rows(text for name, text in files.items() if name.startswith("0/") and name.endswith(_TRACES)):
         parts = []
         for what, word in (("grid", "grid"), ("workgroup", "block")):
@@ -105,7 +105,7 @@ def read(files: Mapping[str, str]) -> str:
         for column, word in _TAKEN.items():
             if row.get(column, "0") != "0":
                 parts.append(f"{row[column]} {word}")
-        kernel = kernels.setdefault(row["kernel_name"], Kernel(shape=", ".join(parts)))
+        kernel = kernels.setdefault(row["kernel_name"], ProfiledKernel(shape=", ".join(parts)))
         kernel.ns.append(float(row["end_timestamp"]) - float(row["start_timestamp"]))
     for row in _rows(text for name, text in files.items() if name.endswith(_COUNTS)):
         if row["kernel_name"] in kernels:
@@ -127,11 +127,15 @@ def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
                 yield fields
 
 
-def _summary(name: str, kernel: Kernel) -> KernelSummary:
+def _summary(name: str, kernel: ProfiledKernel) -> KernelSummary:
     means = {counter: fmean(values) for counter, values in kernel.counters.items()}
     shares = {words: means[counter] for counter, words in _BUSY.items() if counter in means}
     us = sum(kernel.ns) * 1e-3
-    lines = (limit(shares), busy(shares, means.get("OccupancyPercent")), _memory(means, us / len(kernel.ns)))
+    lines = (
+        limit(shares),
+        describe_utilization(shares, means.get("OccupancyPercent")),
+        _memory(means, us / len(kernel.ns)),
+    )
     return KernelSummary(name, len(kernel.ns), us, kernel.shape, lines)
 
 

@@ -100,7 +100,7 @@ def race(row: SanitizerFinding, kernel: Kernel, alone: bool) -> str:
     return f"racecheck: a race in shared memory{own}"
 
 
-def place(finding: str, kernel: Kernel) -> str:
+def locate_access(finding: str, kernel: Kernel) -> str:
     """Describe kind and line of an invalid access. A kernel may influence a finding, so nothing else of it is quoted.
     Returns "" if it names no line of the kernel."""
     access, line, near = _ACCESS.search(finding), _LINE.search(finding), _NEAR.search(finding)

@@ -46,7 +46,7 @@ def limit(shares: dict[str, float]) -> str:
     return f"bound by latency: no unit reaches {_BUSY:.0f} % of its peak, the busiest is {unit} with {most:.0f} %"
 
 
-def busy(shares: dict[str, float], occupancy: float | None, allowed: float | None = None) -> str:
+def describe_utilization(shares: dict[str, float], occupancy: float | None, allowed: float | None = None) -> str:
     """Describe each unit's use, and the occupancy, in percent."""
     parts = [f"{unit} {share:.0f} %" for unit, share in shares.items()]
     if occupancy is not None:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 count = estimate  # default count of a text's tokens
 
 
-class Kind(IntEnum):
+class SectionKind(IntEnum):
     """How often a section changes. Sections are in this order, so that prompts share their beginning."""
 
     STABLE = 0  # the same for all of a run's calls: target, task, interface, notes
@@ -19,7 +19,7 @@ class Kind(IntEnum):
     VOLATILE = 2  # of this call alone: experiment, failure
 
 
-STABLE, SLOW, VOLATILE = Kind
+STABLE, SLOW, VOLATILE = SectionKind
 
 
 @dataclass(frozen=True)
@@ -27,23 +27,23 @@ class Section:
     """A named part of a prompt."""
 
     name: str  # the signature's field
-    kind: Kind
+    kind: SectionKind
     text: str | Callable[[int], str]  # the whole text, or a function that writes one of at most so many tokens
     tokens: int = 0  # limit for a function in `text`
     priority: int = 0  # 0 is always there, in full; then lower before higher
 
-    def within(self, room: int | None, count: Callable[[str], int]) -> str:
+    def fit(self, room: int | None, count: Callable[[str], int]) -> str:
         """Return the text in so many tokens (None: any), or a remark that a whole text does not fit."""
         if not isinstance(self.text, str):
             most = self.tokens if room is None or not self.priority else max(0, min(self.tokens, room))
-            return within(most, self.text, count)
+            return fit_text(most, self.text, count)
         size = count(self.text)
         if room is None or not self.priority or size <= room:
             return self.text
         return f"(left out: its {size} tokens have no room here)"
 
 
-def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
+def fit_text(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) -> T:
     """Return `write`'s result of at most so many tokens by `count`; `write` itself estimates tokens from characters."""
     written, asked = write(tokens), tokens
     while asked and (size := count(written)) > tokens:
@@ -55,7 +55,9 @@ def within(tokens: int, write: Callable[[int], T], count: Callable[[T], int]) ->
 class Brief(dict[str, str]):
     """Sections as they are sent: name -> text, in order."""
 
-    def __init__(self, texts: Mapping[str, str], kinds: Mapping[str, Kind], left_out: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, texts: Mapping[str, str], kinds: Mapping[str, SectionKind], left_out: tuple[str, ...] = ()
+    ) -> None:
         """left_out: names of sections that are missing or shortened."""
         super().__init__(texts)
         self.kinds, self.left_out = dict(kinds), left_out
@@ -69,11 +71,11 @@ def fill(sections: Iterable[Section], budget: int | None = None, count: Callable
     left_out: set[str] = set()
     room = budget
     for section in sorted(listed, key=lambda each: (each.priority, each.kind)):
-        text = texts[section.name] = section.within(room, count)
+        text = texts[section.name] = section.fit(room, count)
         if room is not None:
             ample = not section.priority or 0 < section.tokens <= room
             room -= count(text)
-            if not ample and text != section.within(None, count):
+            if not ample and text != section.fit(None, count):
                 left_out.add(section.name)
     kinds = {section.name: section.kind for section in listed}
     return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

@@ -5,7 +5,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from ksflow.prompts.brief import count
-from ksflow.prompts.excerpt import beginning
+from ksflow.prompts.excerpt import first_lines
 from ksflow.prompts.render import listing, percent
 from ksflow.records import Kernel, Population, Selection, base_of
 
@@ -31,7 +31,7 @@ def reference_code(selection: Selection, tokens: int) -> str:
     """Return the reference kernel, as its difference from the base, cut to so many tokens."""
     if selection.reference.id == selection.base.id:
         return "(the base itself)"
-    return beginning(difference(selection.reference.kernel, selection.base.kernel, "the base"), tokens)
+    return first_lines(difference(selection.reference.kernel, selection.base.kernel, "the base"), tokens)
 
 
 def winning_step(population: Population, tokens: int) -> str:
@@ -46,7 +46,7 @@ def winning_step(population: Population, tokens: int) -> str:
         return ""
     speed = population.speedup(last, base)
     head = f"{last.id} from {base.id}{f', {percent(speed.ratio)}' if speed else ''}:"
-    return beginning(f"{head}\n{unified(last.kernel.files, base.kernel.files)}", tokens)
+    return first_lines(f"{head}\n{unified(last.kernel.files, base.kernel.files)}", tokens)
 
 
 def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:

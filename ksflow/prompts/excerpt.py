@@ -53,7 +53,7 @@ class _Part:
         return has_launches(self.text) or bool(tunables(self.text))
 
 
-def of(text: str, tokens: int, about: str) -> str:
+def shorten_file(text: str, tokens: int, about: str) -> str:
     """Return the file if it fits in `tokens`; else its settings, the parts most relevant to `about`, and the heads of
     the others.
     """
@@ -71,23 +71,23 @@ def of(text: str, tokens: int, about: str) -> str:
     return "\n".join(shown)
 
 
-def more(text: str, tokens: int, about: str) -> str:
-    """Return the most relevant parts that `of` leaves out, each under its line numbers."""
+def omitted_parts(text: str, tokens: int, about: str) -> str:
+    """Return the most relevant parts that `shorten_file` leaves out, each under its line numbers."""
     parts = sorted(_bearing(text, tokens, about, as_head=False), key=lambda part: part.first)
     return "\n".join(f"lines {part.first}-{part.last}:\n{part.text}" for part in parts)
 
 
-def lines(text: str, asked: str, tokens: int) -> str:
+def requested_lines(text: str, asked: str, tokens: int) -> str:
     """Return the requested lines (`120-180, 300-340`) under their numbers, as many as fit."""
     all_lines, shown = text.split("\n"), ["the lines that you asked for:"]
     for first, last in re.findall(r"(\d+) ?- ?(\d+)", asked):
         block = "\n".join(all_lines[max(int(first) - 1, 0) : int(last)])
         room = tokens - sum(map(count, shown))
-        shown.append(f"lines {first}-{last}:\n{beginning(block, max(room, 0))}")
+        shown.append(f"lines {first}-{last}:\n{first_lines(block, max(room, 0))}")
     return "\n\n".join(shown)
 
 
-def beginning(text: str, tokens: int) -> str:
+def first_lines(text: str, tokens: int) -> str:
     """Return as many of the first lines as fit, and the number of further ones."""
     lines = all_lines = text.split("\n")
     while lines and count("\n".join(lines)) > tokens:

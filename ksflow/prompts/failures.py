@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.home import PACKAGE
 from ksflow.prompts.hardware import hardware
-from ksflow.prompts.render import us
+from ksflow.prompts.render import format_time
 from ksflow.records import Draft, Evaluation, Problem, Trial, Verdict
 
 KEEP = "KEEP"  # a writer's answer to a mistaken verifier
@@ -31,7 +31,7 @@ def failure(failed: Trial | None, problem: Problem | None = None) -> str:
         return _reviewed(failed, problem)
     evaluation = failed.evaluation
     if evaluation is None:
-        return f"Attempt {failed.id} at this experiment brought no kernel: {short(failed.failure, 500)}"
+        return f"Attempt {failed.id} at this experiment brought no kernel: {shorten(failed.failure, 500)}"
     lines = [f"Attempt {failed.id} at this experiment: {failed.verdict}. {evaluation.reason}".rstrip()]
     if again := _repeat(failed, evaluation):
         lines.append(again)
@@ -60,7 +60,7 @@ def _reviewed(draft: Draft, problem: Problem | None) -> str:
     return "\n".join(lines)
 
 
-def told(failed: Trial) -> str:
+def redacted_failure(failed: Trial) -> str:
     """Return the same for an author who may attack the judge: without expected values, seeds and the judge's paths."""
     judged = failed.evaluation
     return without_paths(failure(failed if judged is None else replace(failed, evaluation=without_answers(judged))))
@@ -91,7 +91,7 @@ def _folders() -> list[tuple[str, str]]:
 def _repeat(failed: Trial, evaluation: Evaluation) -> str:
     if not failed.repeats:
         return ""
-    score = f", {us(evaluation.score_us)}" if evaluation.score_us else ""
+    score = f", {format_time(evaluation.score_us)}" if evaluation.score_us else ""
     same = "compiles to the same code as" if failed.compiles_alike else "is the code of"
     return (
         f"This {same} trial {failed.repeats}, which got {failed.verdict}{score}; it was not judged again. "
@@ -101,7 +101,7 @@ def _repeat(failed: Trial, evaluation: Evaluation) -> str:
 
 def _wrong(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    pairs = ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(evidence.failed.items())[:_ROWS])
+    pairs = ", ".join(f"{key} {shorten(str(value), 120)}" for key, value in list(evidence.failed.items())[:_ROWS])
     lines = [f"The first wrong element: {pairs}"] if pairs else []
     for row in evidence.checked[:_ROWS]:
         worst = f"{row.worst:.1%}" if isinstance(row.worst, float) else str(row.worst)
@@ -111,8 +111,8 @@ def _wrong(evaluation: Evaluation) -> list[str]:
 
 def _ran(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    place = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
-    lines = [f"It was in: {', '.join(place)}."] if place else []
+    location = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
+    lines = [f"It was in: {', '.join(location)}."] if location else []
     if error := evidence.error.strip():
         lines.append(f"Error:\n{_cut(error, _LOG, tail=True)}")
     return [*lines, *_output(evaluation, "What it printed", tail=True)]

@@ -47,7 +47,7 @@ def whole_lines(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[:room].rpartition(chr(10))[0] or text[:room]}\n..."
 
 
-def near(evaluation: Evaluation | None) -> str:
+def roofline_share(evaluation: Evaluation | None) -> str:
     """Return the share of the roofline for a table: `32 %`, or ""."""
     return compiler_report.percent(roofline.share(evaluation.evidence.roofline)) if evaluation else ""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.prompts.brief import count
-from ksflow.prompts.failures import told
+from ksflow.prompts.failures import redacted_failure
 from ksflow.prompts.hardware import hardware, whole_lines
 from ksflow.prompts.render import outcome, sentences, times
 from ksflow.records import Population, Problem, Trial
@@ -36,10 +36,10 @@ def _details(trial: Trial, population: Population, problem: Problem) -> Iterator
     if trial.experiment:
         yield f"The experiment: {sentences(trial.experiment.description, _DESCRIPTION)}"
     if trial.evaluation is None or not trial.evaluation.accepted:
-        yield whole_lines(told(trial), _REASON)
+        yield whole_lines(redacted_failure(trial), _REASON)
         return
     yield times(trial, population.step(trial))
     if measured := "\n".join(hardware(trial.evaluation, trial.kernel, problem)):
         yield whole_lines(measured, _HARDWARE)
     if trial.kernel and trial.kernel.report:
-        yield f"Its writer's report: {short(trial.kernel.report, _DESCRIPTION)}"
+        yield f"Its writer's report: {shorten(trial.kernel.report, _DESCRIPTION)}"

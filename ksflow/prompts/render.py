@@ -6,7 +6,7 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 import re
 from collections.abc import Iterable, Mapping
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.hardware.compiler_report import by_time
 from ksflow.languages import LANGUAGES
 from ksflow.prompts.hardware import hardware
@@ -48,7 +48,7 @@ def task(problem: Problem) -> str:
         shapes = "\n".join(f"- {name}: {_params(each)}" for name, each in zip(names, own[tests:], strict=True))
     return (
         f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
-        f"Languages that a kernel may be in: {', '.join(problem.writable)}.\n"
+        f"Languages that a kernel may be in: {', '.join(problem.writable_languages)}.\n"
         f"Correctness is checked first on: {checked}\n"
         f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
         f"better:\n{shapes}{f'{chr(10)}All of them: {_params(alike)}' if alike else ''}"
@@ -72,12 +72,12 @@ def summary(problem: Problem) -> str:
 def interface(problem: Problem, kernel: Kernel) -> str:
     """Return language, file and contract of the answer, and short contracts of other languages."""
     text = f"Language: {kernel.language}. File: the main one, whose name stays\n{contract(problem, kernel.language)}"
-    others = [language for language in problem.writable if language != kernel.language]
+    others = [language for language in problem.writable_languages if language != kernel.language]
     if not others:
         return text
     mark = "#" if LANGUAGES[others[0]].python else "//"
     when = "Another language, only where the experiment asks for it"
-    if kernel.language not in problem.writable:
+    if kernel.language not in problem.writable_languages:
         when = f"The answer is in {others[0]}, whatever the base is in"
     return "\n\n".join(
         [
@@ -125,7 +125,7 @@ def analysis(trial: Trial, step: Step, problem: Problem | None = None, second: b
 
     second: for a kernel beside one whose analysis has the rooflines.
     """
-    head = [f"Kernel {trial.id}, score {us(step.score_us)}."]
+    head = [f"Kernel {trial.id}, score {format_time(step.score_us)}."]
     if step.experiment is None:
         head += ["A seed: it is not the outcome of an experiment."] if trial.origin is Origin.SEED else []
     else:
@@ -145,18 +145,20 @@ def reference(problem: Problem, selection: Selection) -> str:
     return "\n".join(filter(None, [why, analysis(selection.reference, selection.reference_step, problem, second=True)]))
 
 
-def standing(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -> str:
+def standings(rivals: Iterable[Rival], left: Mapping[str, float] | None = None) -> str:
     """Return the kernels to beat, a line each, and the remaining budget in a last line, if known."""
     lines = []
-    for place, rival in enumerate(rivals):
-        name = "Fastest by all comparisons together: " if place else "Best so far: "
+    for index, rival in enumerate(rivals):
+        name = "Fastest by all comparisons together: " if index else "Best so far: "
         named = (
             f"Baseline {rival.trial.name or rival.trial.id} ({rival.trial.id})"
             if rival.trial.baseline
             else rival.trial.id
         )
         beside = f"; the best so far is {rival.lead} as fast" if rival.lead else ""
-        lines.append(f"{name if place == 0 or not rival.trial.baseline else ''}{named}, {us(rival.us)}{beside}.")
+        lines.append(
+            f"{name if index == 0 or not rival.trial.baseline else ''}{named}, {format_time(rival.us)}{beside}."
+        )
     known = {unit: left[name] for name, unit in _LEFT.items() if name in left} if left else {}
     amounts = [f"{figure(round(amount, 1 if amount < 10 else 0))} {unit}" for unit, amount in known.items()]
     return "\n".join([*lines, *([f"Left of the budget: {', '.join(amounts)}."] if amounts else [])])
@@ -208,7 +210,7 @@ def siblings(selection: Selection, tried: Experiment) -> str:
     """Return how other experiments on the base failed, newest first; "" if none did."""
     lines = [
         f"- {trial.id}: {sentences(trial.experiment.description, _SIBLING)} -> {trial.verdict} "
-        f"{short(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
+        f"{shorten(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
         for trial in selection.siblings
         if trial.experiment and trial.experiment != tried
     ]
@@ -222,7 +224,7 @@ def sentences(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     whole = max((match.end() for match in _SENTENCE.finditer(text[: room + 1])), default=0)
-    return text[:whole].rstrip() if whole else short(text, room)
+    return text[:whole].rstrip() if whole else shorten(text, room)
 
 
 def times(trial: Trial, step: Step, second: bool = False) -> str:
@@ -263,11 +265,11 @@ def times(trial: Trial, step: Step, second: bool = False) -> str:
 def _standing(evaluation: Evaluation, step: Step) -> list[str]:
     lines = [
         f"Timed side by side with {name}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
-        for name, row in step.beside.items()
+        for name, row in step.versus.items()
     ]
-    if evaluation.unranked:
+    if evaluation.why_unranked:
         lines.append(
-            f"Unranked: the machine was too noisy when it was judged ({short(evaluation.unranked, 200)}). "
+            f"Unranked: the machine was too noisy when it was judged ({shorten(evaluation.why_unranked, 200)}). "
             "Its times may be off by more than their intervals: do not build on small differences."
         )
     return lines
@@ -283,29 +285,36 @@ def _interval(row: TimedCase, now: float) -> str:
 def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
     if row is None or not row.bound_us:
         return "", "", ""
-    return figure(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
+    return figure(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", shorten(row.bound, 80)
 
 
-def about(problem: Problem) -> str:
+def work_text(problem: Problem) -> str:
     """Return the run's task as one text, by which `findings` ranks notes. It excludes the base: the same notes are
     shown for every base, so that prompts have a common beginning, which providers cache.
     """
-    texts = [problem.name, problem.title, problem.description, problem.statement, problem.shown, *problem.languages]
+    texts = [
+        problem.name,
+        problem.title,
+        problem.description,
+        problem.statement,
+        problem.reference_text,
+        *problem.languages,
+    ]
     return "\n".join(texts)
 
 
 def outcome(trial: Trial, population: Population) -> str:
     """Return one line: what was tried on which base, and the result."""
-    what = short(trial.experiment.description if trial.experiment else trial.name or "by hand")
+    what = shorten(trial.experiment.description if trial.experiment else trial.name or "by hand")
     base = base_of(trial, population.by_id)
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
         speed = population.speedup(trial, base)
         gain = percent(speed.ratio) if speed else ""
-        doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
-        return f"{line}{us(population.us(trial))}{f', {gain}' if gain else ''}{doubt}"
+        doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.why_unranked else ""
+        return f"{line}{format_time(population.time_us(trial))}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
-    return f"{line}{trial.verdict} {short(reason, 300)}".rstrip()
+    return f"{line}{trial.verdict} {shorten(reason, 300)}".rstrip()
 
 
 def table(titles: list[str], rows: list[list[str]]) -> str:
@@ -314,7 +323,7 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def us(value: float | None) -> str:
+def format_time(value: float | None) -> str:
     """Return a time with its unit."""
     return "-" if value is None else f"{figure(value)} us"
 

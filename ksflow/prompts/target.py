@@ -8,7 +8,7 @@ from importlib import metadata
 from ksflow import compilers
 from ksflow.hardware.cost_model import PRECISIONS, quantity
 from ksflow.hardware.target import fits, label, visible_gpus
-from ksflow.judge.machine_rates import measured
+from ksflow.judge.machine_rates import with_measured_rates
 from ksflow.records import Limits, Problem, Target
 
 _LIBRARIES = ("torch", "numpy", "triton")
@@ -25,7 +25,7 @@ def describe(target: Target | None, problem: Problem) -> str:
         return "(not named)"
     key = (repr(target), problem.languages, problem.limits)
     if key not in _described:
-        hardware = _gpu(target) if target.kind == "gpu" else _cpu(measured(target))
+        hardware = _gpu(target) if target.kind == "gpu" else _cpu(with_measured_rates(target))
         _described[key] = "\n".join([*hardware, *_software(target, problem.languages), _sandbox(problem.limits)])
     return _described[key]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, takewhile
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.notes.relevance import CHARACTERS
-from ksflow.prompts.render import percent, sentences, us
+from ksflow.prompts.render import format_time, percent, sentences
 from ksflow.records import Experiment, Origin, Population, Selection, Speedup, Trial, Verdict, base_of
 
 _LENGTHS = (1_000, 400, 160, 100)  # characters of a description: the first length with which all experiments fit
@@ -39,7 +39,7 @@ class _Row:
         return f"- {self.id}: {sentences(what or self.what, length)} -> {came}"
 
 
-def tried(population: Population, selection: Selection, tokens: int) -> str:
+def tried_experiments(population: Population, selection: Selection, tokens: int) -> str:
     """Return experiments on the base, then on others, by base and result; then experiments that were not run.
 
     At most `tokens` long: with less room descriptions are shorter, then the oldest are only counted. Dead ends that a
@@ -83,7 +83,9 @@ def _all(
 ) -> list[str]:
     parts = [f"On the base {here}:", *(_group(on_base, length) or ["(nothing)"])]
     for base in dict.fromkeys(row.base for row in elsewhere):
-        parts.append(f"On {base} ({us(population.us(population.by_id[base]))}):" if base else "On nothing:")
+        parts.append(
+            f"On {base} ({format_time(population.time_us(population.by_id[base]))}):" if base else "On nothing:"
+        )
         parts += _group([row for row in elsewhere if row.base == base], length)
     return parts
 
@@ -104,10 +106,12 @@ def stand_in(count: int, what: str) -> list[str]:
 
 def has_failed(trial: Trial) -> bool:
     """Return whether it failed by its own fault."""
-    return bool(trial.failure) or (trial.evaluation is not None and not (trial.evaluation.accepted or untimed(trial)))
+    return bool(trial.failure) or (
+        trial.evaluation is not None and not (trial.evaluation.accepted or is_untimed(trial))
+    )
 
 
-def untimed(trial: Trial) -> bool:
+def is_untimed(trial: Trial) -> bool:
     """Return whether it is right as far as known, without a device to time it."""
     return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
@@ -146,11 +150,11 @@ def _row(trial: Trial, population: Population) -> _Row:
     base = base_of(trial, population.by_id)
     gain = population.speedup(trial, base)
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
-    failure = "" if trial.score_us is not None else f"{trial.verdict} {short(reason, _REASON)}".rstrip()
+    failure = "" if trial.score_us is not None else f"{trial.verdict} {shorten(reason, _REASON)}".rstrip()
     parts = (
-        (us(population.us(trial)), percent(gain.ratio), _shapes(trial, population, gain))
+        (format_time(population.time_us(trial)), percent(gain.ratio), _shapes(trial, population, gain))
         if gain
-        else (us(population.us(trial)),)
+        else (format_time(population.time_us(trial)),)
     )
     if has_failed(trial):
         kind = "Failed"
@@ -177,7 +181,7 @@ def _left(population: Population, room: int) -> str:
     plans = population.plans[::-1]
     offers: dict[str, str] = {}
     for planned in plans:
-        for experiment in planned.left:
+        for experiment in planned.remaining_experiments:
             if experiment.description not in done:
                 offers.setdefault(experiment.description, _offer(experiment, planned.base))
     avenues = dict.fromkeys(f"- {sentences(text, _LENGTHS[-1])}" for planned in plans for text in planned.plan.avenues)

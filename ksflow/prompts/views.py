@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.notes.relevance import CHARACTERS
-from ksflow.prompts.brief import within
-from ksflow.prompts.hardware import near
+from ksflow.prompts.brief import fit_text
+from ksflow.prompts.hardware import roofline_share
 from ksflow.prompts.render import figure, outcome, table
-from ksflow.prompts.tried import closed_trials, has_failed, stand_in, untimed
+from ksflow.prompts.tried import closed_trials, has_failed, is_untimed, stand_in
 from ksflow.records import Population, Problem, Trial
 from ksflow.source.tokens import estimate
 
@@ -48,7 +48,7 @@ def view(problem: Problem, population: Population, tokens: int, count: Callable[
         shown, text = _table(problem, population, wins, closed, room - len(failures))
         return View(frozenset(trial.id for trial in shown), text, failures)
 
-    return within(tokens, write, lambda seen: count(seen.table) + count(seen.failures))
+    return fit_text(tokens, write, lambda seen: count(seen.table) + count(seen.failures))
 
 
 def _failures(population: Population, closed: frozenset[str], room: int) -> str:
@@ -57,7 +57,7 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
     Untimed kernels are listed here too, because the table has no place for them.
     """
     kinds: dict[str, list[Trial]] = {}
-    unfit = [trial for trial in reversed(population.trials) if has_failed(trial) or untimed(trial)]
+    unfit = [trial for trial in reversed(population.trials) if has_failed(trial) or is_untimed(trial)]
     for trial in unfit:
         if trial.id not in closed:
             reason = trial.evaluation.reason if trial.evaluation else trial.failure
@@ -108,7 +108,7 @@ def _table(
     for trial in order:
         row = _row(trial, population, cases)
         if not cases:
-            row.append(short(", ".join(wins.get(trial.id, ())), 60))
+            row.append(shorten(", ".join(wins.get(trial.id, ())), 60))
         left -= _length(row)
         if left < 0 and shown:
             break
@@ -138,9 +138,9 @@ def _row(trial: Trial, population: Population, cases: list[str]) -> list[str]:
     times = population.scale.times_us(trial.id)
     what = trial.experiment.description if trial.experiment else f"seed {trial.name}"
     figures = [figure(times[case]) if case in times else "-" for case in cases]
-    share = near(trial.evaluation)
-    score = f"{figure(population.us(trial) or 0.0)}{f' ({share} of roofline)' if share else ''}"
-    return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), short(what)]
+    share = roofline_share(trial.evaluation)
+    score = f"{figure(population.time_us(trial) or 0.0)}{f' ({share} of roofline)' if share else ''}"
+    return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), shorten(what)]
 
 
 def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
@@ -158,7 +158,7 @@ def _noise(trial: Trial) -> str:
         if row.interval_us and row.us
     ]
     shown = f"±{figure(round(max(halves), 1))} %" if halves else "-"
-    return f"{shown} unranked" if trial.evaluation.unranked else shown
+    return f"{shown} unranked" if trial.evaluation.why_unranked else shown
 
 
 def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
@@ -168,6 +168,6 @@ def _length(row: list[str], *tables: Iterable[list[str]]) -> int:
 
 
 def _remainder(population: Population, shown: set[str]) -> str:
-    left = [population.us(trial) or 0.0 for trial in population.ranked if trial.id not in shown]
+    left = [population.time_us(trial) or 0.0 for trial in population.ranked if trial.id not in shown]
     scores = f"{figure(left[0])} to {figure(left[-1])} us" if left else ""
     return f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})" if left else ""

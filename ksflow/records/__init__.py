@@ -4,7 +4,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 `before / after - 1` in percent: 100 means twice as fast. Model answers are parsed into the same classes.
 """
 
-from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, significant
+from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, round_significant
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
@@ -30,12 +30,12 @@ from ksflow.records.evidence import (
 from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
-from ksflow.records.parsing import misfits, parse, plain
+from ksflow.records.parsing import as_json, misfits, parse
 from ksflow.records.population import Material, Population
-from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
+from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, name_without_precision
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl
 from ksflow.records.ratios import base_of, first_attempt
-from ksflow.records.scale import Contradiction, Scale, measured
+from ksflow.records.scale import Contradiction, Scale, measured_ratio
 from ksflow.records.targets import Target
 from ksflow.records.trials import (
     Cost,

@@ -27,7 +27,7 @@ def digest(*texts: str, digits: int = 16) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:digits]
 
 
-def plausible(*values: float) -> bool:
+def are_plausible(*values: float) -> bool:
     """Return whether all can be times or ratios: positive, and no quotient of two of them is infinite or zero."""
     return all(1e-100 < value < 1e100 for value in values)
 
@@ -37,7 +37,7 @@ def by_number(id: str) -> tuple[float, str]:
     return (int(id) if id.isdecimal() else math.inf if id else -1, id)
 
 
-def significant(value: float) -> float:
+def round_significant(value: float) -> float:
     """Return the number rounded to six significant digits, as ratios are recorded; small ones do not become 0."""
     return float(f"{value:.6g}")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ksflow.records.base import Record, plausible
+from ksflow.records.base import Record, are_plausible
 from ksflow.records.evidence import Claim, Comparison, Evidence
 
 
@@ -24,7 +24,7 @@ class Verdict(StrEnum):
     HARNESS = "harness-error"
 
     @property
-    def blameless(self) -> bool:
+    def inconclusive(self) -> bool:
         """Whether it says nothing about the kernel."""
         return self in (Verdict.UNTIMED, Verdict.HARNESS)
 
@@ -41,7 +41,7 @@ class Timing(Record):
     """The same statistic of CPU time, measured from outside the process."""
 
     def __post_init__(self) -> None:
-        if not plausible(self.us):
+        if not are_plausible(self.us):
             raise ValueError(f"a time must be finite and positive, not {self.us}")
 
 
@@ -69,7 +69,7 @@ class Evaluation(Record):
         accepted = self.verdict is Verdict.ACCEPT
         if accepted != bool(self.timings) or accepted != (self.score_us is not None):
             raise ValueError(f"timings and score belong to `accept` alone, not to `{self.verdict}`")
-        if self.score_us is not None and not plausible(self.score_us):
+        if self.score_us is not None and not are_plausible(self.score_us):
             raise ValueError(f"a score must be finite and positive, not {self.score_us}")
 
     @property
@@ -83,13 +83,13 @@ class Evaluation(Record):
         return self.evidence.claim
 
     @property
-    def unranked(self) -> str:
+    def why_unranked(self) -> str:
         """Why it could not be ranked when it was judged; "" if it could."""
         off = self.claim and not self.claim.ranked and (self.claim.why or "the control was off")
         return off or self.evidence.unranked
 
     @property
-    def confirmed(self) -> int:
+    def last_confirmation(self) -> int:
         """Number of the run's newest confirmation in which it was behind no other kernel; 0 if there is none.
 
         Old records do not have the number; it follows from their comparisons.
@@ -100,11 +100,11 @@ class Evaluation(Record):
         return record.confirmed or (0 if behind or record.unconfirmed else newest)
 
     @property
-    def lasting(self) -> bool:
+    def cacheable(self) -> bool:
         """Whether it depends on the kernel, and not on the machine's state."""
-        return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked
+        return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.why_unranked
 
-    def beside(self, other: str) -> Comparison | None:
+    def versus(self, other: str) -> Comparison | None:
         """Return the comparison with a trial; None if it was not timed beside that one."""
         return next((row for row in self.evidence.against if row.id == other), None)
 
@@ -125,7 +125,7 @@ class Key:
     """The isolation level of kernels, "" if unknown. Only the cache compares it: another level does not make a record
     stale."""
 
-    def changed(self, evaluation: Evaluation) -> str:
+    def describe_changes(self, evaluation: Evaluation) -> str:
         """Return what differs from the evaluation's key, in words; "" if nothing does."""
         differs = {
             "problem": evaluation.problem != self.problem,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ksflow.records.base import Json, Record, plausible
+from ksflow.records.base import Json, Record, are_plausible
 
 BUSY = "(is the machine busy?)"  # ends the reason why a reading is not ranked
 RESOLVED = 1.01
@@ -31,7 +31,7 @@ class Speedup(NamedTuple):
     def __str__(self) -> str:
         return f"x{self.ratio:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
-    def over(self, name: str) -> str:
+    def describe(self, name: str) -> str:
         """Return `x1.23 [1.2, 1.25] over NumPy`, with a remark for a tie or a ratio that is not ranked."""
         return f"{self} over {name}{' (a tie)' if self.tie else '' if self.ranked else ' (not ranked)'}"
 
@@ -88,7 +88,7 @@ class Ratio(EvidenceRecord):
     """0 in the search, else the number of the run's confirmation of a winner."""
 
     def __post_init__(self) -> None:
-        if not plausible(self.speedup, self.low, self.high, *self.replicates):
+        if not are_plausible(self.speedup, self.low, self.high, *self.replicates):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:
@@ -373,6 +373,6 @@ class Evidence(EvidenceRecord):
     one_process: bool | None = None
     """Whether every kernel was limited to one process while it was timed."""
 
-    def joined(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
+    def merge_comparisons(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
         """Return the comparisons of this and of a newer evaluation; the newer one for the same trial."""
         return tuple({row.id: row for row in (*self.against, *newer)}.values())

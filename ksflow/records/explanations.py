@@ -48,7 +48,7 @@ class Explanation(Record):
     summary: str = ""
     statements: tuple[Statement, ...] = ()
 
-    def contradicted(self, statement: Statement) -> Feature | None:
+    def find_contradiction(self, statement: Statement) -> Feature | None:
         """Return the fact that a statement contradicts, or None."""
         known = (feature for feature in self.features if feature.state is not Presence.UNKNOWN)
         fact = next((feature for feature in known if feature.name == statement.feature), None)

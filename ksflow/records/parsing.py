@@ -48,14 +48,14 @@ def misfits(value: object) -> Iterator[str]:
         yield from misfits(item)
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return a record as a JSON value."""
     if type(value) in _SCALARS:
         return value
     if isinstance(value, tuple | list):
-        return list(value) if _SCALARS.issuperset(map(type, value)) else [plain(item) for item in value]
+        return list(value) if _SCALARS.issuperset(map(type, value)) else [as_json(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, Enum):
         return value.value
     if not is_dataclass(value):
@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
         items = {name: item for name, item in items.items() if item != left_out[name]} | more
     elif later := _LATER.get(type(value).__name__):
         items = {name: item for name, item in items.items() if name not in later or item != left_out[name]}
-    return {name: plain(item) for name, item in items.items()}
+    return {name: as_json(item) for name, item in items.items()}
 
 
 @cache

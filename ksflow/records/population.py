@@ -11,7 +11,7 @@ from ksflow.records.base import by_number
 from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import base_of, first_attempt
-from ksflow.records.scale import Scale, measured
+from ksflow.records.scale import Scale, measured_ratio
 from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial
 
 _SIBLINGS, _LOOKED_AT = 8, 200
@@ -38,7 +38,7 @@ class Population:
     @cached_property
     def scale(self) -> Scale:
         """The speeds of the accepted kernels, on one scale."""
-        return Scale.of(self.trials)
+        return Scale.from_trials(self.trials)
 
     @cached_property
     def ranked(self) -> Sequence[Trial]:
@@ -67,7 +67,7 @@ class Population:
         """
         best: Trial | None = None
         for trial in self.winners:
-            if best is None or (_is_confirmed(trial) and self.scale.ahead(trial.id, best.id)):
+            if best is None or (_is_confirmed(trial) and self.scale.is_ahead(trial.id, best.id)):
                 best = trial
         while best and (ahead := [name for name in self._ahead_of(best) if self._may_replace(name)]):
             best = self.by_id[ahead[0]]
@@ -79,7 +79,7 @@ class Population:
         return tuple(filter(self._has_won, self.trials))
 
     def _has_won(self, trial: Trial) -> bool:
-        fit = _counts(trial) and not _wrong(trial) and trial.id not in self.fallen
+        fit = _counts(trial) and not _wrong(trial) and trial.id not in self.disqualified_ids
         return fit and (_is_confirmed(trial) or trial.id in self.approved)
 
     def _ahead_of(self, trial: Trial) -> list[str]:
@@ -88,10 +88,10 @@ class Population:
 
     def _may_replace(self, name: str) -> bool:
         trial = self.by_id[name]
-        return name not in self.fallen and (trial.baseline or (_is_confirmed(trial) and not _wrong(trial)))
+        return name not in self.disqualified_ids and (trial.baseline or (_is_confirmed(trial) and not _wrong(trial)))
 
     @cached_property
-    def fallen(self) -> frozenset[str]:
+    def disqualified_ids(self) -> frozenset[str]:
         """Trials that failed beside an accepted kernel, and beside themselves: none of them leads."""
         return frozenset(name for trial in self.trials if _counts(trial) for name in _failed_beside(trial))
 
@@ -106,11 +106,11 @@ class Population:
         return tuple(trial for trial in self.trials if trial.held_out)
 
     @cached_property
-    def tied(self) -> tuple[Trial, ...]:
+    def ties(self) -> tuple[Trial, ...]:
         """Trials beside which the winner was timed in a confirmation without being ahead or behind."""
         best = self.best
-        beside = best.evaluation.evidence.against if best and best.evaluation else ()
-        names = dict.fromkeys((*(row.id for row in beside), *(trial.id for trial in self.ranked)))
+        versus = best.evaluation.evidence.against if best and best.evaluation else ()
+        names = dict.fromkeys((*(row.id for row in versus), *(trial.id for trial in self.ranked)))
         rows = {name: row for name in names if best and (row := self.side_by_side(best.id, name))}
         tied = (self.by_id[id] for id, row in rows.items() if row.moment and not (row.ahead or row.slower))
         return tuple(trial for trial in tied if not _wrong(trial))
@@ -120,7 +120,7 @@ class Population:
         ours, theirs = (self.by_id.get(name) for name in (trial, other))
         if not (ours and theirs and ours.evaluation and theirs.evaluation):
             return None
-        return measured(ours.evaluation, trial, theirs.evaluation, other)
+        return measured_ratio(ours.evaluation, trial, theirs.evaluation, other)
 
     @cached_property
     def best_so_far(self) -> Sequence["Trial | None"]:
@@ -134,15 +134,15 @@ class Population:
     def _leaders(self, first: Trial | None, trials: Iterable[Trial]) -> Iterator["Trial | None"]:
         leader = first
         for trial in trials:
-            fit = _counts(trial) and trial.id not in self.fallen
+            fit = _counts(trial) and trial.id not in self.disqualified_ids
             if fit and (leader is None or self.scale.overtakes(trial.id, leader.id)):
                 leader = trial
-                now, fallen = by_number(trial.id), self.fallen
+                now, fallen = by_number(trial.id), self.disqualified_ids
                 while earlier := [n for n in self._ahead_of(leader) if by_number(n) < now and n not in fallen]:
                     leader = self.by_id[earlier[0]]
             yield leader
 
-    def plus(self, trial: Trial) -> "Population":
+    def with_trial(self, trial: Trial) -> "Population":
         """Return this population with another trial, reusing what is known of it."""
         at = bisect.bisect(self.trials, by_number(trial.id), key=lambda other: by_number(other.id))
         later = (trial, *self.trials[at:])
@@ -152,33 +152,33 @@ class Population:
         if _failed_beside(trial):
             grown.__dict__.update(known)
             return grown
-        known["fallen"] = self.fallen
+        known["disqualified_ids"] = self.disqualified_ids
         if not self._has_won(trial):
             known["winners"] = self.winners
         grown.__dict__.update(known)
-        if scale := self.scale.plus(trial):
+        if scale := self.scale.with_trial(trial):
             known = {"scale": scale, "ranked": self.ranked}
             if not trial.baseline:
                 known["baselines"] = self.baselines
             if _counts(trial):
-                place = bisect.bisect(self.ranked, scale.order(trial.id), key=lambda other: scale.order(other.id))
-                known["ranked"] = (*self.ranked[:place], trial, *self.ranked[place:])
+                index = bisect.bisect(self.ranked, scale.order(trial.id), key=lambda other: scale.order(other.id))
+                known["ranked"] = (*self.ranked[:index], trial, *self.ranked[index:])
             grown.__dict__.update(known)
             leaders = grown._leaders(self.best_so_far[at - 1] if at else None, later)
             grown.__dict__["best_so_far"] = (*self.best_so_far[:at], *leaders)
         return grown
 
-    def pruned_by(self, notes: Iterable[Note]) -> "Population":
+    def prune(self, notes: Iterable[Note]) -> "Population":
         """Return this population without the trials that notes replace as dead ends; the ranking is reused."""
         pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
         return self if pruned == self.pruned else self._with(pruned=pruned)
 
-    def keeping_to(self, language: str) -> "Population":
+    def restrict_to(self, language: str) -> "Population":
         """Return this population without the accepted kernels of other languages, if it has one of this language."""
         own = {trial.id for trial in self.ranked if trial.kernel and trial.kernel.language == language}
         return self._of(lambda trial: trial.score_us is None or trial.id in own or bool(trial.repeats)) if own else self
 
-    def without(self, ids: Container[str]) -> "Population":
+    def without_trials(self, ids: Container[str]) -> "Population":
         """Return this population without some of its trials, on the same scale."""
         return self._of(lambda trial: trial.id not in ids)
 
@@ -187,13 +187,23 @@ class Population:
         part.__dict__["scale"] = self.scale
         return part
 
-    def planned(self, plans: tuple[PlannedRound, ...]) -> "Population":
+    def with_plans(self, plans: tuple[PlannedRound, ...]) -> "Population":
         """Return this population with the newest rounds' decisions; the ranking is reused."""
         return self._with(plans=plans)
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {"by_id", "scale", "ranked", "leader", "winners", "fallen", "baselines", "best_so_far", "held_out"}
+        known = {
+            "by_id",
+            "scale",
+            "ranked",
+            "leader",
+            "winners",
+            "disqualified_ids",
+            "baselines",
+            "best_so_far",
+            "held_out",
+        }
         made.__dict__.update({name: self.__dict__[name] for name in known & self.__dict__.keys()})
         return made
 
@@ -210,7 +220,7 @@ class Population:
         steps = self.step(first), self.step(second)
         return Selection(first, second, rationale, *steps, siblings, self.rivals(before))
 
-    def chosen_for(self, trial: Trial) -> Selection:
+    def selection_for(self, trial: Trial) -> Selection:
         """Return the selection for which a trial's experiment was designed. Raises KeyError for a missing trial."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
@@ -228,29 +238,29 @@ class Population:
         fastest = islice(_older(self.ranked, before), 1)
         listed = {trial.id: trial for trial in (*fastest, *_older(self.baselines, before))}
         rows = [
-            Rival(each, self.us(each), self.speedup(best, each))
+            Rival(each, self.time_us(each), self.speedup(best, each))
             for each in listed.values()
             if best and each is not best
         ]
-        return (*([Rival(best, self.us(best))] if best else []), *rows)
+        return (*([Rival(best, self.time_us(best))] if best else []), *rows)
 
     def step(self, trial: Trial) -> Step:
         """Return how `trial` came about, compared with its experiment's base (`base_of`)."""
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
-        scale, against = self.scale, trial.evaluation.evidence.against if trial.evaluation else ()
-        beside = {row.id: ratio for row in against if (ratio := scale.ratio(trial.id, row.id))}
+        scale, versus = self.scale, trial.evaluation.evidence.against if trial.evaluation else ()
+        ratios = {row.id: ratio for row in versus if (ratio := scale.ratio(trial.id, row.id))}
         before = scale.times_us(parent.id) if parent else {}
         name = parent.id if parent else ""
-        return Step(trial.experiment, report, name, before, scale.times_us(trial.id), scale.us(trial.id), beside)
+        return Step(trial.experiment, report, name, before, scale.times_us(trial.id), scale.time_us(trial.id), ratios)
 
     def speedup(self, trial: Trial, other: Trial | None) -> Speedup | None:
         """Return the speed-up of one trial over another; None if no measurement connects them."""
         return self.scale.ratio(trial.id, other.id) if other else None
 
-    def us(self, trial: Trial) -> float | None:
+    def time_us(self, trial: Trial) -> float | None:
         """Return a trial's score on the scale; None if it was not accepted, or is stale."""
-        return self.scale.us(trial.id)
+        return self.scale.time_us(trial.id)
 
 
 def _older(trials: Iterable[Trial], before: str) -> Iterable[Trial]:
@@ -270,12 +280,12 @@ def _failed_beside(trial: Trial) -> Mapping[str, str]:
 
 
 def _is_confirmed(trial: Trial) -> bool:
-    return bool(trial.evaluation and trial.evaluation.confirmed)
+    return bool(trial.evaluation and trial.evaluation.last_confirmation)
 
 
 def _has_failed(trial: Trial) -> bool:
     evaluation = trial.evaluation
-    return bool(trial.failure) if evaluation is None else not (evaluation.accepted or evaluation.verdict.blameless)
+    return bool(trial.failure) if evaluation is None else not (evaluation.accepted or evaluation.verdict.inconclusive)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ksflow.records.kernels import C_TYPES, Kernel
 _PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$")
 
 
-def family(name: str) -> str:
+def name_without_precision(name: str) -> str:
     """Return a problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem when
     data sets are split.
     """
@@ -140,23 +140,23 @@ class Problem:
             check_inside(name)
 
     @property
-    def writable(self) -> tuple[str, ...]:
+    def writable_languages(self) -> tuple[str, ...]:
         """The languages of new kernels."""
         return (self.lane,) if self.lane else self.languages
 
-    def takes(self, language: str) -> bool:
+    def accepts_language(self, language: str) -> bool:
         """Return whether kernels may be in this language."""
         return language in self.languages or language in self.alike
 
     def keeping_to(self, language: str) -> "Problem":
         """Return the problem for a run in one language: baselines of any, seeds of that one. Raises ValueError."""
-        if not self.takes(language):
+        if not self.accepts_language(language):
             raise ValueError(f"{self.name} takes here: {', '.join(dict.fromkeys((*self.languages, *self.alike)))}")
         own = [seed for seed in (*self.seeds, *self.lane_seeds) if seed.baseline or seed.kernel.language == language]
         return replace(self, lane=language, languages=(*dict.fromkeys((*self.languages, language)),), seeds=tuple(own))
 
     @property
-    def shown(self) -> str:
+    def reference_text(self) -> str:
         """The reference for people and models."""
         return self.listing or self.reference
 

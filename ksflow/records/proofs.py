@@ -44,7 +44,7 @@ class Way(Record):
     """The speed-up by Amdahl's law, from the profile's shares and the judge's ratios; None if one is unknown."""
 
     @property
-    def alike(self) -> bool:
+    def outputs_agree(self) -> bool:
         """Whether the difference is within its bound."""
         return self.difference <= self.bound
 

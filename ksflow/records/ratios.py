@@ -28,6 +28,6 @@ def base_of(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
     return trials.get(first.parents[0]) if first and first.parents else None
 
 
-def key(evaluation: Evaluation) -> tuple[str, str, str]:
+def verdict_key(evaluation: Evaluation) -> tuple[str, str, str]:
     """Return what a verdict applies to: the problem's digest, the judge, the machine."""
     return evaluation.problem, evaluation.judge, evaluation.target

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ksflow.records.base import by_number
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import Comparison, Ratio, Speedup
-from ksflow.records.ratios import key
+from ksflow.records.ratios import verdict_key
 from ksflow.records.trials import Trial
 
 _Z = 1.959964  # standard errors to either side of a 95 % interval
@@ -90,7 +90,7 @@ class _Core(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """The estimates of a population's accepted kernels. `Scale.of` makes one.
+    """The estimates of a population's accepted kernels. `Scale.from_trials` makes one.
 
     anchor: the kernel with the factor 1: the first accepted baseline, or else the first accepted kernel; empty if none
     is accepted.
@@ -107,7 +107,7 @@ class Scale:
     _confirmed: str = ""  # the kernel confirmed last, in the anchor's component, or else the anchor
 
     @staticmethod
-    def of(trials: Iterable[Trial]) -> "Scale":
+    def from_trials(trials: Iterable[Trial]) -> "Scale":
         """Return the scale of the trials that were timed and are not stale.
 
         A trial refuted by a later judgement is included, so that kernels timed beside it stay connected.
@@ -123,13 +123,17 @@ class Scale:
             for row in _rows(evaluation):
                 other = alias.get(row.id, row.id)
                 absent |= {other} - known.keys()
-                if other in known and other not in (name, *edges[name]) and key(evaluation) == key(known[other]):
+                if (
+                    other in known
+                    and other not in (name, *edges[name])
+                    and verdict_key(evaluation) == verdict_key(known[other])
+                ):
                     edge = _edge(name, evaluation, other, known[other])
                     edges[name][other] = edge
                     edges[other][name] = _edge(other, known[other], name, evaluation)
         return _placed(Scale(anchor, alias, known, edges, _absent=frozenset(absent)))
 
-    def plus(self, trial: Trial) -> "Scale | None":
+    def with_trial(self, trial: Trial) -> "Scale | None":
         """Return the scale with one more kernel if that changes no other estimate, else None."""
         if not trial.evaluation or not _is_timed(trial):
             return self
@@ -141,23 +145,23 @@ class Scale:
         named = {self._alias.get(row.id, row.id) for row in _rows(trial.evaluation)}
         rows = named & self._known.keys()
         first = (*rows, self.anchor)[0]
-        beside = self._known.get(first)
+        versus = self._known.get(first)
         if (
             len(rows) > 1
-            or beside is None
+            or versus is None
             or by_number(trial.id) < by_number(first)
             or trial.baseline
-            or trial.evaluation.confirmed
+            or trial.evaluation.last_confirmation
         ):
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
         if rows:
-            if key(trial.evaluation) != key(beside):
+            if verdict_key(trial.evaluation) != verdict_key(versus):
                 return None
-            edge, at = _edge(trial.id, trial.evaluation, first, beside), self._nodes[first]
+            edge, at = _edge(trial.id, trial.evaluation, first, versus), self._nodes[first]
             node = _Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
             edges[trial.id] = {first: edge}
-            edges[first] = {**edges[first], trial.id: _edge(first, beside, trial.id, trial.evaluation)}
+            edges[first] = {**edges[first], trial.id: _edge(first, versus, trial.id, trial.evaluation)}
         return replace(
             self,
             _known={**self._known, trial.id: trial.evaluation},
@@ -178,7 +182,7 @@ class Scale:
         """Return the speed-up over the anchor; None if no measurement connects the two."""
         return self.ratio(trial, self.anchor) if self.anchor else None
 
-    def us(self, trial: str) -> float | None:
+    def time_us(self, trial: str) -> float | None:
         """Return a trial's score in µs, as of the newest confirmation, or as measured if nothing connects it to the
         anchor.
 
@@ -192,12 +196,12 @@ class Scale:
 
     def times_us(self, trial: str) -> dict[str, float]:
         """Return a trial's time on each case in µs, as of the same moment as `us`."""
-        evaluation, score = self._known.get(self._alias.get(trial, trial)), self.us(trial)
+        evaluation, score = self._known.get(self._alias.get(trial, trial)), self.time_us(trial)
         if evaluation is None or not score or not evaluation.score_us:
             return {}
         return {timing.case: timing.us * score / evaluation.score_us for timing in evaluation.timings}
 
-    def ahead(self, trial: str, other: str) -> bool:
+    def is_ahead(self, trial: str, other: str) -> bool:
         """Return whether a trial was ranked ahead of the other side by side, by more than the margin, and still is."""
         edge = self._edges.get(trial, {}).get(other)
         return bool(edge and edge.ahead) and self._nodes[trial].log > self._nodes[other].log
@@ -205,20 +209,20 @@ class Scale:
     def overtakes(self, trial: str, other: str) -> bool:
         """Return whether a trial is ahead: side by side, or if they never met by the measurements that connect them."""
         if other in self._edges.get(trial, {}):
-            return self.ahead(trial, other)
+            return self.is_ahead(trial, other)
         ratio = self.ratio(trial, other)
         return bool(ratio and ratio.faster)
 
     def ahead_of(self, other: str) -> tuple[str, ...]:
         """Return the kernels that were ranked ahead of it side by side, the fastest first."""
-        names = [name for name in self._edges.get(other, ()) if self.ahead(name, other)]
+        names = [name for name in self._edges.get(other, ()) if self.is_ahead(name, other)]
         return tuple(sorted(names, key=self.order))
 
     def order(self, trial: str) -> tuple[bool, bool, float, tuple[float, str]]:
         """Return a sort key: the fastest first, kernels without a connection to the anchor last."""
         node = self._nodes.get(trial)
         connected = node is not None and node.root == self._root
-        return (not connected, not (node and node.ranked), self.us(trial) or math.inf, by_number(trial))
+        return (not connected, not (node and node.ranked), self.time_us(trial) or math.inf, by_number(trial))
 
     @cached_property
     def contradictions(self) -> tuple[Contradiction, ...]:
@@ -306,9 +310,9 @@ def _placed(scale: Scale) -> Scale:
         if name not in nodes:
             place(_Node(name, 0.0, True, "", 0.0), name)
     confirmed = [
-        (evaluation.confirmed, name)
+        (evaluation.last_confirmation, name)
         for name, evaluation in scale._known.items()
-        if evaluation.confirmed and nodes[name].root == scale.anchor
+        if evaluation.last_confirmation and nodes[name].root == scale.anchor
     ]
     return replace(scale, _nodes=nodes, _cores=cores, _confirmed=max(confirmed, default=(0, scale.anchor))[1])
 
@@ -383,7 +387,7 @@ def _eliminated(left: Mapping[str, Mapping[str, _Edge]], start: str) -> tuple[_C
     return core._replace(inflation=max(misfit / free, 1.0)), logs
 
 
-def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
+def measured_ratio(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
     """Return the latest ratio of two kernels that were timed in turns; None if they never were.
 
     Either verdict may have the row. A ranked row counts before one that is not, then a later confirmation before an
@@ -402,7 +406,7 @@ def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -
 
 
 def _edge(name: str, ours: Evaluation, other: str, theirs: Evaluation) -> _Edge:
-    row = measured(ours, name, theirs, other)
+    row = measured_ratio(ours, name, theirs, other)
     assert row is not None
     log, half = _log(row)
     return _Edge(log, (half / _Z) ** 2, row.ranked, row.ahead)
@@ -437,7 +441,7 @@ def _rows(evaluation: Evaluation) -> Iterator[Comparison]:
 
 def _row(evaluation: Evaluation, other: str) -> Comparison | None:
     """Return the comparison with `other` in one verdict: its claim or a row of `against`, with the verdict's doubts."""
-    row, claim = evaluation.beside(other), evaluation.claim
+    row, claim = evaluation.versus(other), evaluation.claim
     if claim and other and claim.id == other and (row is None or row.moment <= claim.moment):
         row = claim
     if row and (doubt := evaluation.evidence.unranked):

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pydantic_core import to_json
 
 from ksflow.errors import LineageError
-from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, RoundStep, Trial, parse, plain
+from ksflow.home import shipped_path
+from ksflow.records import Call, Evaluation, Explanation, Kept, Note, Plan, Proof, RoundStep, Trial, as_json, parse
 
 VERSION = 1
 _WIDTH = 120
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def dump(kind: str, value: object) -> bytes:
     """Return one record as readable JSON. Raises ValueError for a field of the wrong type."""
     try:
-        body = plain(value)
+        body = as_json(value)
         parse(KINDS[kind], body)
         data = to_json({"version": VERSION, kind: body}, indent=1, inf_nan_mode="constants") + b"\n"
         if b"NaN" in data or b"Infinity" in data:  # a text may contain the words
@@ -46,7 +46,7 @@ def dump(kind: str, value: object) -> bytes:
     return data
 
 
-def received(kind: type[T], value: object) -> T:
+def check_answer(kind: type[T], value: object) -> T:
     """Return a swappable part's result as a copy that has been through JSON, as a later start will read it.
 
     Raises TypeError for another kind, ValueError if it cannot be stored.
@@ -54,7 +54,7 @@ def received(kind: type[T], value: object) -> T:
     if not isinstance(value, kind):
         raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")
     try:
-        data = to_json(plain(value), inf_nan_mode="constants")
+        data = to_json(as_json(value), inf_nan_mode="constants")
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it takes {len(data):,} bytes, and {_MOST_BYTES:,} is the most")
         record: T = parse(kind, _loaded(data))
@@ -80,7 +80,7 @@ def _where(kind: str, data: bytes) -> str:
     from jsonschema.exceptions import best_match
 
     try:
-        schema = json.loads(shipped("schemas", f"{kind}.json").read_bytes())
+        schema = json.loads(shipped_path("schemas", f"{kind}.json").read_bytes())
         found = best_match(Draft202012Validator(schema).iter_errors(_loaded(data)))
     except (ValueError, RecursionError):
         return ""
@@ -134,4 +134,4 @@ def _refuse(constant: str) -> None:
 
 if __name__ == "__main__":
     for name in KINDS:
-        shipped("schemas", f"{name}.json").write_text(_lines(export(name)) + "\n", encoding="utf-8")
+        shipped_path("schemas", f"{name}.json").write_text(_lines(export(name)) + "\n", encoding="utf-8")

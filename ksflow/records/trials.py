@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
-from ksflow.errors import one_line, printable
+from ksflow.errors import one_line, strip_controls
 from ksflow.records.base import Record
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import HeldOut, Speedup
@@ -143,8 +143,8 @@ class Finding(Record):
             raise ValueError("a finding is 1 to 1000 characters of text, and a quote of at most 300")
 
     def __str__(self) -> str:
-        place = f" (at the line: {one_line(printable(self.quote), 300)})" if self.quote.strip() else ""
-        return f"{one_line(printable(self.text), 1000)}{place}"
+        location = f" (at the line: {one_line(strip_controls(self.quote), 300)})" if self.quote.strip() else ""
+        return f"{one_line(strip_controls(self.text), 1000)}{location}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class Step:
     """The parent's time per benchmark, on the population's scale."""
     after_us: Mapping[str, float]  # the kernel's own
     score_us: float | None = None  # its score on the scale
-    beside: Mapping[str, Speedup] = field(default_factory=dict)
+    versus: Mapping[str, Speedup] = field(default_factory=dict)
     """A kernel beside which it was timed -> its speed-up over that kernel."""
 
 
@@ -299,7 +299,7 @@ class RoundStep(Record):
     """Whether the ids are those of a plan, which may have none."""
 
     @property
-    def began(self) -> bool:
+    def is_start(self) -> bool:
         """Whether the step only says that a round began."""
         return not (self.base or self.ids or self.planned)
 
@@ -315,7 +315,7 @@ class PlannedRound:
     trials: tuple[str, ...]
 
     @property
-    def left(self) -> tuple[Experiment, ...]:
+    def remaining_experiments(self) -> tuple[Experiment, ...]:
         """Experiments that were designed and not run."""
         run = self.plan.picked[: len(self.trials)]
         return tuple(each for index, each in enumerate(self.plan.experiments) if index not in run)

@@ -15,7 +15,7 @@ from ksflow.errors import ConfigError, StageError, reaching
 from ksflow.protocols import call_context
 from ksflow.records import Evaluation, Problem, Target
 from ksflow.remote import worker_payload
-from ksflow.remote.job_store import InvalidFile, Job, JobStore, read
+from ksflow.remote.job_store import InvalidFile, JobStore, JudgeJob, read_json
 
 _SHORTEST_S, _LONGEST_S = 0.02, 2.0
 _QUIET_S = 15.0
@@ -39,7 +39,7 @@ class JobClient:
             worker_payload.refresh(self.store.root)
         self._ready = True
 
-    def ask(self, job: Job, problem: Problem) -> Evaluation:
+    def ask(self, job: JudgeJob, problem: Problem) -> Evaluation:
         """A worker's verdict. ConfigError: folder not usable, patience at its end. StageError: the job is no JSON, or
         the run is being ended while there is no sign of a worker."""
         self.make_folder()
@@ -52,7 +52,7 @@ class JobClient:
             raise StageError("evaluator", f"the job cannot be written: {error}") from error
         return evaluation
 
-    def _wait(self, name: str, job: Job, problem: Problem) -> Evaluation:
+    def _wait(self, name: str, job: JudgeJob, problem: Problem) -> Evaluation:
         """The result of a job. A sign of a worker is its file, new or touched, unless it refuses the job."""
         pause, sign, refusals = _SHORTEST_S, time.monotonic(), set[str]()
         before = self._beats(name, refusals)
@@ -77,7 +77,7 @@ class JobClient:
         """When each worker gave its last sign; of one that refuses the job, `refusals` gets the reason instead."""
         beats = {}
         for path in self.store.workers.glob("*.json"):
-            refuses = (read(path) or {}).get("refuses")
+            refuses = (read_json(path) or {}).get("refuses")
             if isinstance(refuses, dict) and (why := refuses.get(name)):
                 refusals.add(str(why)[:300])
                 continue
@@ -85,11 +85,11 @@ class JobClient:
                 beats[path.name] = path.stat().st_mtime_ns
         return beats
 
-    def _result(self, name: str, job: Job, problem: Problem) -> Evaluation | None:
+    def _result(self, name: str, job: JudgeJob, problem: Problem) -> Evaluation | None:
         """What came back; None until it is there whole. What is damaged is removed, so that it is judged again."""
         try:
             evaluation = self.store.result(name)
-            return checked(evaluation, problem, job.judge, self.target.fingerprint) if evaluation else None
+            return check_verdict(evaluation, problem, job.judge, self.target.fingerprint) if evaluation else None
         except InvalidFile as error:
             path = self.store.results / f"{name}.json"
             self._tell("a result is removed, its job is judged again", result=str(path), why=str(error))
@@ -113,7 +113,7 @@ def tell(told: set[str], logger: str, event: str, **words: str) -> None:
         structlog.get_logger(logger).warning(event, **words)
 
 
-def checked(evaluation: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
+def check_verdict(evaluation: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
     """A verdict on this problem, under the target's fingerprint. InvalidFile where it cannot be one."""
     cases = [case.name for case in problem.benchmarks]
     if evaluation.judge != judge or (evaluation.accepted and [timing.case for timing in evaluation.timings] != cases):

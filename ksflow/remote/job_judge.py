@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.compilers import client, hip, nvcc
-from ksflow.errors import StageError, boundary
+from ksflow.errors import StageError, stage_boundary
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Target, Verdict, digest
-from ksflow.remote.job_store import Job
+from ksflow.remote.job_store import JudgeJob
 
 
 class JobJudge:
@@ -29,12 +29,12 @@ class JobJudge:
         self._judge: Evaluator | None = None
         self._wanted: Target | None = None
 
-    def refusal(self, job: Job) -> str:
+    def refusal(self, job: JudgeJob) -> str:
         """Why this machine can give no verdict on a job; empty where nothing speaks against it."""
         if job.judge != f"local-{VERSION}":
             return f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one"
         if not fits(job.target, self.here):
-            return f"jobs want a {words(job.target)}; this is a {words(self.here)}"
+            return f"jobs want a {describe_machine(job.target)}; this is a {describe_machine(self.here)}"
         return ""
 
     def judge_for(self, wanted: Target) -> Evaluator:
@@ -47,7 +47,7 @@ class JobJudge:
             self._judge, self._wanted = self._make(target), wanted
         return self._judge
 
-    def __call__(self, job: Job) -> Evaluation:
+    def __call__(self, job: JudgeJob) -> Evaluation:
         """The verdict, with who gave it and how long it took. ConfigError where this machine lacks what it needs."""
         started = time.monotonic()
         folder = self._references / digest(job.problem.reference)
@@ -56,7 +56,7 @@ class JobJudge:
             home.write(reference, job.problem.reference)
         try:
             judge = self.judge_for(job.target)
-            with boundary("evaluator"):
+            with stage_boundary("evaluator"):
                 evaluation = judge(replace(job.problem, root=str(folder)), job.kernel, job.trials)
         except StageError as error:
             evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
@@ -64,7 +64,7 @@ class JobJudge:
         here = {"host": socket.gethostname(), "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
         return evaluation.with_evidence(more={**evaluation.evidence.more, "worker": here})
 
-    def prepare(self, job: Job) -> None:
+    def prepare(self, job: JudgeJob) -> None:
         """Compile ahead, with the judge that there is. KsflowError: what is wrong shows when the job's turn comes."""
         if judge := self._judge:
             judge.prepare(job.problem, job.kernel)
@@ -82,6 +82,6 @@ class JobJudge:
         self._judge = None
 
 
-def words(target: Target) -> str:
+def describe_machine(target: Target) -> str:
     """A machine, for people."""
     return f"{target.kind} {target.chip} ({target.march})"

@@ -26,7 +26,7 @@ from typing import TypeVar
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, parse, plain
+from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, as_json, parse
 
 VERSION = 1
 LARGEST = 16 << 20
@@ -51,7 +51,7 @@ class Opponent:
 
 
 @dataclass(frozen=True)
-class Job:
+class JudgeJob:
     """One question, with everything that its answer depends on."""
 
     judge: str
@@ -68,12 +68,12 @@ class Job:
         return tuple(Trial(rival.id, Origin.SEED, kernel=rival.kernel) for rival in self.against)
 
 
-def job(judge: str, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], target: Target) -> Job:
+def job(judge: str, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...], target: Target) -> JudgeJob:
     """A question, without what no verdict depends on."""
     bare = replace(problem, title="", description="", statement="", listing="", called="", origin={}, heldout=())
     bare = replace(bare, root="", seeds=(), good=(), bad=())
-    rivals = tuple(Opponent(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
-    return Job(judge, bare, replace(kernel, report=""), rivals, target)
+    rivals = tuple(Opponent(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in versus)
+    return JudgeJob(judge, bare, replace(kernel, report=""), rivals, target)
 
 
 def folder_path(folder: str) -> Path:
@@ -98,9 +98,9 @@ class JobStore:
         for name in _FOLDERS:
             (self.root / name).mkdir(parents=True, exist_ok=True)
 
-    def post(self, job: Job) -> str:
+    def post(self, job: JudgeJob) -> str:
         """Put a job up, unless it is, or its result is there; its id."""
-        body = plain(job)
+        body = as_json(job)
         base, attempt = _digest(body), 0
         while (self.taken / f"{base}-{attempt}.json").exists():
             attempt += 1
@@ -111,21 +111,21 @@ class JobStore:
         write(self.jobs / f"{name}.json", {"version": VERSION, "id": name, "job": body})
         return name
 
-    def job(self, name: str) -> Job | None:
+    def job(self, name: str) -> JudgeJob | None:
         """The job, or None where it is not there whole. InvalidFile where it is not what its id says."""
-        content = read(self.jobs / f"{name}.json")
+        content = read_json(self.jobs / f"{name}.json")
         if content and _digest(content.get("job")) != name.partition("-")[0]:
             raise InvalidFile("its content is not what its name says")
-        return _record(Job, content, {"version": VERSION, "id": name}, "job")
+        return _record(JudgeJob, content, {"version": VERSION, "id": name}, "job")
 
     def answer(self, name: str, evaluation: Evaluation) -> None:
         """Put a result up. ValueError where the evaluation is no JSON, or too large."""
-        body = plain(evaluation)
+        body = as_json(evaluation)
         write(self.results / f"{name}.json", {"version": VERSION, "id": name, "digest": _digest(body), "result": body})
 
     def result(self, name: str) -> Evaluation | None:
         """The result, also one that was taken; None where it is not there whole. InvalidFile where it is damaged."""
-        content = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
+        content = read_json(self.results / f"{name}.json") or read_json(self.taken / f"{name}.json")
         head = {"version": VERSION, "id": name, "digest": _digest(content.get("result")) if content else ""}
         return _record(Evaluation, content, head, "result")
 
@@ -144,7 +144,7 @@ def write(path: Path, value: Json) -> None:
     home.write(path, data, durable=True)
 
 
-def read(path: Path) -> Json | None:
+def read_json(path: Path) -> Json | None:
     """The object in a plain file; None where there is none, or not all of it yet. PermissionError."""
     try:  # never waits for a pipe, never follows a link
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

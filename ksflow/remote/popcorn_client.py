@@ -63,7 +63,7 @@ class Service:
         self._cli_id = cli_id
         self._http = httpx.Client(base_url=self.url, headers={_HEADER: cli_id}, timeout=_TIMEOUT, limits=_LIMITS)
 
-    def streamed(self, path: str, name: str, text: str) -> Generator[Json, None, None]:
+    def stream_submission(self, path: str, name: str, text: str) -> Generator[Json, None, None]:
         """The events of a submission, `event` among their keys. Raises Busy, Lost, Refused, ConfigError."""
         with (
             self._guarded(),

@@ -25,7 +25,7 @@ _US_PER_S = 1e6
 
 
 @dataclass(frozen=True)
-class Run:
+class SubmissionRun:
     """One run of a submission: `test`, `benchmark` or `leaderboard`."""
 
     passed: bool
@@ -41,10 +41,10 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SubmissionResult:
     """All of a submission's end."""
 
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[str, SubmissionRun] = field(default_factory=dict)
     """Public ones, by mode."""
     secret_failed: bool = False
     fault: str = ""
@@ -59,28 +59,28 @@ class Answer:
         return not (self.runs or self.secret_failed or self.fault or self.cheat or self.timed_out)
 
 
-def streamed(event: Json) -> Answer:
+def parse_stream_end(event: Json) -> SubmissionResult:
     """Of a stream's last event."""
     results = [result for result in _list(event.get("results")) if isinstance(result, dict)]
     report = "\n".join(str(part) for part in _list(event.get("reports")))
     evidence: Json = {"report": _short(report)} if report.strip() else {}
     if not results:
-        return Answer(fault="the service's answer has no results", evidence=evidence)
+        return SubmissionResult(fault="the service's answer has no results", evidence=evidence)
     first = results[0]
     if isinstance(first.get("system"), dict):
         evidence["machine"] = {str(key): str(value)[:200] for key, value in first["system"].items() if value}
     runs = {str(mode): _run(run) for mode, run in _dict(first.get("runs")).items() if isinstance(run, dict)}
     fault = "" if first.get("success", True) else str(first.get("error") or "the service says no success")
-    return Answer(runs, fault=fault[:500], evidence=evidence)
+    return SubmissionResult(runs, fault=fault[:500], evidence=evidence)
 
 
-def polled(submission: Json) -> Answer | None:
+def parse_submission(submission: Json) -> SubmissionResult | None:
     """Of a submission that was asked for; None while it is not done."""
     job = _dict(submission.get("job"))
     status = str(job.get("status") or "")
     if status in _UNDER_WAY or not (status or submission.get("done")):
         return None
-    runs: dict[str, Run] = {}
+    runs: dict[str, SubmissionRun] = {}
     secret_failed = False
     for row in _list(submission.get("runs")):
         run = _dict(row)
@@ -89,13 +89,15 @@ def polled(submission: Json) -> Answer | None:
             continue
         score = _number(run.get("score"))
         score_us = score * _US_PER_S if score else None
-        runs[str(run.get("mode"))] = Run(bool(run.get("passed")), result=_dict(run.get("result")), score_us=score_us)
+        runs[str(run.get("mode"))] = SubmissionRun(
+            bool(run.get("passed")), result=_dict(run.get("result")), score_us=score_us
+        )
     fault = str(job.get("error") or "")[:500] if status != "succeeded" else ""
     evidence = {"submission": submission.get("id"), "job": status} if status else {"submission": submission.get("id")}
-    return Answer(runs, secret_failed, fault, status == "hacked", status == "timed_out", evidence)
+    return SubmissionResult(runs, secret_failed, fault, status == "hacked", status == "timed_out", evidence)
 
 
-def judged(answer: Answer, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
+def judge_runs(answer: SubmissionResult, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
     """What the runs of these modes say, in their order: `accept` where all passed. (verdict, reason, evidence)."""
     if answer.cheat:
         return Verdict.CHEAT, answer.fault or "the service calls it a hack", {}
@@ -117,10 +119,10 @@ def judged(answer: Answer, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
     return Verdict.ACCEPT, "", {}
 
 
-def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
+def timings(run: SubmissionRun, problem: Problem) -> tuple[Timing, ...] | str:
     """A time for each of the problem's benchmarks, or why there is none. Cases are matched by value, in any order."""
     numbers = range(_count(run.result, "benchmark"))
-    rows = [(parsed(str(run.result.get(f"benchmark.{number}.spec", ""))), number) for number in numbers]
+    rows = [(parse_spec(str(run.result.get(f"benchmark.{number}.spec", ""))), number) for number in numbers]
     times = []
     for case in problem.benchmarks:
         wanted = {key: str(value).strip() for key, value in case.params.items()}
@@ -137,19 +139,19 @@ def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
     return tuple(times)
 
 
-def parsed(spec: str) -> dict[str, str]:
+def parse_spec(spec: str) -> dict[str, str]:
     """`k: 128; m: 64` -> its values as words."""
     pairs = (part.partition(":") for part in spec.split(";") if ":" in part)
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _run(result: Json) -> Run:
+def _run(result: Json) -> SubmissionRun:
     run, built = _dict(result.get("run")), _dict(result.get("compilation"))
     log = None
     if built and not built.get("success"):
         log = "\n".join(str(built[name]) for name in ("stderr", "stdout") if built.get(name)) or "no words"
     code = run.get("exit_code")
-    return Run(
+    return SubmissionRun(
         bool(run.get("passed")) and log is None,
         bool(run.get("success")),
         _dict(run.get("result")),
@@ -160,7 +162,7 @@ def _run(result: Json) -> Run:
     )
 
 
-def _failed(mode: str, run: Run) -> tuple[Verdict, str, Json]:
+def _failed(mode: str, run: SubmissionRun) -> tuple[Verdict, str, Json]:
     evidence: Json = {"phase": "check" if mode == "test" else "time"}
     log = run.build_log if run.build_log is not None else run.stderr or run.stdout
     if log.strip():

@@ -22,7 +22,7 @@ from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service
-from ksflow.remote.popcorn_results import Answer
+from ksflow.remote.popcorn_results import SubmissionResult
 
 _LONGEST_PAUSE_S = 300.0
 _TURN_S = 7200.0
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Work:
+class SubmissionWork:
     """What is submitted, and until when its end is waited for."""
 
     board: str
@@ -74,7 +74,7 @@ class Submitter:
     pause_s: float
     """Before the first retry."""
 
-    def __call__(self, work: Work, kernel: str) -> Answer:
+    def __call__(self, work: SubmissionWork, kernel: str) -> SubmissionResult:
         """The end of a submission: of one that was under way when the program ended, else of a new one.
 
         kernel: names the text. Raises Refused, ConfigError; Busy or Lost where the deadline comes before an answer.
@@ -103,17 +103,17 @@ class Submitter:
             raise
         raise Lost("submissions are lost again and again")
 
-    def _posted(self, name: str, work: Work) -> tuple[Answer | None, int | None]:
+    def _posted(self, name: str, work: SubmissionWork) -> tuple[SubmissionResult | None, int | None]:
         """The streamed answer, or the number of one that has to be polled; neither after a lost connection."""
 
-        def post() -> tuple[Answer | None, int | None]:
+        def post() -> tuple[SubmissionResult | None, int | None]:
             self._pace()
             if work.mode == "leaderboard":
                 return None, self.service.post(work.path, name, work.text)
-            with contextlib.closing(self.service.streamed(work.path, name, work.text)) as events:
+            with contextlib.closing(self.service.stream_submission(work.path, name, work.text)) as events:
                 for event in events:
                     if event["event"] == "result":
-                        return results.streamed(event), None
+                        return results.parse_stream_end(event), None
                     if time.monotonic() > work.deadline:
                         raise Lost("the job still runs")
             raise Lost("the service ended its answer without a result")
@@ -132,18 +132,18 @@ class Submitter:
             time.sleep(self.interval_s - since)
         mark.touch()
 
-    def _polled(self, number: int, work: Work) -> Answer | None:
+    def _polled(self, number: int, work: SubmissionWork) -> SubmissionResult | None:
         """The end of a submission, once it is there. None where the service has lost it or ran nothing of it."""
         while True:
             submission = self._patiently(lambda: self.service.submission(number), work)
             if submission is None:
                 return None
-            answer = results.polled(submission)
+            answer = results.parse_submission(submission)
             if answer is not None:
                 return None if answer.empty else answer
             self._wait(self.poll_s, Busy(f"submission {number} still runs"), work, tell=False)
 
-    def _patiently(self, ask: Callable[[], T], work: Work, lost: bool = True) -> T:
+    def _patiently(self, ask: Callable[[], T], work: SubmissionWork, lost: bool = True) -> T:
         """What the service says, asked again while it is busy; after a lost connection where that submits nothing."""
         pause, left = self.pause_s, _TRIES
         while True:
@@ -160,7 +160,7 @@ class Submitter:
                 self._wait(pause, error, work)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    def _wait(self, seconds: float, why: Busy | Lost, work: Work, tell: bool = True) -> None:
+    def _wait(self, seconds: float, why: Busy | Lost, work: SubmissionWork, tell: bool = True) -> None:
         """Raises `why` where there is no time left for it."""
         if time.monotonic() + seconds > work.deadline:
             raise why

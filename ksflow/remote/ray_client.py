@@ -23,10 +23,10 @@ from ksflow.hardware.target import label, single_gpu_environment
 from ksflow.judge.client import EMULATED, gpus, platform
 from ksflow.judge.evaluator import LocalJudge, longest_s
 from ksflow.protocols import Evaluator
-from ksflow.records import Evaluation, Json, Problem, Target, Verdict, parse, plain
+from ksflow.records import Evaluation, Json, Problem, Target, Verdict, as_json, parse
 from ksflow.remote import ray_task, worker_payload
-from ksflow.remote.job_client import checked, tell
-from ksflow.remote.job_store import Job
+from ksflow.remote.job_client import check_verdict, tell
+from ksflow.remote.job_store import JudgeJob
 from ksflow.remote.ray_head import RayHead
 from ksflow.sandbox.levels import LOWEST_FLOOR
 
@@ -40,7 +40,7 @@ _WHY = 300
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClusterSettings:
     """How a cluster is asked. The evaluator's docstring has all but `make`."""
 
     address: str | None = None
@@ -60,7 +60,7 @@ class _Lost(Exception):
 class RayClient:
     """Verdicts of a cluster's workers. `fingerprint` is that of the target."""
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, settings: ClusterSettings) -> None:
         self.target, self.settings = target, settings
         self.resource = label(target)
         self._gpu = platform(target) not in ("", EMULATED)
@@ -103,10 +103,10 @@ class RayClient:
             )
             self._task = task(ray_task.judge)
 
-    def ask(self, job: Job, problem: Problem) -> Evaluation:
+    def ask(self, job: JudgeJob, problem: Problem) -> Evaluation:
         """A worker's verdict, however long it takes. ConfigError: no cluster, patience at its end."""
         self.connect()
-        body = json.dumps(plain(job), allow_nan=False)
+        body = json.dumps(as_json(job), allow_nan=False)
         refused: dict[str, str] = {}
         lost: list[str] = []
         minutes = self.settings.lease_minutes
@@ -123,7 +123,9 @@ class RayClient:
             why = str(answer.get("refused", ""))
             if not why:
                 try:
-                    verdict = checked(parse(Evaluation, answer["result"]), problem, job.judge, self.target.fingerprint)
+                    verdict = check_verdict(
+                        parse(Evaluation, answer["result"]), problem, job.judge, self.target.fingerprint
+                    )
                 except (ValueError, TypeError, KeyError) as error:
                     why = f"its answer cannot be a verdict: {error}"
                 else:

@@ -13,9 +13,9 @@ from ksflow.errors import ConfigError
 from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.processes import scratch
 from ksflow.protocols import Evaluator
-from ksflow.records import Json, Target, parse, plain
+from ksflow.records import Json, Target, as_json, parse
 from ksflow.remote.job_judge import JobJudge
-from ksflow.remote.job_store import Job
+from ksflow.remote.job_store import JudgeJob
 from ksflow.sandbox.levels import LOWEST_FLOOR, probe
 
 _kept: dict[tuple[str, str], JobJudge] = {}
@@ -37,11 +37,11 @@ def judge(
 def _verdict(body: str, make: Callable[[Target], Evaluator], gpu: str, isolation_floor: str) -> Json:
     try:
         require_isolation(isolation_floor, probe().level, "evaluator.")
-        job = parse(Job, json.loads(body))
+        job = parse(JudgeJob, json.loads(body))
         judge = _judge(make, gpu)
         if why := judge.refusal(job):
             return {"refused": why}
-        return {"result": plain(judge(job))}
+        return {"result": as_json(judge(job))}
     except ConfigError as error:
         for kept in _kept.values():
             kept.look_again()

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ksflow.errors import ConfigError, KsflowError, boolean, printable, reaching
+from ksflow.errors import ConfigError, KsflowError, boolean, reaching, strip_controls
 from ksflow.hardware.target import fits
 from ksflow.judge.evaluator import LocalJudge, require_isolation
 from ksflow.processes import ending
 from ksflow.records import Evaluation, Verdict
 from ksflow.remote import worker_payload
-from ksflow.remote.job_judge import JobJudge, words
-from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, folder_path, write
+from ksflow.remote.job_judge import JobJudge, describe_machine
+from ksflow.remote.job_store import NAME, InvalidFile, JobStore, JudgeJob, folder_path, write
 from ksflow.sandbox.levels import LOWEST_FLOOR, probe
 
 _USAGE = (
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
                 worker.stop = True
                 say("ends after the job at hand; Ctrl-C again abandons it")
 
-            with ending.handled(asked):
+            with ending.handle_signals(asked):
                 newer = worker.run()
     if newer:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -109,7 +109,7 @@ class Worker:
         for path in self.spool.workers.glob("*.json"):  # of workers that were killed
             self._remove_stale(path, _FORGOTTEN_S)
         threading.Thread(target=self._beat, daemon=True).start()
-        say(f"{words(self._judge.here)} waits for jobs in {self.spool.root}")
+        say(f"{describe_machine(self._judge.here)} waits for jobs in {self.spool.root}")
         pause, since = _SHORTEST_S, time.monotonic()
         try:
             while not self.stop:
@@ -192,7 +192,7 @@ class Worker:
                 return False
         return (self.spool.jobs / f"{name}.json").exists()
 
-    def _suitable(self, name: str) -> Job | None:
+    def _suitable(self, name: str) -> JudgeJob | None:
         """A job that this worker can judge; None for any other, with the reason told once."""
         try:
             job = self.spool.job(name)
@@ -204,7 +204,7 @@ class Worker:
             return None
         return job
 
-    def _judged(self, name: str, job: Job) -> bool:
+    def _judged(self, name: str, job: JudgeJob) -> bool:
         """Judge a job and answer it; False where this machine lacks what it needs."""
         try:
             self._judge.judge_for(job.target)
@@ -252,13 +252,13 @@ class Worker:
 
     def _publish_sign(self) -> None:
         refuses = {name: refusal.why for name, refusal in [*self._refused.items()][-_SHOWN:]}
-        write(self._sign, {"is": words(self._judge.here), "refuses": refuses})
+        write(self._sign, {"is": describe_machine(self._judge.here), "refuses": refuses})
 
 
 def say(text: str) -> None:
     """A line, whole even where several processes write, and from a signal's handler; lost where nobody can read it."""
     with contextlib.suppress(OSError):
-        os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))
+        os.write(2, f"ksflow worker: {' '.join(strip_controls(text).split())}\n".encode("utf-8", "replace"))
 
 
 def _arguments(arguments: list[str]) -> tuple[Path, Options]:

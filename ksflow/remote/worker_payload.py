@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from ksflow import home
-from ksflow.home import PACKAGE, shipped
-from ksflow.remote.job_store import read, write
+from ksflow.home import PACKAGE, shipped_path
+from ksflow.remote.job_store import read_json, write
 
 FOLDER = "worker"
 _MANIFEST = "manifest.json"
@@ -23,8 +23,8 @@ def refresh(root: Path) -> None:
     paths = [
         *PACKAGE.glob("*.py"),
         *map(PACKAGE.joinpath, _COMMAND),
-        *shipped("conf", "target").glob("*.yaml"),
-        *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
+        *shipped_path("conf", "target").glob("*.yaml"),
+        *(path for package in _ROOMS for path in PACKAGE.joinpath(package).rglob("*")),
     ]
     plain = (path for path in paths if path.is_file() and "__pycache__" not in path.parts)
     files = {f"ksflow/{path.relative_to(PACKAGE)}": path.read_bytes() for path in plain}
@@ -52,5 +52,5 @@ def stamp(root: Path) -> str:
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    files = (read(folder / _MANIFEST) or {}).get("files")
+    files = (read_json(folder / _MANIFEST) or {}).get("files")
     return files if isinstance(files, dict) else {}

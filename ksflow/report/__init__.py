@@ -6,7 +6,7 @@ from ksflow.report.progress import Display
 from ksflow.report.tables import show_calibration, show_ending, show_outcome, show_spending, summary
 from ksflow.report.tracking import Tracking
 from ksflow.report.tree import show_source, show_tree, show_trial
-from ksflow.report.words import console, paged, say
+from ksflow.report.words import console, page_output, say
 
 __all__ = [
     "Display",
@@ -14,7 +14,7 @@ __all__ = [
     "console",
     "explanation",
     "known_baselines",
-    "paged",
+    "page_output",
     "say",
     "show_calibration",
     "show_ending",

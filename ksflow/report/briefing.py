@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.hardware import roofline
 from ksflow.languages import LANGUAGES
 from ksflow.records import Problem, Target
@@ -47,7 +47,7 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
         "tests": ", ".join(case.name for case in problem.tests),
         "benchmarks": ", ".join(case.name for case in problem.benchmarks),
-        "held out": problem.heldout and f"{counted(len(problem.heldout), 'shape')}, of which models are not told",
+        "held out": problem.heldout and f"{pluralize(len(problem.heldout), 'shape')}, of which models are not told",
         "score": f"{problem.score} of the benchmarks' µs, lower is better",
         **_check(problem, target),
         "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
@@ -117,6 +117,6 @@ def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bo
         console.print(
             Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"), soft_wrap=True
         )
-    came = f"{counted(failed, 'check')} failed" if failed else "every check holds"
+    came = f"{pluralize(failed, 'check')} failed" if failed else "every check holds"
     console.print(f"{problem.name}: {came}")
     return 1 if failed else 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ksflow.records import ANOTHER_DAY, Evaluation, Key, Problem, Speedup
 from ksflow.report.evidence import spread_us
-from ksflow.report.words import us
+from ksflow.report.words import format_us
 
 _BUSY_LOAD = 1.5  # load average from which on a time alone proves nothing
 
@@ -29,9 +29,9 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
     the ratio that the run states."""
     same = record.verdict is now.verdict
     verdicts = ("verdict", record.verdict.value, now.verdict.value, _word(same))
-    if not same and not now.lasting:
-        return Agreement(None, (verdicts,), now.reason or now.unranked)
-    if changed := Key(now.problem, now.judge, now.target).changed(record):
+    if not same and not now.cacheable:
+        return Agreement(None, (verdicts,), now.reason or now.why_unranked)
+    if changed := Key(now.problem, now.judge, now.target).describe_changes(record):
         why = f"the record is stale ({changed} changed since): only the verdicts are compared"
         return Agreement(same, (verdicts,), why)
     if not (same and now.accepted):
@@ -41,8 +41,8 @@ def compare(problem: Problem, record: Evaluation, now: Evaluation, said: Mapping
     holds = [fine for _, fine in ratios] or [reached]
     if reached or all(holds):
         return Agreement(True, rows)
-    if now.unranked or None in holds:
-        return Agreement(None, rows, now.unranked or "the machine is too busy to tell")
+    if now.why_unranked or None in holds:
+        return Agreement(None, rows, now.why_unranked or "the machine is too busy to tell")
     return Agreement(False, rows)
 
 
@@ -55,13 +55,18 @@ def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[Cells
     word = "within noise or better" if fine else "slower by more than noise"
     if busy:
         word += f", at a load of {now.evidence.load:.2g}"
-    return ("score, µs", us(record.score_us or 0.0), us(now.score_us or 0.0), word), None if busy else fine
+    return (
+        "score, µs",
+        format_us(record.score_us or 0.0),
+        format_us(now.score_us or 0.0),
+        word,
+    ), None if busy else fine
 
 
 def _ratios(said: Mapping[str, Speedup], now: Evaluation) -> list[tuple[Cells, bool | None]]:
     rows = []
     for name, old in said.items():
-        if new := now.beside(name):
+        if new := now.versus(name):
             fine = new.high * ANOTHER_DAY >= old.low
             cells = f"times as fast as {name}", str(old), str(new), new.why or _word(fine)
             rows.append((cells, fine if new.ranked and old.ranked else None))

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.hardware import compiler_report, roofline
 from ksflow.records import (
     SELF_TIMED,
@@ -20,9 +20,9 @@ from ksflow.records import (
     TimedCase,
     Timing,
     Verdict,
-    plain,
+    as_json,
 )
-from ksflow.report.words import grid, not_ranked, say, us
+from ksflow.report.words import format_us, grid, not_ranked, say
 
 _OTHERS = (
     *("cores", "load", "throttled", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
@@ -66,7 +66,7 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
         for timing in evaluation.timings
     ]
     compiled = [compiler_report.cells(row) for row in evidence.compiler]
-    fields = plain(evidence) if details else {}
+    fields = as_json(evidence) if details else {}
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Description(
@@ -104,14 +104,14 @@ def spread_us(timing: Timing) -> tuple[float, float]:
 
 def _head(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    score = f"{us(evaluation.score_us)} µs" if evaluation.score_us else evaluation.reason
+    score = f"{format_us(evaluation.score_us)} µs" if evaluation.score_us else evaluation.reason
     lines = [f"verdict {evaluation.verdict.value}: {score}"]
     if doubt := not_ranked(evaluation):
         lines.append(doubt)
     if evidence.unconfirmed:
         lines.append(f"unconfirmed: {evidence.unconfirmed}")
     if was := evidence.renewed:
-        score = f" {us(was.score_us)} µs" if was.score_us else ""
+        score = f" {format_us(was.score_us)} µs" if was.score_us else ""
         lines.append(f"judged again after a change; was {was.verdict}{score}, judge {was.judge or 'unknown'}")
     if cached := evidence.cached:
         lines.append(f"not judged now, known from {cached.source} on {cached.date}")
@@ -124,11 +124,11 @@ def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]
     rates = {"roofline µs": near.bound_us, "TFLOP/s": near.tflops, "GB/s": near.gbs}
     return {
         "case": timing.case,
-        "µs": us(timing.us),
-        "95 % interval": f"{us(interval[0])} to {us(interval[1])}" if interval else "",
-        "p10 to p90": f"{us(low)} to {us(high)}" if len(timing.samples_us) > 1 else "",
+        "µs": format_us(timing.us),
+        "95 % interval": f"{format_us(interval[0])} to {format_us(interval[1])}" if interval else "",
+        "p10 to p90": f"{format_us(low)} to {format_us(high)}" if len(timing.samples_us) > 1 else "",
         "samples": str(timed.rounds or len(timing.samples_us) or ""),
-        "CPU µs": us(timing.cpu_us) if timing.cpu_us else "",
+        "CPU µs": format_us(timing.cpu_us) if timing.cpu_us else "",
         **{name: "" if rate is None else f"{rate:.3g}" for name, rate in rates.items()},
         "of roofline": f"{compiler_report.percent(near.share)} {near.bound}".strip(),
         "error of bound": "" if timed.worst is None else f"{timed.worst:.1%}",
@@ -138,7 +138,8 @@ def _row(timing: Timing, timed: TimedCase, near: RooflineCase) -> dict[str, str]
 def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
     newest = max((row.moment for row in evaluation.evidence.against), default=0)
     rows = [
-        over(row, names.get(row.id, row.id)) + ("" if row.moment == newest else f", seen {when(row.moment)}")
+        describe_ratio(row, names.get(row.id, row.id))
+        + ("" if row.moment == newest else f", seen {describe_moment(row.moment)}")
         for row in evaluation.evidence.against
     ]
     if claim := evaluation.claim:
@@ -147,21 +148,25 @@ def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
         first = f" (before that {claim.first})" if claim.first else ""
         rows.append(f"claim: {says} {names.get(claim.id, claim.id)}, {claim}{first}{control}")
     if held := evaluation.evidence.heldout:
-        beside = f"; where it is right: {over(held.over, names.get(held.over.id, held.over.id))}" if held.over else ""
-        cases = {**{case: f"{us(time)} µs" for case, time in held.right.items()}, **held.wrong}
+        beside = (
+            f"; where it is right: {describe_ratio(held.over, names.get(held.over.id, held.over.id))}"
+            if held.over
+            else ""
+        )
+        cases = {**{case: f"{format_us(time)} µs" for case, time in held.right.items()}, **held.wrong}
         rows.append(f"{replace(held, over=None)}{beside}")
         rows += [f"held out {case}: {outcome}" for case, outcome in cases.items()]
     return rows
 
 
-def over(row: Ratio, name: str) -> str:
+def describe_ratio(row: Ratio, name: str) -> str:
     """Return `x1.23 [1.20, 1.25] over NumPy`, with a remark for a tie or a ratio that is not ranked."""
     doubt = "" if row.ranked else f" (not ranked: {row.why})"
     clock = f", {SELF_TIMED}" if SELF_TIMED in row.clocks else ""
     return f"{row} over {name}{doubt or (' (a tie)' if row.tie else '')}{clock}"
 
 
-def when(moment: int) -> str:
+def describe_moment(moment: int) -> str:
     """Return the moment of a comparison that was not repeated."""
     return "in an earlier confirmation" if moment else "in the search"
 
@@ -173,7 +178,7 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
         return [f"checked {row.case}: error {error} of the bound" for row, error in zip(rows, errors, strict=True)]
     known = [(row.worst, row.case) for row in rows if isinstance(row.worst, float)]
     worst = f"; the largest error is {max(known)[0]:.1%} of the bound (on {max(known)[1]})" if known else ""
-    return [f"right on {counted(len(rows), 'tested shape')}{worst}"] if rows else []
+    return [f"right on {pluralize(len(rows), 'tested shape')}{worst}"] if rows else []
 
 
 def _device(evaluation: Evaluation) -> list[str]:

@@ -1,13 +1,13 @@
 """A kernel's features in words: a line for each, then a model's statements with their sources."""
 
-from ksflow.errors import one_line, printable
+from ksflow.errors import one_line, strip_controls
 from ksflow.records import Explanation, Presence
 
 _NAME = 24  # columns of a feature's name
 _MOST = 400  # characters of evidence on one line
 
 
-def lines(explanation: Explanation, known: bool = False) -> list[str]:
+def explanation_lines(explanation: Explanation, known: bool = False) -> list[str]:
     """Return the explanation as lines of text without control characters.
 
     known: leave out features of unknown presence.
@@ -20,10 +20,10 @@ def lines(explanation: Explanation, known: bool = False) -> list[str]:
     if explanation.by:
         told += ["", f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"]
     for statement in explanation.statements:
-        fact = explanation.contradicted(statement)
+        fact = explanation.find_contradiction(statement)
         doubt = f" CONTRADICTS THE FACTS: {fact.name} is {fact.state.value}." if fact else ""
         told.append(f"- {' '.join(statement.text.split())} [{', '.join(statement.lines)}]{doubt}")
-    return [printable(line) for line in told]
+    return [strip_controls(line) for line in told]
 
 
 def present(explanation: Explanation) -> str:

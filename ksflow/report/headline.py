@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from ksflow.loop.schedule import Outcome
+from ksflow.loop.schedule import RunOutcome
 from ksflow.records import SELF_TIMED, Origin, Population, Seed, Speedup, Trial, base_of
-from ksflow.report.words import us
+from ksflow.report.words import format_us
 
 _SPELLED = {
     "torch": "PyTorch",
@@ -24,7 +24,7 @@ _SPELLED = {
 }
 
 
-def called(baseline: Trial) -> str:
+def baseline_name(baseline: Trial) -> str:
     """Return a baseline's name for a person: `00_numpy.py` is NumPy."""
     return _SPELLED.get(_stem(baseline), baseline.name or baseline.id)
 
@@ -57,17 +57,17 @@ class Headline:
     def __str__(self) -> str:
         """Return `winner 00048: x4.82 [4.71, 4.9] over NumPy`, or a substitute. Models may read it."""
         if self.over is self.best:
-            return f"winner {self.best.id}: none is ahead of {called(self.best)}, a baseline"
-        ties = f"; a tie with {', '.join(trial.id for trial in self.known.tied)}" if self.known.tied else ""
-        alone = f"{us(self.known.us(self.best) or 0.0)} µs, not timed beside a baseline"
+            return f"winner {self.best.id}: none is ahead of {baseline_name(self.best)}, a baseline"
+        ties = f"; a tie with {', '.join(trial.id for trial in self.known.ties)}" if self.known.ties else ""
+        alone = f"{format_us(self.known.time_us(self.best) or 0.0)} µs, not timed beside a baseline"
         fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 and self.claim else ""
         return f"winner {self.best.id}: {self.claim or alone}{fastest}{ties}"
 
-    def place(self, trial: Trial) -> str:
+    def standing(self, trial: Trial) -> str:
         """Return a trial's remark: winner, a tie with it, or not told apart from it."""
         if trial.id == self.best.id:
             return "winner"
-        if all(trial.id != rival.id for rival in self.known.tied):
+        if all(trial.id != rival.id for rival in self.known.ties):
             return ""
         row = self.known.side_by_side(self.best.id, trial.id)
         return "a tie" if row is None or row.ranked else f"not told apart ({row.why})"
@@ -82,18 +82,18 @@ class Headline:
         """`x4.82 [4.71, 4.9] over NumPy`; "" if no comparison connects it to a baseline."""
         if self.over is None or self.row is None:
             return ""
-        row, name = self.row, called(self.over)
-        beside = self.known.side_by_side(self.best.id, self.over.id)
+        row, name = self.row, baseline_name(self.over)
+        versus = self.known.side_by_side(self.best.id, self.over.id)
         if not row.ranked:
-            return f"not ranked over {name}: {row}{f', {beside.why}' if beside and beside.why else ''}"
-        clock = f", {SELF_TIMED}" if beside and SELF_TIMED in beside.clocks else ""
+            return f"not ranked over {name}: {row}{f', {versus.why}' if versus and versus.why else ''}"
+        clock = f", {SELF_TIMED}" if versus and SELF_TIMED in versus.clocks else ""
         precision = self.best.evaluation.evidence.precision if self.best.evaluation else ""
-        return f"{row.over(name)}{f' in {precision.upper()}' if precision else ''}{clock}"
+        return f"{row.describe(name)}{f' in {precision.upper()}' if precision else ''}{clock}"
 
     @property
     def figures(self) -> str:
         """`47.1 µs, x4.82 [4.71, 4.9] over NumPy`."""
-        return ", ".join(filter(None, (f"{us(self.known.us(self.best) or 0.0)} µs", self.claim)))
+        return ", ".join(filter(None, (f"{format_us(self.known.time_us(self.best) or 0.0)} µs", self.claim)))
 
     @property
     def speedup(self) -> float | None:
@@ -112,19 +112,19 @@ class Headline:
         """The winner's results on held-out shapes, for people; "" if not judged there."""
         held = self.best.held_out
         over = self.known.by_id.get(held.over.id) if held and held.over and not held.wrong else None
-        return f"{held}{f' over {called(over)}' if over else ''}" if held else ""
+        return f"{held}{f' over {baseline_name(over)}' if over else ''}" if held else ""
 
     @property
-    def unconfirmed(self) -> str:
+    def why_unconfirmed(self) -> str:
         """A line that the leader, or the winner itself, was not confirmed; "" if it was."""
         leader = self.known.leader
-        if leader and leader is not self.best and self.known.scale.ahead(leader.id, self.best.id):
+        if leader and leader is not self.best and self.known.scale.is_ahead(leader.id, self.best.id):
             row = self.known.speedup(leader, self.best)
             return (
                 f"{leader.id} leads, {row} over {self.best.id}, and is not confirmed: {self.best.id} stays the winner"
             )
         evaluation = self.best.evaluation
-        if self.over is self.best or evaluation is None or evaluation.confirmed:
+        if self.over is self.best or evaluation is None or evaluation.last_confirmation:
             return ""
         why = evaluation.evidence.unconfirmed or "it was not judged again at the end of a run"
         return f"{self.best.id} is not confirmed: {why}"
@@ -134,7 +134,7 @@ class Headline:
         if trial.id == self.best.id:
             return self.claim
         row = self.known.speedup(trial, self.over)
-        return row.over(called(self.over)) if row and self.over and trial is not self.over else ""
+        return row.describe(baseline_name(self.over)) if row and self.over and trial is not self.over else ""
 
     @property
     def steps(self) -> list[tuple[Trial, Trial | None, Speedup | None]]:
@@ -143,38 +143,42 @@ class Headline:
         return [(t, base, self.known.speedup(t, base)) for t, base in zip(chain, [None, *chain[:-1]], strict=True)]
 
 
-def headline(known: Population, baselines: Iterable[Trial], of: Trial | None = None) -> Headline | None:
+def headline(population: Population, baselines: Iterable[Trial], of: Trial | None = None) -> Headline | None:
     """Return the claim for the winner, or for another trial; None if no kernel was accepted.
 
     Of several baselines it is over the one that the winner beats by least, ranked or not.
     """
-    best = of or known.best
+    best = of or population.best
     if best is None:
         return None
     others = tuple(baselines)
     if any(best.id == trial.id for trial in others):
-        return Headline(best, known, best, len(others))
-    rows = [(row.ratio, t) for t in others or filter(None, [_start(best, known)]) if (row := known.speedup(best, t))]
+        return Headline(best, population, best, len(others))
+    rows = [
+        (row.ratio, t)
+        for t in others or filter(None, [_start(best, population)])
+        if (row := population.speedup(best, t))
+    ]
     over = min(rows, key=lambda pair: pair[0], default=(0.0, None))[1]
-    return Headline(best, known, over, len(others))
+    return Headline(best, population, over, len(others))
 
 
-def of_outcome(outcome: Outcome) -> Headline:
+def of_outcome(outcome: RunOutcome) -> Headline:
     """Return the claim of a run that has ended with a winner."""
     claimed = headline(outcome.population, outcome.baselines)
     assert claimed is not None
     return claimed
 
 
-def ancestors(trial: Trial | None, known: Population) -> list[Trial]:
+def ancestors(trial: Trial | None, population: Population) -> list[Trial]:
     """Return a trial, its base, that one's base, and so on."""
     chain: list[Trial] = []
     while trial is not None and trial not in chain:
         chain.append(trial)
-        trial = base_of(trial, known.by_id)
+        trial = base_of(trial, population.by_id)
     return chain
 
 
-def _start(trial: Trial, known: Population) -> Trial | None:
-    first = ancestors(trial, known)[-1]
+def _start(trial: Trial, population: Population) -> Trial | None:
+    first = ancestors(trial, population)[-1]
     return first if first.origin is Origin.SEED and first.id != trial.id else None

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from ksflow.errors import counted
-from ksflow.loop.events import Ending, Event, Judged, Notice, Step
+from ksflow.errors import pluralize
+from ksflow.loop.events import Activity, Ending, Event, Judged, Notice
 from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
 from ksflow.records.evidence import BUSY
@@ -21,7 +21,7 @@ from ksflow.report.headline import headline
 from ksflow.report.words import STYLE, say
 
 _LOG = structlog.get_logger("ksflow")
-_DEVICE = (Step.EVALUATE, Step.CONFIRM)  # steps that never wait for a person
+_DEVICE = (Activity.EVALUATE, Activity.CONFIRM)  # steps that never wait for a person
 _LEAST, _PIPED = 24, 100  # columns of the description: least in a window, and without a window
 _WIDE = 100  # window width in columns from which on a line shows the trial's base
 _LEFT = len("1 h 05 min left ")
@@ -79,7 +79,7 @@ class Display:
                 self._newest = text
                 self._notice(text)
         if self._console.is_terminal:
-            share = max(run.used().values(), default=0.0)
+            share = max(run.used_shares().values(), default=0.0)
             left, status = run.left_s(), _status(run, self._console.width - 18 - _LEFT)
             self._bar.update(self._task, completed=share, description=status, ends=left and time.monotonic() + left)
 
@@ -95,13 +95,13 @@ class Display:
             self._console.print(Text(heading, "bold"), soft_wrap=True, no_wrap=True)
         base = trial.parents[0] if trial.parents else "seed"
         row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-        gain = run.known.scale.ratio(trial.id, row.id) if row else None
-        time = f"{words.us(run.known.us(trial) or trial.score_us)} µs" if trial.score_us else ""
+        gain = run.population.scale.ratio(trial.id, row.id) if row else None
+        time = f"{words.format_us(run.population.time_us(trial) or trial.score_us)} µs" if trial.score_us else ""
         said = f"x{gain.ratio:.2f} over {row.id}" if row and gain else time
         line = Text(_columns(trial.id, trial.verdict, said, base, wide))
         line.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
         room = self._console.width - line.cell_len if terminal else _PIPED
-        line.append(words.tried(trial, run.known.by_id, max(room, _LEAST)))
+        line.append(words.describe_changes(trial, run.population.by_id, max(room, _LEAST)))
         if reason := self._reason(trial):
             if terminal:
                 room = self._console.width - _NEXT
@@ -109,13 +109,13 @@ class Display:
                 line.append("".join(f"\n{' ' * _NEXT}{part}" for part in parts), "dim")
             else:
                 line.append(f" | {reason}")
-        if (best := run.known.leader) and best.id == trial.id:
+        if (best := run.population.leader) and best.id == trial.id:
             line.stylize("bold")
         self._console.print(line, soft_wrap=True, no_wrap=True)
 
     def _reason(self, trial: Trial) -> str:
         """Return why a trial has no rank; for a repeated reason the first such trial, and the count."""
-        if not (reason := words.why(trial)):
+        if not (reason := words.why_unranked(trial)):
             return ""
         if BUSY in reason:
             reason = reason.replace(f" {BUSY}", "")
@@ -128,13 +128,13 @@ class Display:
 
 
 def _status(run: Run, width: int) -> str:
-    best, most = run.known.leader, run.schedule.caps.get("evaluations")
-    claimed = headline(run.known, run.baselines, best)
+    best, most = run.population.leader, run.schedule.caps.get("evaluations")
+    claimed = headline(run.population, run.baselines, best)
     tally = run.tally
-    done = f"{tally.judged + tally.checks} of {most:g}" if most else counted(tally.judged, "experiment")
+    done = f"{tally.judged + tally.checks} of {most:g}" if most else pluralize(tally.judged, "experiment")
     parts = {
         "done": "the seeds first" if run.search_started is None else done,
-        "best": f"best {words.us(run.known.us(best) or 0.0)} µs" if best else "",
+        "best": f"best {words.format_us(run.population.time_us(best) or 0.0)} µs" if best else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(run),
         "cost": run.transcript.total.dollars(),
@@ -184,14 +184,14 @@ def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
         "round": run.tally.rounds + 1,
         "trial": trial.id,
         "verdict": trial.verdict,
-        "score_us": run.known.us(trial),
+        "score_us": run.population.time_us(trial),
         "parents": trial.parents,
         "wall_s": trial.wall_s,
         "usd": trial.cost.usd,
     }
 
 
-def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str:
+def _columns(name: str, verdict: str, versus: str, base: str, wide: bool) -> str:
     """Return the cells in front of the description; in a narrow window without the base."""
     base_cell = f"{base:5}  " if wide else ""
-    return f"{name:5}  {verdict:17.17}  {beside:16}  {base_cell}{'tried' if name == 'trial' else ''}"
+    return f"{name:5}  {verdict:17.17}  {versus:16}  {base_cell}{'tried' if name == 'trial' else ''}"

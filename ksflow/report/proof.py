@@ -5,7 +5,7 @@ import time
 from rich.console import Console
 
 from ksflow.records import Json, Proof
-from ksflow.report.words import day, say, table, us
+from ksflow.report.words import day, format_us, say, table
 
 
 def facts(proof: Proof, at: int) -> Json:
@@ -13,8 +13,8 @@ def facts(proof: Proof, at: int) -> Json:
     ways = [["", "without (µs)", "with (µs)", "speed-up", "by Amdahl's law", "outputs differ by"]]
     for way in proof.ways:
         predicted = "x{:.3g} [{:.3g}, {:.3g}]".format(*way.predicted) if way.predicted else ""
-        alike = f"{way.difference:.2g}" if way.alike else f"{way.difference:.2g}: too much"
-        ways.append([way.name, us(way.without_us), us(way.with_us), str(way.ratio), predicted, alike])
+        alike = f"{way.difference:.2g}" if way.outputs_agree else f"{way.difference:.2g}: too much"
+        ways.append([way.name, format_us(way.without_us), format_us(way.with_us), str(way.ratio), predicted, alike])
     engaged = [["kernel", "modules", "ran per call", "fallbacks", "share of the time", "by the judge"]]
     for kernel in proof.kernels:
         ran = ", ".join(f"{count:.3g} {way}" for way, count in kernel.hits.items())

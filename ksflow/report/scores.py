@@ -17,7 +17,7 @@ from rich.console import Console
 from ksflow import home
 from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean
 from ksflow.report.headline import Headline, headline, known_baselines
-from ksflow.report.words import grid, us
+from ksflow.report.words import format_us, grid
 
 FAST = (0.0, 1.0, 1.5, 2.0)
 _UNBUILT = (Verdict.COMPILE, Verdict.MALFORMED)
@@ -42,7 +42,7 @@ def figures(population: Population, problem: Problem) -> Json:
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
     ratios = {name: population.speedup(best, base) for name, base in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
-    most = 1.0 if best and best.evaluation and best.evaluation.unranked else math.inf  # more cannot be shown
+    most = 1.0 if best and best.evaluation and best.evaluation.why_unranked else math.inf  # more cannot be shown
     first = [claimed.over] if claimed and claimed.over else []
     over = [*first, *(trial for trial in known.values() if trial not in first)] if best else []
     claims = [Headline(best, population, trial).claim for trial in over] if best else []
@@ -50,11 +50,12 @@ def figures(population: Population, problem: Problem) -> Json:
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
         "right": best is not None,
-        "us": population.us(best) if best else None,
+        "us": population.time_us(best) if best else None,
         "target": best.evaluation.target if best and best.evaluation else "",
         "cases": _cases(best),
         "baselines": {
-            name: {"us": trial and population.us(trial), "cases": _cases(trial)} for name, trial in baselines.items()
+            name: {"us": trial and population.time_us(trial), "cases": _cases(trial)}
+            for name, trial in baselines.items()
         },
         "speedups": {name: over and over.ratio for name, over in ratios.items()},
         "sure": {name: over and min(over.low, most) for name, over in ratios.items()},
@@ -112,7 +113,7 @@ def show_sweep(console: Console, folder: Path) -> None:
         show(console, rows, "sweep")
 
 
-def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write_report(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write the totals and the rows as `report.json`, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "report.json"
@@ -129,7 +130,7 @@ def summary(row: Mapping[str, Any]) -> str:
     result = row["figures"]
     if result["right"]:
         over = ", ".join(result.get("beside", ()))
-        outcome = f"{us(result['us'])} µs{f' ({over})' if over else ''}"
+        outcome = f"{format_us(result['us'])} µs{f' ({over})' if over else ''}"
     else:
         outcome = ": ".join(filter(None, (_lack(row), row.get("reason"))))
     return "; ".join(filter(None, (f"{name}: {outcome} in {row['wall_s']:.0f} s", row.get("why"))))
@@ -156,7 +157,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
     doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
     return {
         "problem": "\n".join([name, *(["went on"] if row.get("final") else []), *approved, *doubt]),
-        "best µs": us(result["us"]) if result["right"] else _lack(row),
+        "best µs": format_us(result["us"]) if result["right"] else _lack(row),
         "speed-up": "\n".join(result.get("beside", ())),
         "trials": str(row["trials"]),
         "to best": str(row.get("trials_to_best") or ""),

@@ -1,4 +1,4 @@
-"""Costs of trials and improvements, and durations of a call. `Lineage.spent` has the cost of a whole run."""
+"""Costs of trials and improvements, and durations of a call. `Lineage.total_cost` has the cost of a whole run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def elapsed(took: Mapping[str, float]) -> str:
+def describe_elapsed(took: Mapping[str, float]) -> str:
     """Return the time of a command and of its parts: `took 84 s: set-up 9 s, seeds 21 s, search 54 s`."""
     parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items() if seconds >= _SHORTEST_S)
     return f"took {duration(sum(took.values()))}{f': {parts}' if parts else ''}"

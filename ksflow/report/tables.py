@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.lineage import Lineage
-from ksflow.loop.schedule import Outcome
+from ksflow.loop.schedule import RunOutcome
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial
 from ksflow.report import spending
-from ksflow.report.headline import Headline, called, of_outcome
+from ksflow.report.headline import Headline, baseline_name, of_outcome
 from ksflow.report.scores import figures
-from ksflow.report.words import cut, fits, grid, not_ranked, say, tried, us, why
+from ksflow.report.words import describe_changes, fits_window, format_us, grid, not_ranked, say, truncate, why_unranked
 
 _CASES = 6
 _RIVALS = 3  # other kernels in the table of a run that has ended
@@ -29,22 +29,22 @@ _ONE_MOMENT = "times as of the newest confirmation"
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
-def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
+def summary(outcome: RunOutcome, problem: Problem, lineage: Lineage) -> Json:
     """Return figures of the whole run, which sweeps and suites compare."""
-    known, best, claimed, spent = outcome.population, outcome.best, of_outcome(outcome), lineage.spent()
-    tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
+    population, best, claimed, spent = outcome.population, outcome.best, of_outcome(outcome), lineage.total_cost()
+    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED]
     order = [trial.id for trial in tries]
     return {
         "problem": problem.name,
         "run": lineage.run,
         "best": best.id,
         "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
-        "unranked": best.evaluation.unranked if best.evaluation else "",
-        "stale": len(known.stale),
+        "unranked": best.evaluation.why_unranked if best.evaluation else "",
+        "stale": len(population.stale),
         "score_us": outcome.score_us,
         "speedup": claimed.speedup,
-        "over": called(claimed.over) if claimed.over else "",
-        "tied": [trial.id for trial in known.tied],
+        "over": baseline_name(claimed.over) if claimed.over else "",
+        "tied": [trial.id for trial in population.ties],
         "headline": str(claimed),
         "held_out": claimed.held_out,
         "trials": len(tries),
@@ -53,16 +53,16 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> Json:
         "verdicts": dict(Counter(trial.verdict for trial in tries).most_common()),
         "usd": spent.usd,
         "tokens": spent.tokens,
-        "improvements": len(spending.improvements(known)),
-        "calibration": [asdict(row) for row in calibration.calibrations(known)],
+        "improvements": len(spending.improvements(population)),
+        "calibration": [asdict(row) for row in calibration.calibrations(population)],
         "wall_s": round(outcome.wall_s, 1),
         "took_s": {part: round(seconds, 1) for part, seconds in outcome.took.items()},
         "reason": outcome.reason,
-        "figures": figures(known, problem),
+        "figures": figures(population, problem),
     }
 
 
-def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+def show_outcome(console: Console, outcome: RunOutcome, problem: Problem, lineage: Lineage) -> None:
     """Print the table of a run that has ended: the winner, the baselines, and the fastest of the other kernels."""
     best, baselines, claimed = outcome.best, outcome.baselines, of_outcome(outcome)
     others = [t for t in outcome.population.ranked if t is not best and t not in baselines]
@@ -70,29 +70,29 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     console.print(_scores(console, problem, shown, claimed, lineage.approvals(), len(others[_RIVALS:])))
 
 
-def show_ending(console: Console, outcome: Outcome, lineage: Lineage, files: Sequence[str], typed: str = "") -> None:
+def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: Sequence[str], typed: str = "") -> None:
     """Print how a run ended, in at most six lines: the claim, what made the winner, what was spent, what limits the
     claim, where the files are, the next command. At a terminal lines are cut at the window's width, the command aside.
 
     files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
-    claimed, known = of_outcome(outcome), outcome.population
+    claimed, population = of_outcome(outcome), outcome.population
     rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s and outcome.judged else ""
-    work = f"{counted(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
+    work = f"{pluralize(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
     whole = f"{spending.duration(sum(outcome.took.values()))} in all"
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
-    repeats = f"{counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
-    price = f"cost of the run so far: {total}" if (total := spending.price(lineage.spent())) else ""
+    repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
+    price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
     searched = ", ".join(filter(None, (work, whole, outcome.cost.dollars())))
     lines = (
         "; ".join(_made_by(claimed)),
         "; ".join(filter(None, (searched, f"stopped: {outcome.reason}", price, repeats, busy))),
-        "; ".join(filter(None, _doubts(claimed, known))),
+        "; ".join(filter(None, _doubts(claimed, population))),
         f"files: {'; '.join(files)}" if files else "",
     )
     wide = console.width if console.is_terminal else sys.maxsize
-    say(console, cut(str(claimed), wide), style="bold")
-    say(console, *(cut(line, wide) for line in lines if line))
+    say(console, truncate(str(claimed), wide), style="bold")
+    say(console, *(truncate(line, wide) for line in lines if line))
     run = f"{typed or f'problem={lineage.problem}'} run={lineage.run}"
     command, others = f"next: python -m ksflow report {run}", "  (lineage and verify take the same words)"
     command += others if len(command + others) <= wide else ""
@@ -101,36 +101,38 @@ def show_ending(console: Console, outcome: Outcome, lineage: Lineage, files: Seq
 
 def _made_by(claimed: Headline) -> Iterator[str]:
     """Yield the changes that led to the winner with the largest gains, as timed beside their bases, and its start."""
-    known, best = claimed.known, claimed.best
+    population, best = claimed.known, claimed.best
     steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
-        changes = [f"{tried(t, known.by_id, _STEP)} x{gain.ratio:.2f} ({t.id})" for t, gain in steps[:_STEPS]]
-        rest = f", and {counted(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
+        changes = [
+            f"{describe_changes(t, population.by_id, _STEP)} x{gain.ratio:.2f} ({t.id})" for t, gain in steps[:_STEPS]
+        ]
+        rest = f", and {pluralize(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
         yield f"made by {', '.join(changes)}{rest}"
     if claimed.start:
         yield claimed.start
-    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in known.trials):
+    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
         yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
 
 
-def _doubts(claimed: Headline, known: Population) -> Iterator[str]:
+def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
     """Yield what limits the claim, the weightiest first, and the most frequent reason of experiments that failed."""
-    yield claimed.unconfirmed
+    yield claimed.why_unconfirmed
     held = claimed.best.held_out
     if held and held.wrong:
         yield claimed.held_out
-    for trial in {trial.id: trial for trial in (claimed.best, *known.ranked[:_RIVALS])}.values():
+    for trial in {trial.id: trial for trial in (claimed.best, *population.ranked[:_RIVALS])}.values():
         if doubt := not_ranked(trial.evaluation):
             yield f"{trial.id} is {doubt}"
-    yield from map(str, known.scale.contradictions[:_CONTRADICTIONS])
-    if known.stale:
-        yield f"stale and not ranked: {counted(len(known.stale), 'older result')}; `lineage` shows them"
-    tries = [trial for trial in known.trials if trial.origin is not Origin.SEED]
-    reasons = Counter(why(trial) for trial in tries if trial.score_us is None)
+    yield from map(str, population.scale.contradictions[:_CONTRADICTIONS])
+    if population.stale:
+        yield f"stale and not ranked: {pluralize(len(population.stale), 'older result')}; `lineage` shows them"
+    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED]
+    reasons = Counter(why_unranked(trial) for trial in tries if trial.score_us is None)
     if reasons:
         most, times = reasons.most_common(1)[0]
-        shared = f", {times} of them: {cut(most, _SHARED)}" if times > 1 else ""
-        yield f"{reasons.total()} of {counted(len(tries), 'experiment')} failed{shared}"
+        shared = f", {times} of them: {truncate(most, _SHARED)}" if times > 1 else ""
+        yield f"{reasons.total()} of {pluralize(len(tries), 'experiment')} failed{shared}"
     if held and not held.wrong:
         yield claimed.held_out
 
@@ -146,7 +148,7 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         rows = [
             {
                 "kernel": row.trial.id,
-                "µs": us(population.us(row.trial) or 0.0),
+                "µs": format_us(population.time_us(row.trial) or 0.0),
                 "gain": "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %",
                 "experiments": str(row.trials),
                 "cost": spending.price(row.cost),
@@ -208,30 +210,30 @@ def _scores(
     A narrow window has fewer of the cases, and no intervals.
     """
     cases = [case.name for case in problem.benchmarks][:_CASES]
-    scale, over = claimed.known.scale, f"x {called(claimed.over)}" if claimed.over and claimed.row else ""
+    scale, over = claimed.known.scale, f"x {baseline_name(claimed.over)}" if claimed.over and claimed.row else ""
     title = f"{problem.name}: µs per call, lower is better"
     for until in (" over ", " ["):
         rows = []
         for trial in trials:
-            place, timings = claimed.place(trial), scale.times_us(trial.id)
-            name = " ".join(filter(None, (trial.id, trial.name, place)))
+            standing, timings = claimed.standing(trial), scale.times_us(trial.id)
+            name = " ".join(filter(None, (trial.id, trial.name, standing)))
             cells = {
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
-                problem.score: us(score) if (score := scale.us(trial.id)) else trial.verdict,
+                problem.score: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4),
-                **{case: us(timings[case]) if case in timings else "" for case in cases},
+                **{case: format_us(timings[case]) if case in timings else "" for case in cases},
             }
-            rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})
+            rows.append({key: Text(text, "bold" if standing else "") for key, text in cells.items()})
         table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title)
-        if fits(console, table):
+        if fits_window(console, table):
             break
     heads = {str(column.header) for column in table.columns}
     timed = {name for trial in trials for name in scale.times_us(trial.id)}
     hidden = [case.name for case in problem.benchmarks if case.name in timed - heads]
     absent = (
         f"not shown: {', '.join(hidden)}" if hidden else "",
-        f"{counted(left_out, 'slower kernel')} not shown" if left_out else "",
+        f"{pluralize(left_out, 'slower kernel')} not shown" if left_out else "",
     )
     table.caption = "; ".join(filter(None, (_ONE_MOMENT if claimed.row else "", *absent))) or None
     return table
@@ -240,4 +242,6 @@ def _scores(
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
-    return list(filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.unranked else "", wrong)))
+    return list(
+        filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.why_unranked else "", wrong))
+    )

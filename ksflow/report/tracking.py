@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ksflow.errors import described, keep_traceback, place
+from ksflow.errors import describe_error, error_location, keep_traceback
 from ksflow.loop.events import Event
-from ksflow.loop.queue import Job
+from ksflow.loop.queue import ThreadJob
 from ksflow.loop.run import Run
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.records import Population, Trial, Verdict
@@ -44,16 +44,16 @@ class Tracking:
         self._newest: Population | None = None
         self._baselines: tuple[Trial, ...] = ()
         self._end: tuple[Mapping[str, str], Sequence[Path], Path] | None = None
-        self._job: Job | None = None
+        self._job: ThreadJob | None = None
 
     def __call__(self, event: Event, run: Run) -> None:
         """Note an event of the run, and return at once."""
-        known, baselines = run.known, run.baselines
+        population, baselines = run.population, run.baselines
         with self._changed:
-            self._newest, self._baselines = known, baselines
+            self._newest, self._baselines = population, baselines
             self._changed.notify()
             if self._job is None:
-                self._job = Job(self._tell, self._over)
+                self._job = ThreadJob(self._tell, self._over)
 
     def finish(self, population: Population, summary: Mapping[str, str], files: Sequence[Path], table: Path) -> None:
         """Log the end of the run. Waits a bounded time for the tracker; Ctrl-C ends the wait.
@@ -76,7 +76,7 @@ class Tracking:
         except KeyboardInterrupt:
             self._warn(f"the tracker {self._name} was left alone; it is told the rest when the run goes on")
 
-    def _wait(self, job: Job, seconds: float) -> bool:
+    def _wait(self, job: ThreadJob, seconds: float) -> bool:
         until = time.monotonic() + seconds
         while not job.over and time.monotonic() < until:
             time.sleep(0.02)
@@ -98,11 +98,11 @@ class Tracking:
                 self._tracker.finish(summary, [*files, table])
                 return
 
-    def _over(self, job: Job) -> None:
+    def _over(self, job: ThreadJob) -> None:
         if job.error:
             keep_traceback(job.error, "tracker")
-            why = textwrap.shorten(redact(described(job.error)), _WHY, placeholder=" ...")
-            self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
+            why = textwrap.shorten(redact(describe_error(job.error)), _WHY, placeholder=" ...")
+            self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{error_location(job.error)}")
 
 
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
@@ -115,8 +115,8 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
             ratios = [population.speedup(trial, baseline) for baseline in baselines if baseline is not trial]
             known = {
                 "accepted": float(trial.score_us is not None),
-                "score_us": population.us(trial),
-                "best_us": population.us(best) if best else None,
+                "score_us": population.time_us(trial),
+                "best_us": population.time_us(best) if best else None,
                 "speedup_over_incumbent": over.ratio if over else None,
                 "speedup_over_baseline": min((ratio.ratio for ratio in ratios if ratio), default=None),
                 "usd": trial.cost.usd,

@@ -7,18 +7,18 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.tree import Tree
 
-from ksflow.errors import counted, printable
+from ksflow.errors import pluralize, strip_controls
 from ksflow.records import Approval, Explanation, Population, Trial, base_of
 from ksflow.report import evidence, explanation, words
 from ksflow.report.headline import Headline
-from ksflow.report.words import STYLE, recorded, say, us
+from ksflow.report.words import STYLE, format_us, recorded_verdict, say
 
 _LEAST = 24  # least columns of the description, in any window and depth of the tree
 _GUIDE = 4  # indent of each generation, in columns
 
 
 def show_tree(
-    console: Console, trials: Iterable[Trial], known: Population, claimed: Headline | None,
+    console: Console, trials: Iterable[Trial], population: Population, claimed: Headline | None,
     approved: Mapping[str, Approval],
 ) -> None:  # fmt: skip
     """Print the lineage as a tree: every trial below its base, with the verdict on record and its reason.
@@ -33,17 +33,17 @@ def show_tree(
     for trial in _bases_first(everything):
         base = trial.parents[0] if trial.parents else ""
         depth[trial.id] = depth[base] + 1 if base in depth else 0
-        label = _verdict(trial, known, claimed)
+        label = _verdict(trial, population, claimed)
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
         room = console.width - _GUIDE * depth[trial.id]
-        label.append(words.tried(trial, by_id, max(room - label.cell_len, _LEAST)))
+        label.append(words.describe_changes(trial, by_id, max(room - label.cell_len, _LEAST)))
         suffix = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
         suffix += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
         if label.cell_len + len(suffix) <= room:
             label.append(suffix, "dim")
-        if reason := words.why(trial):
-            label.append(f"\n      {words.cut(reason, max(room - 6, _LEAST))}", "dim")
+        if reason := words.why_unranked(trial):
+            label.append(f"\n      {words.truncate(reason, max(room - 6, _LEAST))}", "dim")
         nodes[trial.id] = nodes.get(base, root).add(label)
     console.print(root, soft_wrap=True)
 
@@ -61,15 +61,15 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
             yield trial
 
 
-def _verdict(trial: Trial, known: Population, claimed: Headline | None) -> Text:
+def _verdict(trial: Trial, population: Population, claimed: Headline | None) -> Text:
     """Return a trial's verdict with its ratio or time, and a remark if it was judged elsewhere than the run's
     newest."""
-    verdict, evaluation = recorded(trial), trial.evaluation
+    verdict, evaluation = recorded_verdict(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
     ratio = claimed.ratio(trial) if claimed and not trial.stale else ""
     if evaluation and evaluation.score_us:
-        label.append(f"{ratio or f'{us(known.us(trial) or evaluation.score_us)} µs'} ")
-    if claimed and (place := claimed.place(trial)):
+        label.append(f"{ratio or f'{format_us(population.time_us(trial) or evaluation.score_us)} µs'} ")
+    if claimed and (place := claimed.standing(trial)):
         label.append(f"{place} ", "bold green")
     if (held := trial.held_out) and held.wrong:
         label.append(f"{held} ", "red")
@@ -81,7 +81,7 @@ def _verdict(trial: Trial, known: Population, claimed: Headline | None) -> Text:
 def show_trial(
     console: Console,
     trial: Trial,
-    known: Population,
+    population: Population,
     about: Mapping[str, object],
     explained: Explanation | None = None,
     details: bool = False,
@@ -90,8 +90,8 @@ def show_trial(
 
     known: the trials of its run. about: its branch and further facts. details: also how the judge worked.
     """
-    trials = known.by_id
-    console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}", style="bold", markup=False)
+    trials = population.by_id
+    console.print(f"{trial.id}  {trial.origin.value}  {recorded_verdict(trial)}", style="bold", markup=False)
     rows: dict[str, object] = {
         **about,
         **dict(zip(("base", "reference"), (_short(trials, name) for name in trial.parents), strict=False)),
@@ -109,14 +109,14 @@ def show_trial(
         console.print("\nwhat its verifier said before it was compiled", style="bold", markup=False)
         say(console, *(f"  {line}" for line in words.review(trial)))
     console.print("\nwhat came out", style="bold", markup=False)
-    say(console, *_came_out(trial, known))
+    say(console, *_came_out(trial, population))
     if trial.evaluation:
         evidence.show(console, trial.evaluation, {name: _short(trials, name) for name in trials}, details)
         if not details:
             console.print("details=true tells how the judge went about it", style="dim")
     if explained:
         console.print("\nexplanation", style="bold", markup=False)
-        say(console, *(f"  {line}".rstrip() for line in explanation.lines(explained)))
+        say(console, *(f"  {line}".rstrip() for line in explanation.explanation_lines(explained)))
     for name, text in trial.kernel.files.items() if trial.kernel else ():
         console.print(f"\n{name}", style="bold", markup=False)
         show_source(console, text, name)
@@ -128,7 +128,7 @@ def show_source(console: Console, text: str, name: str) -> None:
         say(console, text)
         return
     lexer = "diff" if name == "diff" else Syntax.guess_lexer(name, text)
-    console.print(Syntax(printable(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
+    console.print(Syntax(strip_controls(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
 
 
 def _short(trials: Mapping[str, Trial], name: str) -> str:
@@ -137,21 +137,21 @@ def _short(trials: Mapping[str, Trial], name: str) -> str:
 
 def _cost(trial: Trial) -> str:
     cached = f" ({trial.cost.tokens_cached} of them cached)" if trial.cost.tokens_cached else ""
-    calls = [counted(trial.cost.calls, "model call"), f"{trial.cost.tokens} tokens{cached}", trial.cost.dollars(4)]
+    calls = [pluralize(trial.cost.calls, "model call"), f"{trial.cost.tokens} tokens{cached}", trial.cost.dollars(4)]
     return ", ".join(filter(None, [*(calls if trial.cost.calls else ()), f"{trial.wall_s:.1f} s"]))
 
 
-def _came_out(trial: Trial, known: Population) -> Iterator[str]:
+def _came_out(trial: Trial, population: Population) -> Iterator[str]:
     if trial.failure:
         yield f"no kernel: {trial.failure}"
     elif trial.evaluation is None:
         yield "not judged yet"
     if trial.repeats:
         yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
-    base = base_of(trial, known.by_id)
+    base = base_of(trial, population.by_id)
     if base and trial.score_us and base.score_us:
-        gain = known.speedup(trial, base)
-        how = f"a gain of {_percent(gain.gain_percent)} %, {gain.over(base.id)}, its base" if gain else ""
+        gain = population.speedup(trial, base)
+        how = f"a gain of {_percent(gain.gain_percent)} %, {gain.describe(base.id)}, its base" if gain else ""
         yield f"measured: {how or f'nothing connects it to its base {base.id}: the two have no ratio'}"
 
 

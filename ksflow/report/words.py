@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ksflow.errors import printable
+from ksflow.errors import strip_controls
 from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
 from ksflow.source.tunables import values
@@ -51,7 +51,7 @@ class _PrintableConsole(Console):
         super().print(*objects, soft_wrap=soft_wrap, no_wrap=no_wrap, **options)
 
     def _folded(self, words: str | Text) -> Text:
-        text = words if isinstance(words, Text) else Text(printable(words))
+        text = words if isinstance(words, Text) else Text(strip_controls(words))
         lines = (part for line in text.split("\n", allow_blank=True) for part in self._parts(line))
         return Text("\n").join(lines)
 
@@ -73,7 +73,7 @@ class _PrintableConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control or len(text) < LETTERS else redact(printable(text)), style, control)
+            yield Segment(text if control or len(text) < LETTERS else redact(strip_controls(text)), style, control)
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError instead of ending the program; `main` handles it."""
@@ -99,7 +99,7 @@ def say(console: Console, *lines: str | Text, style: str | None = None) -> None:
 
 
 @contextmanager
-def paged(console: Console) -> Iterator[None]:
+def page_output(console: Console) -> Iterator[None]:
     """Capture the output of the block, then print it, through $PAGER (less) if it is longer than the window."""
     if not console.is_terminal:
         yield
@@ -124,7 +124,7 @@ def _through(pager: list[str], text: str) -> bool:
     return True
 
 
-def fits(console: Console, table: Table) -> bool:
+def fits_window(console: Console, table: Table) -> bool:
     """Return whether the window has room for a table with whole `no_wrap` columns."""
     for column in table.columns:
         if column.no_wrap:
@@ -169,13 +169,13 @@ def grid(
     names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) for row in rows)]
     table = filled()
     for name in dispensable:
-        if name in names and not fits(console, table):
+        if name in names and not fits_window(console, table):
             names.remove(name)
             table = filled()
     return table
 
 
-def us(value: float) -> str:
+def format_us(value: float) -> str:
     """Return a time in µs to four digits, without an exponent: `0.8512`, `661.9`, `12750`."""
     return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
@@ -185,7 +185,7 @@ def day(moment: float) -> str:
     return time.strftime("%d %B %Y", time.gmtime(moment)).lstrip("0")
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Return as many whole words as fit into so many columns, on one line, with an ellipsis if some are left out."""
     text = " ".join(text.split())
     if len(text) <= width:
@@ -195,7 +195,7 @@ def cut(text: str, width: int) -> str:
     return f"{whole.rstrip(' ,;:')}…"
 
 
-def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
+def describe_changes(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
     """Return what a trial changed, in so many columns: `VL 16→64, NT 4→3`, with the number of changes left out.
 
     Without assigned tunables: the beginning of its idea; for a seed its file name.
@@ -212,11 +212,11 @@ def tried(trial: Trial, by_id: Mapping[str, Trial], width: int) -> str:
     for shown in range(len(steps), 0, -1):
         rest = f" +{len(steps) - shown}" if shown < len(steps) else ""
         if len(text := f"{repeat}{', '.join(steps[:shown])}{rest}") <= width or shown == 1:
-            return cut(text, width)
-    return cut(repeat + trial.idea, width)
+            return truncate(text, width)
+    return truncate(repeat + trial.idea, width)
 
 
-def why(trial: Trial) -> str:
+def why_unranked(trial: Trial) -> str:
     """Return why it has no rank: the judge's reason, or why it has no kernel or no place; "" if it has one."""
     evaluation = trial.evaluation
     cached = f"judged on {evaluation.evidence.cached.date[:10]}" if evaluation and evaluation.evidence.cached else ""
@@ -234,14 +234,14 @@ def review(trial: Trial) -> list[str]:
 
 def not_ranked(evaluation: Evaluation | None) -> str:
     """Return why a time is not ranked; "" if it is."""
-    if not evaluation or not evaluation.unranked:
+    if not evaluation or not evaluation.why_unranked:
         return ""
-    if itself := _BESIDE_ITSELF.fullmatch(evaluation.unranked):
+    if itself := _BESIDE_ITSELF.fullmatch(evaluation.why_unranked):
         apart = abs(float(itself[2]) - 1)
         return f"not ranked: the machine was too busy ({itself[1]}, timed twice, came out {apart:.1%} apart)"
-    return f"not ranked: {evaluation.unranked}"
+    return f"not ranked: {evaluation.why_unranked}"
 
 
-def recorded(trial: Trial) -> str:
+def recorded_verdict(trial: Trial) -> str:
     """Return the verdict on record, even if it is stale."""
     return trial.evaluation.verdict.value if trial.evaluation else trial.verdict

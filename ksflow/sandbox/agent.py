@@ -163,7 +163,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
     top = "/proc"  # mounting here hides no path that is shown
     linux.mount("", "/", None, root.WITH_SUBMOUNTS | root.PRIVATE)
     linux.mount("agent", top, "tmpfs", root.NO_SUID, "size=4m,mode=755")
-    root.temporary(f"{top}/tmp", _TEMPORARY_MB)
+    root.mount_temporary(f"{top}/tmp", _TEMPORARY_MB)
     shown: list[str] = []
     for path in order["readable"]:
         _show(top, os.path.normpath(path), shown)
@@ -186,7 +186,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
 
 def _show(top: str, path: str, shown: list[str]) -> None:
     """Show a path inside; a link as a link, with its target."""
-    if not os.path.exists(path) or path.startswith("/proc/") or any(root.within(path, other) for other in shown):
+    if not os.path.exists(path) or path.startswith("/proc/") or any(root.is_within(path, other) for other in shown):
         return
     if os.path.islink(path):
         if not os.path.lexists(top + path):
@@ -210,7 +210,7 @@ def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
             readable = ["/"] if own_root else [*order["readable"], *_USERS]
             writable = [order["folder"], *_WRITABLE, *(_OWN_WRITABLE if own_root else ())]
             landlock.restrict(readable, writable, (), order["ports"])
-            if seccomp.supported():
+            if seccomp.is_supported():
                 seccomp.restrict_agent(local=own_root and landlock.version() >= _HOLDS_ABSTRACT)
         os.execvp(order["command"][0], order["command"])
     except OSError as error:

@@ -60,7 +60,7 @@ def prepare() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
     cgroup.parents()
     landlock.version()
-    root.readable()
+    root.readable_paths()
     counters.texts()
     counters.folders()
     counters.system()
@@ -98,7 +98,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         kind = "profiler" if order.get("profiler") else "tool"
     else:
         kind = "device" if order.get("devices") else "kernel"
-    listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.supported() else None
+    listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.is_supported() else None
     os.environ |= {"HOME": folder, "TMPDIR": folder, **_COMPILING}
     if "compile_cache" in order and os.access(order["compile_cache"], os.W_OK):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = order["compile_cache"]
@@ -127,7 +127,7 @@ def _become(order: dict[str, Any], reader: bool) -> None:
 @cache
 def _closed_home() -> bool:
     """Return whether the interpreter lies in a home closed to other users, who could not import from it."""
-    folders = {parent for path in root.readable() for parent in Path(os.path.realpath(path)).parents}
+    folders = {parent for path in root.readable_paths() for parent in Path(os.path.realpath(path)).parents}
     return not all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
@@ -164,7 +164,7 @@ def _tasks_of(uid: int) -> int:
 
 def describe_layers(level: str, grouped: bool) -> dict[str, str]:
     """Return layer -> what it consists of here, or why it is missing."""
-    private, filtered, version = level in levels.PRIVATE, seccomp.supported(), landlock.version()
+    private, filtered, version = level in levels.PRIVATE, seccomp.is_supported(), landlock.version()
     shared_root = "landlock's allow-list instead" if level == "landlock" else "the machine's own files"
     missing_version = f"missing: version {version}" if version else "missing: none"
     parents = cgroup.parents() if grouped else None

@@ -1,6 +1,6 @@
 """A GPU driver's interface through ctypes: shared memory, the default stream, events, device code. Imports no torch.
 
-`Driver` calls libcuda, `Hip` calls libamdhip64 under the same method names; `emulated_driver` needs no GPU;
+`Driver` calls libcuda, `HipDriver` calls libamdhip64 under the same method names; `emulated_driver` needs no GPU;
 `platforms.open_driver` selects one. A process has one context, on device 0 of the visible ones (CUDA_VISIBLE_DEVICES,
 HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
@@ -175,9 +175,9 @@ class Driver:
 
     def map_host(self, address: int, size: int) -> Pointer:
         """Register host memory and return its device pointer."""
-        place = ctypes.c_void_p(address)
-        self.call("MemHostRegister", place, ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
-        return self._get(ctypes.c_ulonglong, "MemHostGetDevicePointer", place, ctypes.c_uint(0)).value
+        pointer = ctypes.c_void_p(address)
+        self.call("MemHostRegister", pointer, ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
+        return self._get(ctypes.c_ulonglong, "MemHostGetDevicePointer", pointer, ctypes.c_uint(0)).value
 
     def unmap_host(self, address: int) -> None:
         """Undo `map_host`."""
@@ -211,7 +211,7 @@ class Driver:
     def record(self, event: ctypes.c_void_p) -> None:
         self.call("EventRecord", event, None)
 
-    def reached(self, event: ctypes.c_void_p) -> bool:
+    def is_reached(self, event: ctypes.c_void_p) -> bool:
         """Return whether all work before the event's record is done. Raises DriverError if it failed."""
         status = getattr(self._library, self.prefix + "EventQuery")(event)
         if status not in (0, _NOT_READY):
@@ -267,7 +267,7 @@ class Driver:
     launcher = "LaunchKernel"
 
 
-class Hip(Driver):
+class HipDriver(Driver):
     """AMD's driver, by HIP's names."""
 
     library = "libamdhip64.so"

@@ -105,7 +105,7 @@ class Emulated(Driver):
 
         self.submit(note)
 
-    def reached(self, event: Any) -> bool:
+    def is_reached(self, event: Any) -> bool:
         """Return whether the event has happened. Raises the first exception of a call."""
         if self._fault is not None:
             raise self._fault

@@ -99,7 +99,7 @@ def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoRetu
             else:
                 supervisor.send(f"stopped {os.WSTOPSIG(status)}".encode())
             continue
-        if watch_disk and root.full():
+        if watch_disk and root.is_full():
             supervisor.send(b"disk")
         supervisor.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
 

@@ -44,7 +44,7 @@ def kill_other_processes(root: int, candidate: int) -> str:
         _signal(candidate, signal.SIGCONT)
 
 
-def running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Return whether a process exists and is not stopped."""
     return _state(f"/proc/{pid}/stat") not in _NOT_RUNNING
 

@@ -24,7 +24,7 @@ PRIVATE = ("userns", "full")  # levels with namespaces and a root of the sandbox
 _PATIENCE_S = 30
 
 
-class Probe(NamedTuple):
+class SandboxSupport(NamedTuple):
     """The best of LEVELS that works here; layer -> what it is, or why it is missing."""
 
     level: str
@@ -39,13 +39,13 @@ def candidates() -> list[str]:
 
 
 @cache
-def probe() -> Probe:
+def probe() -> SandboxSupport:
     """Start a sandbox of each level, best first, until one works; in a child process, once per process."""
     environment = {"PATH": "", **{name: os.environ[name] for name in ("PATH", ISOLATION) if name in os.environ}}
     environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.probe"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment)
-        return Probe(**json.loads(done.stdout))
+        return SandboxSupport(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Probe("none", {"sandboxes": f"none can be started here: {error}"})
+        return SandboxSupport("none", {"sandboxes": f"none can be started here: {error}"})

@@ -1,6 +1,6 @@
 """The driver and the torch device of each GPU platform."""
 
-from ksflow.sandbox.driver import Driver, Hip
+from ksflow.sandbox.driver import Driver, HipDriver
 from ksflow.sandbox.emulated_driver import Emulated
 
 
@@ -8,7 +8,7 @@ def open_driver(platform: str) -> Driver:
     """Return the driver of a platform: `cuda`, `hip`, or `emulated`."""
     if platform == "emulated":
         return Emulated()
-    return Hip() if platform == "hip" else Driver()
+    return HipDriver() if platform == "hip" else Driver()
 
 
 def torch_device(platform: str) -> str:

@@ -86,7 +86,7 @@ _LOCAL_OR_LOOPBACK = (1, 2)  # families of sockets: local, IPv4
 _SAME_PERSONALITY = (0xFFFFFFFF,)
 
 
-class Check(NamedTuple):
+class ArgumentCheck(NamedTuple):
     """A call whose lower 32 bits of one argument decide."""
 
     call: str
@@ -101,7 +101,7 @@ class Policy(NamedTuple):
 
     allowed: tuple[str, ...]
     answers: dict[str, int]  # call -> the error that it gets without being made; 0 for success
-    checks: tuple[Check, ...]
+    checks: tuple[ArgumentCheck, ...]
 
 
 def policy(kind: str, private: bool) -> Policy:
@@ -115,21 +115,21 @@ def policy(kind: str, private: bool) -> Policy:
     answers = dict.fromkeys(_ATTRIBUTES.split(), errno.EOPNOTSUPP)
     answers |= dict.fromkeys(_UNKNOWN.split(), errno.ENOSYS) | dict.fromkeys(_IGNORED.split(), 0)
     checks = [
-        Check("socketpair", 0, _LOCAL, errno.EAFNOSUPPORT),
-        Check("personality", 0, _SAME_PERSONALITY, errno.EPERM),
-        Check("madvise", 2, (*_ADVICE, _REMOVE) if kind in PROGRAMS else _ADVICE, errno.EINVAL),
-        Check("prctl", 0, (*_OPTIONS, _SET_TRACER) if traces else _OPTIONS, errno.EINVAL),
+        ArgumentCheck("socketpair", 0, _LOCAL, errno.EAFNOSUPPORT),
+        ArgumentCheck("personality", 0, _SAME_PERSONALITY, errno.EPERM),
+        ArgumentCheck("madvise", 2, (*_ADVICE, _REMOVE) if kind in PROGRAMS else _ADVICE, errno.EINVAL),
+        ArgumentCheck("prctl", 0, (*_OPTIONS, _SET_TRACER) if traces else _OPTIONS, errno.EINVAL),
     ]
     if private:
         families = _LOCAL_OR_LOOPBACK if traces else _LOCAL
-        checks.append(Check("socket", 0, families, errno.EAFNOSUPPORT if traces else errno.EPERM))
+        checks.append(ArgumentCheck("socket", 0, families, errno.EAFNOSUPPORT if traces else errno.EPERM))
     if kind in PROGRAMS:
         allowed |= {"fcntl", "fallocate"}
     else:
-        checks.append(Check("fallocate", 1, _ALLOCATE, errno.EOPNOTSUPP))
-        checks.append(Check("fcntl", 1, _DESCRIPTORS, errno.EINVAL, ignored=_LOCKS))
+        checks.append(ArgumentCheck("fallocate", 1, _ALLOCATE, errno.EOPNOTSUPP))
+        checks.append(ArgumentCheck("fcntl", 1, _DESCRIPTORS, errno.EINVAL, ignored=_LOCKS))
     if kind == "kernel":
-        checks.append(Check("ioctl", 1, _TERMINALS, errno.ENOTTY))
+        checks.append(ArgumentCheck("ioctl", 1, _TERMINALS, errno.ENOTTY))
     else:
         allowed |= {"ioctl"}
     rest = {call: error for call, error in answers.items() if call not in allowed}

@@ -45,7 +45,7 @@ READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, AGAIN = 1, 2, 4, 8, 32
 
 
 @cache
-def readable() -> tuple[str, ...]:
+def readable_paths() -> tuple[str, ...]:
     """Return the paths that a sandbox may read beyond the settings, none inside another."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     packages = [path for path in sys.path if path.endswith("-packages")]
@@ -55,7 +55,7 @@ def readable() -> tuple[str, ...]:
     ]
     folders: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted}):
-        if path != "/" and not any(within(path, other) for other in [*_SYSTEM, *folders]):
+        if path != "/" and not any(is_within(path, other) for other in [*_SYSTEM, *folders]):
             folders.append(path)
     return (*filter(os.path.exists, _SYSTEM), *folders)
 
@@ -64,11 +64,11 @@ def readable_files(extra: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ..
     """Return the same and `extra` without ksflow's own files, and the folders of which only names may be read; for
     rules that apply to everything in a folder."""
     if _PROGRAM in extra:
-        return (*readable(), *extra), ()
-    paths, kept, listed = [os.path.realpath(path) for path in (*readable(), *extra)], [_RUNS_INSIDE], []
+        return (*readable_paths(), *extra), ()
+    paths, kept, listed = [os.path.realpath(path) for path in (*readable_paths(), *extra)], [_RUNS_INSIDE], []
     while paths:
         path = paths.pop()
-        if not within(_PROGRAM, os.path.realpath(path)):
+        if not is_within(_PROGRAM, os.path.realpath(path)):
             kept.append(path)
         elif path != _PROGRAM and not os.path.islink(path):
             listed.append(path)
@@ -91,9 +91,9 @@ def build(order: dict[str, Any], user: int) -> None:
     sources = {entry.name: Path(entry).read_bytes() for entry in os.scandir(root)}
     linux.mount("", "/", None, WITH_SUBMOUNTS | PRIVATE)
     linux.mount("box", root, "tmpfs", NO_SUID, "size=4m,mode=755")
-    temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
-    extra = [path for path in order.get("extra", ()) if not any(within(path, other) for other in readable())]
-    for path in [*readable(), *extra]:
+    mount_temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
+    extra = [path for path in order.get("extra", ()) if not any(is_within(path, other) for other in readable_paths())]
+    for path in [*readable_paths(), *extra]:
         show(root, path, read_only=True)
     if _PROGRAM not in order.get("extra", ()):
         _hide_program(root)
@@ -113,10 +113,10 @@ def build(order: dict[str, Any], user: int) -> None:
     linux.mount("", "/", None, AGAIN | BIND | READ_ONLY | NO_SUID)
 
 
-def full() -> bool:
+def is_full() -> bool:
     """Return whether one of the private file systems is full."""
     rooms = [os.statvfs(path) for path in ("/tmp", "/dev/shm")]
-    return any(not room.f_bavail or not room.f_favail for room in rooms)
+    return any(not status.f_bavail or not status.f_favail for status in rooms)
 
 
 def show(root: str, path: str, read_only: bool) -> None:
@@ -132,9 +132,9 @@ def show(root: str, path: str, read_only: bool) -> None:
 
 def _hide_program(root: str) -> None:
     """Hide ksflow wherever it is visible, except for the part that runs in sandboxes."""
-    for path in readable():
+    for path in readable_paths():
         real = os.path.realpath(path)
-        if not within(_PROGRAM, real) or (os.path.islink(path) and path in _SYSTEM):
+        if not is_within(_PROGRAM, real) or (os.path.islink(path) and path in _SYSTEM):
             continue  # a link is shown as a link: its target is another path
         hidden, inside = (
             root + os.path.normpath(f"{path}/{os.path.relpath(one, real)}") for one in (_PROGRAM, _RUNS_INSIDE)
@@ -175,15 +175,15 @@ def devices(folder: str, extra: Sequence[str]) -> None:
             linux.seal_mount(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
-    temporary(f"{folder}/shm", _SHARED_MB)
+    mount_temporary(f"{folder}/shm", _SHARED_MB)
 
 
-def temporary(folder: str, size_mb: int) -> None:
+def mount_temporary(folder: str, size_mb: int) -> None:
     """Mount a small private file system."""
     os.makedirs(folder, exist_ok=True)
     linux.mount("box", folder, "tmpfs", NO_SUID | NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
 
 
-def within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
     """Return whether a path is a folder, or lies in it."""
     return path == folder or path.startswith(f"{folder}/")

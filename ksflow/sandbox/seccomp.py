@@ -15,7 +15,7 @@ import struct
 from functools import cache
 
 from ksflow.sandbox import counters, linux, syscalls
-from ksflow.sandbox.policy import KINDS, PROGRAMS, Check, policy
+from ksflow.sandbox.policy import KINDS, PROGRAMS, ArgumentCheck, policy
 
 _NEW_NAMESPACES, _THREAD = 0x7E020000, 0x00010000
 
@@ -50,7 +50,7 @@ def _available(action: int) -> bool:
 
 
 @cache
-def supported() -> bool:
+def is_supported() -> bool:
     """Return whether this machine is supported and its kernel has filters."""
     return _available(_ERRNO)
 
@@ -64,7 +64,7 @@ def can_ask() -> bool:
 
 def prepare() -> None:
     """Build the filters, for the processes that will be forked from this one."""
-    if supported():
+    if is_supported():
         for private in (True, False):
             for kind in KINDS:
                 _program(private, can_ask() and kind not in PROGRAMS, kind)
@@ -85,7 +85,7 @@ def restrict_agent(local: bool) -> None:
     """Filter a program that needs the network: only network sockets, and `local` ones if set, no kernel keys, no
     namespaces; any other call is allowed, pairs of sockets too. Raises OSError.
     """
-    families = Check("socket", 0, (*_LOCAL, *_NETWORK) if local else _NETWORK, errno.EAFNOSUPPORT)
+    families = ArgumentCheck("socket", 0, (*_LOCAL, *_NETWORK) if local else _NETWORK, errno.EAFNOSUPPORT)
     program = _head(syscalls.machine()) + _when(syscalls.numbers(*_AGENT_REFUSED.split()), _ERRNO | errno.ENOSYS)
     _load_filter(b"".join([*program, *_clone(_ALLOW), *_checked(families), _step(_RETURN, _ALLOW)]))
 
@@ -161,10 +161,10 @@ def _never_opened(call: str, argument: int, flag: int) -> Program:
 def _allow_ranges(numbers: list[int]) -> Program:
     program: Program = []
     first = 0
-    for place, number in enumerate(numbers):
-        if number + 1 not in numbers[place + 1 : place + 2]:
+    for index, number in enumerate(numbers):
+        if number + 1 not in numbers[index + 1 : index + 2]:
             program += [_step(_AT_LEAST, numbers[first], 0, 2), _step(_GREATER, number, 1, 0), _step(_RETURN, _ALLOW)]
-            first = place + 1
+            first = index + 1
     return program
 
 
@@ -185,7 +185,7 @@ def _when(numbers: list[int], action: int) -> Program:
     return [step for number in numbers for step in (_step(_EQUAL, number, 0, 1), _step(_RETURN, action))]
 
 
-def _checked(check: Check) -> Program:
+def _checked(check: ArgumentCheck) -> Program:
     (number,) = syscalls.numbers(check.call)
     inside = [_load(check.argument), *_when([*check.allowed], _ALLOW), *_when([*check.ignored], _ERRNO)]
     inside.append(_step(_RETURN, _ERRNO | check.otherwise))

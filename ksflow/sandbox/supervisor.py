@@ -186,7 +186,7 @@ class _Supervisor:
                 self.poller.register(self.listener, select.POLLIN)
             case "exit":
                 self._exit(text)
-            case "stopped" if self.locked and kill_others.running(self.candidate):
+            case "stopped" if self.locked and kill_others.is_running(self.candidate):
                 pass  # stopped while the others were killed
             case "":
                 if not self.ended:

@@ -16,7 +16,7 @@ _WHENS = ("always", "gained", "lost", "stuck")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ChoiceKind:
     """The usual effect of a kind of tunable."""
 
     name: str
@@ -48,10 +48,10 @@ class Move:
 class Catalogue:
     """All kinds and moves, in the order of the file."""
 
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, ChoiceKind]
     moves: tuple[Move, ...]
 
-    def kind(self, tunable: Tunable) -> Kind:
+    def kind(self, tunable: Tunable) -> ChoiceKind:
         """Return the declared kind, or the one that the name suggests."""
         if tunable.kind in self.kinds:
             return self.kinds[tunable.kind]
@@ -66,5 +66,6 @@ def catalogue(path: str = "") -> Catalogue:
     data: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
     moves = ({"along" if key == "with" else key: value for key, value in entry.items()} for entry in data["moves"])
     return Catalogue(
-        {name: Kind(name, **entry) for name, entry in data["kinds"].items()}, tuple(Move(**entry) for entry in moves)
+        {name: ChoiceKind(name, **entry) for name, entry in data["kinds"].items()},
+        tuple(Move(**entry) for entry in moves),
     )

@@ -30,7 +30,7 @@ Lines = Mapping[str, Mapping[str, str]]  # condition -> tunable -> value; the fi
 
 
 @dataclass(frozen=True)
-class Leaf:
+class DispatchLeaf:
     """A class of cases, and its configuration."""
 
     when: str
@@ -38,13 +38,13 @@ class Leaf:
     key: Key
 
 
-def combined(problem: Problem, population: Population, around: Space) -> Experiment | None:
+def combine_best(problem: Problem, population: Population, around: Space) -> Experiment | None:
     """Return the most promising dispatching kernel, None if its gain is too small or it was judged."""
     table = Table(problem, population, around)
-    if not dispatchable(around) or not table.complete:
+    if not can_dispatch(around) or not table.complete:
         return None
-    leaves, raw, sure = table.best()
-    if sure < _MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.judged(leaves):
+    leaves, raw, sure = table.best_leaves()
+    if sure < _MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.was_judged(leaves):
         return None
     order = [t.name for t in around.tunables]
     common, _ = Counter(leaf.key for leaf in leaves for _ in leaf.cases).most_common(1)[0]
@@ -66,7 +66,7 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
     )
 
 
-def dispatchable(around: Space) -> bool:
+def can_dispatch(around: Space) -> bool:
     """Return whether the base can have dispatch lines."""
     try:
         for tunable in around.tunables:
@@ -90,7 +90,7 @@ class Table:
         self._mixes: set[tuple[Key, ...]] = set()
         for member in family(population, around.kernel):
             effectives = {name: effective(member.text, case.params) for name, case in self._cases.items()}
-            configs = {name: around.counting(config) for name, config in effectives.items()}
+            configs = {name: around.effective_config(config) for name, config in effectives.items()}
             mix = {name: tuple(config.get(tunable, "") for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
             timings = member.trial.evaluation.timings if member.trial.evaluation else ()
@@ -100,19 +100,19 @@ class Table:
                 for name, time in times.items():
                     logs.setdefault(mix[name], {}).setdefault(name, []).append(time)
         self._logs = {key: {name: median(seen) for name, seen in row.items()} for key, row in logs.items()}
-        self._memo: dict[tuple[frozenset[str], int], tuple[float, tuple[Leaf, ...]]] = {}
+        self._memo: dict[tuple[frozenset[str], int], tuple[float, tuple[DispatchLeaf, ...]]] = {}
 
     @cached_property
     def complete(self) -> list[Key]:
         """The configurations that were measured on every case."""
         return [key for key, row in self._logs.items() if len(row) == len(self._cases)]
 
-    def judged(self, leaves: Sequence[Leaf]) -> bool:
+    def was_judged(self, leaves: Sequence[DispatchLeaf]) -> bool:
         """Return whether a judged kernel used the leaves' configuration on every case."""
         keys = {name: leaf.key for leaf in leaves for name in leaf.cases}
         return tuple(keys[name] for name in self._cases) in self._mixes
 
-    def best(self) -> tuple[tuple[Leaf, ...], float, float]:
+    def best_leaves(self) -> tuple[tuple[DispatchLeaf, ...], float, float]:
         """Return the leaves, and the log gain over the best kernel: as measured, and corrected for luck."""
         cost, leaves = self._tree(frozenset(self._cases), _CLASSES, ())
         before, count = min(self._totals), len(self._cases)
@@ -131,7 +131,9 @@ class Table:
             pool.update(key for _, key in near[:_SHORTLIST])
         return sorted(pool)
 
-    def _tree(self, cases: frozenset[str], leaves: int, path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
+    def _tree(
+        self, cases: frozenset[str], leaves: int, path: tuple[str, ...]
+    ) -> tuple[float, tuple[DispatchLeaf, ...]]:
         """Return the least cost of serving the cases with so many classes, and the leaves."""
         known = (cases, leaves)
         if known not in self._memo:
@@ -145,7 +147,7 @@ class Table:
             self._memo[known] = min(options, key=lambda option: (round(option[0], 9), len(option[1])))
         return self._memo[known]
 
-    def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
+    def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[DispatchLeaf, ...]]:
         """Return the cost of one class; the best of many on few cases is partly luck, which is added."""
         luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
         rows = {key: self._logs[key] for key in self._pool if cases <= self._logs[key].keys()}
@@ -159,7 +161,7 @@ class Table:
             bounds[dim, sign] = tighter(number(size), bounds.get((dim, sign), number(size)))
         sides = [(dim, sign) for dim in self._cuts for sign in (">", "<=") if (dim, sign) in bounds]
         when = " and ".join(f"{dim} {sign} {bounds[dim, sign]}" for dim, sign in sides)
-        return cost, (Leaf(when, named, key),)
+        return cost, (DispatchLeaf(when, named, key),)
 
     def _splits(self, cases: frozenset[str]) -> Iterator[tuple[frozenset[str], frozenset[str], str, str]]:
         for dim, cuts in self._cuts.items():
@@ -194,7 +196,7 @@ class ClassSpace(Space):
 def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
     """Return the spaces to search from a base: those of its classes in an order drawn by size, or the only one."""
     lines = dispatches_of(around.text)
-    if not lines or not dispatchable(around):
+    if not lines or not can_dispatch(around):
         return [around]
     members: dict[str, list[Case]] = {}
     for case in problem.benchmarks:
@@ -206,7 +208,7 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
         points: list[Point] = []
         tried: set[Key] = set()
         for member in family(population, around.kernel):
-            config, *others = [around.counting(effective(member.text, case.params)) for case in cases]
+            config, *others = [around.effective_config(effective(member.text, case.params)) for case in cases]
             if any(other != config for other in others):
                 continue
             tried.add(tuple(config.get(t.name, "") for t in around.tunables))
@@ -240,7 +242,7 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:
     smaller = sorted(set(sizes))[:-1]
-    return smaller if len(smaller) <= _CUTS else [smaller[len(smaller) * place // _CUTS] for place in range(_CUTS)]
+    return smaller if len(smaller) <= _CUTS else [smaller[len(smaller) * index // _CUTS] for index in range(_CUTS)]
 
 
 def _pairs(config: Mapping[str, str]) -> str:

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from ksflow.records import Population, Scale, Trial, Verdict
 from ksflow.source.causes import Failures, Item
-from ksflow.source.families import Config, comparable, declared, point
+from ksflow.source.families import Config, comparable_families, declared, point
 from ksflow.source.tokens import estimate
-from ksflow.source.tunables import Tunable, counting
+from ksflow.source.tunables import Tunable, effective_values
 
 DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]  # values, and the trials with them, which all failed
 
@@ -41,7 +41,7 @@ class Effect:
 def judged_families(population: Population) -> list[Family]:
     """Return every judged structure, split by dispatch lines, in order of first appearance."""
     families = []
-    for members in comparable(population):
+    for members in comparable_families(population):
         group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
         if group:
             right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
@@ -54,10 +54,10 @@ def effects(family: Family) -> list[Effect]:
     """Return the effects of neighbouring values of each tunable, everything else being equal."""
     effects = []
     for tunable in family.tunables:
-        rank = {value: place for place, value in enumerate(tunable.options)}
+        rank = {value: index for index, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
         for trial, config in family.accepted:
-            if tunable.name not in counting(family.tunables, config):
+            if tunable.name not in effective_values(family.tunables, config):
                 continue
             rest = frozenset(item for item in config.items() if item[0] != tunable.name)
             groups[rest].setdefault(config[tunable.name], trial)
@@ -93,7 +93,8 @@ def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """Return the values that at least so many failures have in common, and no accepted kernel."""
     judged = (*family.accepted, *family.failed)
     failures = Failures(
-        point(trial, counting(family.tunables, config), family.scale.us(trial.id)) for trial, config in judged
+        point(trial, effective_values(family.tunables, config), family.scale.time_us(trial.id))
+        for trial, config in judged
     )
     trials = {trial.id: trial for trial, _ in family.failed}
     causes = [cause for cause in failures.causes() if len(cause.trials) >= at_least]

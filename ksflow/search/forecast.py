@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ksflow.search.catalogue import Kind
-from ksflow.source.causes import remembered
+from ksflow.search.catalogue import ChoiceKind
+from ksflow.source.causes import select_points
 from ksflow.source.families import Config, Space
 
 _NOISE = 0.05  # of the logarithm of a time
@@ -36,7 +36,7 @@ class Forecast:
 class Forecasts:
     """Forecasts, fitted once per round to the family's points, of which at least one was accepted."""
 
-    def __init__(self, space: Space, kinds: Sequence[Kind]) -> None:
+    def __init__(self, space: Space, kinds: Sequence[ChoiceKind]) -> None:
         self._space = space
         seen = {item for point in space.points if point.score_us for item in point.values.items()}
         pairs = [(t.name, option) for t in space.tunables for option in t.options]
@@ -44,7 +44,7 @@ class Forecasts:
         self._new = {pair: risk for pair, risk in zip(pairs, risks, strict=True) if pair not in seen}
         self._columns = {pair: column for column, pair in enumerate(pairs)}
         worth, self._prior = _prior(space, kinds)
-        points = remembered([point for point in space.points if point.score_us], _MEMORY)
+        points = select_points([point for point in space.points if point.score_us], _MEMORY)
         rows = self._rows([point.values for point in points])
         times = np.array([math.log(point.score_us) for point in points if point.score_us])
         apart = np.array([len(space.changes(point.values)) for point in points])
@@ -58,7 +58,7 @@ class Forecasts:
         self.misfit = math.sqrt((weights @ misfits**2) / weights.sum())
         """Root mean square of the deviation of joint effects from the sum of single ones."""
 
-    def of(self, configs: Sequence[Config]) -> list[Forecast]:
+    def predict(self, configs: Sequence[Config]) -> list[Forecast]:
         """Return the forecast of each of `configs`, against the base."""
         change = self._rows([self._space.base]) - self._rows(configs)
         variance = (change @ np.linalg.inv(self._precision) * change).sum(1)
@@ -92,7 +92,7 @@ class Forecasts:
         return rows
 
 
-def _prior(space: Space, kinds: Sequence[Kind]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _prior(space: Space, kinds: Sequence[ChoiceKind]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return means and covariance of the catalogue's guess of each value's contribution to the logarithm of the
     time."""
     worth: list[float] = []

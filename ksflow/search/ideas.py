@@ -62,7 +62,7 @@ def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     """Return the proposals with the expectations of catalogue and measurements combined."""
     listed = list(proposals)
     ideas = []
-    for proposal, forecast in zip(listed, model.of([p.config for p in listed]), strict=True):
+    for proposal, forecast in zip(listed, model.predict([p.config for p in listed]), strict=True):
         lowest, highest = (sum(math.log1p(move.gain_percent[i] / 100) for move in proposal.moves) for i in (0, 1))
         share = _TRUST * forecast.ignorance**2
         low = share * lowest + (1 - share) * (forecast.mean - forecast.deviation)
@@ -71,7 +71,7 @@ def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     return ideas
 
 
-def promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
+def select_promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
     """Return the ideas that may be right, and faster than the base given the uncertainty of the measurements."""
     return [
         idea
@@ -104,7 +104,7 @@ def experiment(idea: Idea, space: Space, base: str) -> Experiment:
     if idea.forecast.ignorance < _KNOWN:
         sentences.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
     if idea.forecast.risk > _RISKY:
-        cause = space.failures.suspect(idea.proposal.config)
+        cause = space.failures.suspect_values(idea.proposal.config)
         why = f"{' with '.join(map('='.join, sorted(cause)))} failed before" if cause else "nobody tried such values"
         sentences.append(f"Risk {idea.forecast.risk:.0%}: {why}.")
     assigned = " ".join(f"{name}={value}" for name, value in changes.items())

@@ -10,7 +10,7 @@ from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
 from ksflow.source.causes import ENOUGH, Item
 from ksflow.source.families import structure_of, values_in
-from ksflow.source.tunables import counting
+from ksflow.source.tunables import effective_values
 
 OWN = "Measured: "
 ONCE = "Measured once: "
@@ -74,8 +74,8 @@ def best_note(family: Family) -> Note:
     times = f", {measured.ratio:.1f}x as fast as {first.id}" if measured else ""
     text = (
         f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
-        f"{len(family.failed)} of which failed: {family.scale.us(best.id):.1f} us{times}. "
-        f"{' '.join(f'{name}={value}' for name, value in counting(family.tunables, config).items())}"
+        f"{len(family.failed)} of which failed: {family.scale.time_us(best.id):.1f} us{times}. "
+        f"{' '.join(f'{name}={value}' for name, value in effective_values(family.tunables, config).items())}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
 

@@ -31,7 +31,7 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
     around = _Neighbourhood(catalogue, space, values_there, model)
     steps = ((move, changes) for move in catalogue.moves for changes in around.applied(move))
     singles = _distinct(space, (_proposal(space, (move,), made) for move, made in steps))
-    forecasts = model.of([single.config for single in singles])
+    forecasts = model.predict([single.config for single in singles])
     promising = sorted(zip(forecasts, singles, strict=True), key=lambda pair: -(pair[0].mean + pair[0].deviation))
     pairs = [  # two promising moves on different tunables
         _proposal(space, (*a.moves, *b.moves), {**a.changes, **b.changes})
@@ -40,11 +40,11 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forec
     ]
     strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
     distinct = _distinct(space, [*singles, *pairs, *strange])
-    return [proposal for proposal in distinct if space.untried(proposal.config)]
+    return [proposal for proposal in distinct if space.is_untried(proposal.config)]
 
 
 def _proposal(space: Space, moves: tuple[Move, ...], made: Config) -> Proposal:
-    config = space.counting({**space.base, **made})
+    config = space.effective_config({**space.base, **made})
     return Proposal(moves, {name: value for name, value in made.items() if name in config}, config)
 
 
@@ -72,7 +72,7 @@ class _Neighbourhood:
                 gains = self.space.steps.get((tunable.name, self.space.base[tunable.name], value), ())
                 applies = {
                     "always": True,
-                    "stuck": self.space.stuck,
+                    "stuck": self.space.is_stuck,
                     "gained": any(gain > 0 for gain in gains),
                     "lost": any(gain < 0 for gain in gains),
                 }
@@ -82,7 +82,7 @@ class _Neighbourhood:
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
         options, here = tunable.options, tunable.options.index(self.space.base[tunable.name])
         if how == "favoured":  # the value with the best forecast
-            forecasts = self.model.of([{**self.space.base, tunable.name: option} for option in options])
+            forecasts = self.model.predict([{**self.space.base, tunable.name: option} for option in options])
             best = max(range(len(forecasts)), key=lambda i: forecasts[i].mean)
             targets = options[best : best + 1]
         else:

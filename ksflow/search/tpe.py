@@ -30,7 +30,7 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
         for point in points:
             if point.score_us is not None or point.failed:
                 value = math.log(point.score_us) if point.score_us else slowest
-                fails, values = {"fails": float(point.failed)}, dict(space.counting(point.values))
+                fails, values = {"fails": float(point.failed)}, dict(space.effective_config(point.values))
                 study.add_trial(
                     optuna.trial.create_trial(
                         params=values,
@@ -45,7 +45,7 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
             for tunable in space.tunables:
                 if tunable.when is None or tunable.when.holds(config):
                     config[tunable.name] = str(trial.suggest_categorical(tunable.name, tunable.options))
-            if space.untried(config) and rng.random() >= space.failures.risk(config):
+            if space.is_untried(config) and rng.random() >= space.failures.risk(config):
                 configs.setdefault(space.key(config), config)
             elif space.ruled_out(config) or space.failures.bars(config):
                 trial.set_constraint("fails", 1.0)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from ksflow.languages import LANGUAGES, named
+from ksflow.languages import LANGUAGES, detect_language
 from ksflow.records import Kernel
 from ksflow.source.tunables import has_launches
 
@@ -54,24 +54,27 @@ def as_code(text: str) -> str:
 def as_files(text: str) -> str:
     """Return the same for a main file with other files below it as in `MORE_FILES`, each with or without Markdown."""
     try:
-        return ended(as_code(text))
+        return end_with_newline(as_code(text))
     except ValueError:
         main, *rest = _PART.split(text)
         if not rest:
             raise
         parts = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
-        below = (f"===== {name} ====={removed or ''}\n{body and ended(as_code(body))}" for name, removed, body in parts)
-        return (main and ended(as_code(main))) + "".join(below)
+        below = (
+            f"===== {name} ====={removed or ''}\n{body and end_with_newline(as_code(body))}"
+            for name, removed, body in parts
+        )
+        return (main and end_with_newline(as_code(main))) + "".join(below)
 
 
-def divided(edits: str) -> tuple[str, str]:
+def split_files(edits: str) -> tuple[str, str]:
     """Return edits, and the text of the files below them as in `MORE_FILES`."""
     last = max((match.end() for match in _REPLACED.finditer(edits)), default=0)
     first = _PART.search(edits, last)
     return (edits[: first.start()], edits[first.start() :]) if first else (edits, "")
 
 
-def ended(text: str) -> str:
+def end_with_newline(text: str) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -84,15 +87,15 @@ def as_text(files: Mapping[str, str]) -> str:
     """Return a kernel's files as one text: the main one, then each other one as in `MORE_FILES`."""
     main, *others = files
     below = "".join(f"===== {name} =====\n{files[name]}" for name in others)
-    return ended(files[main]) + below if others else files[main]
+    return end_with_newline(files[main]) + below if others else files[main]
 
 
-def needed(text: str) -> list[str]:
+def needed_files(text: str) -> list[str]:
     """Return the names of files that a source may include or import."""
     return [included or f"{module}.py" for included, module in _NEEDED.findall(text)]
 
 
-def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
+def replace_main(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
     """Return the kernel with another main file, which its first line may name (`// file: gemm.cu`), and with the
     changes of other files that may follow as in `MORE_FILES`.
 
@@ -103,7 +106,7 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     text, *rest = _PART.split(text)
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
-    kind = named(name, text, languages)
+    kind = detect_language(name, text, languages)
     if kind not in languages:
         raise ValueError(f"code: {name} is {kind or 'of no known language'}; the task takes: {', '.join(languages)}")
     stay = others if PurePath(name).suffix == PurePath(main).suffix else []
@@ -116,7 +119,7 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
         if removed:
             del files[other]
         else:
-            files[other] = ended(body)
+            files[other] = end_with_newline(body)
     if len(files) > MOST_FILES:
         raise ValueError(f"code: {len(files)} files are more than {MOST_FILES}")
     return Kernel(kind, files, report)

@@ -44,7 +44,7 @@ class Point:
     reason: str = ""  # verdict and message of a failure
 
 
-def remembered(points: Sequence[Point], most: int) -> list[Point]:
+def select_points(points: Sequence[Point], most: int) -> list[Point]:
     """Return at most `most` points of a long run, in order: the best third, and the newest."""
     if len(points) <= most:
         return list(points)
@@ -67,13 +67,13 @@ class Failures:
     def __init__(self, points: Iterable[Point], lessons: Iterable[frozenset[Item]] = ()) -> None:
         """lessons: causes known from other runs, which apply until a kernel with such values is accepted."""
         listed = list(points)
-        self._accepted = _Having(remembered([point for point in listed if point.score_us], 2 * _REMEMBERED))
+        self._accepted = _Having(select_points([point for point in listed if point.score_us], 2 * _REMEMBERED))
         self._failed = [point for point in listed if point.failed][-_REMEMBERED:]
         self._having = _Having(self._failed)
         self._same: dict[str, int] = defaultdict(int)  # reason, with and without figures -> a bit per failure
-        for place, point in enumerate(self._failed):
-            self._same[point.reason] |= 1 << place
-            self._same[_without_figures(point.reason)] |= 1 << place
+        for index, point in enumerate(self._failed):
+            self._same[point.reason] |= 1 << index
+            self._same[_without_figures(point.reason)] |= 1 << index
         self._lessons = tuple(values for values in lessons if not self._accepted(values))
         self._sure: dict[str, float] = {}  # failure -> probability that it had one of its suspects
         self._blamed: dict[frozenset[Item], dict[str, float]] = defaultdict(dict)  # suspects -> failure -> share
@@ -106,7 +106,7 @@ class Failures:
         alike = self._alike(config)
         return "" in alike or sum(share >= 0.5 for share in alike.values()) >= ENOUGH
 
-    def suspect(self, config: Mapping[str, str]) -> frozenset[Item]:
+    def suspect_values(self, config: Mapping[str, str]) -> frozenset[Item]:
         """Return the values of `config` that most probably made another kernel fail; empty if there are none."""
         met = [values for values in self._blamed if values <= config.items()]
         return max(met, key=lambda values: (max(self._blamed[values].values()), sorted(values)), default=frozenset())
@@ -120,7 +120,7 @@ class Failures:
         causes = {frozenset(values) for _, values in likeliest.values()}
         least = [values for values in causes if not any(less < values for less in causes)]
         having = {values: self._having(values) for values in least}
-        failed = [(1 << place, point.id) for place, point in enumerate(self._failed)]
+        failed = [(1 << index, point.id) for index, point in enumerate(self._failed)]
         shortest = [Cause(values, tuple(id for bit, id in failed if having[values] & bit)) for values in least]
         return sorted(shortest, key=lambda cause: (len(cause.values), -len(cause.trials), sorted(cause.values)))
 
@@ -170,9 +170,9 @@ class _Having:
     def __init__(self, points: Sequence[Point]) -> None:
         self._all = (1 << len(points)) - 1
         self._with: dict[Item, int] = defaultdict(int)
-        for place, point in enumerate(points):
+        for index, point in enumerate(points):
             for item in point.values.items():
-                self._with[item] |= 1 << place
+                self._with[item] |= 1 << index
 
     def __call__(self, values: Iterable[Item]) -> int:
         return reduce(and_, (self._with.get(item, 0) for item in values), self._all)
@@ -189,10 +189,10 @@ class _Having:
         stack: list[tuple[int, tuple[Item, ...], int]] = [(0, (), self._all)]
         while stack:
             start, chosen, having = stack.pop()
-            for place in range(start, len(values)):
-                some, left = (*chosen, values[place]), having & self._with.get(values[place], 0)
+            for index in range(start, len(values)):
+                some, left = (*chosen, values[index]), having & self._with.get(values[index], 0)
                 if left and len(some) < _DEEP:
-                    stack.append((place + 1, some, left))
+                    stack.append((index + 1, some, left))
                 elif not left and all(self(item for item in some if item != other) for other in some):
                     small = True
                     yield frozenset(some)

@@ -6,7 +6,7 @@ The grammar of launch lines is in `launches`, which reads every language's seed.
 import re
 from pathlib import Path
 
-from ksflow.home import sections, shipped
+from ksflow.home import sections, shipped_path
 from ksflow.languages import LANGUAGES, ON_DEVICE, Language
 from ksflow.records import Problem
 from ksflow.source.expressions import numbers
@@ -100,7 +100,7 @@ def _python(problem: Problem) -> str:
 
 def _known(language: str) -> list[str]:
     """Return the shipped note on a language, without the numbers of its sources."""
-    file = shipped("knowledge", "languages", f"{language}.md")
+    file = shipped_path("knowledge", "languages", f"{language}.md")
     text = file.read_text(encoding="utf-8").rpartition("\n---\n")[2] if file.is_file() else ""
     return [re.sub(r" ?\[[\d, ]+\]", "", text).strip()] if text else []
 

@@ -15,15 +15,15 @@ from math import prod
 from random import Random
 from typing import Any
 
-from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, base_of, digest, plain
+from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, as_json, base_of, digest
 from ksflow.source.answer import with_main
 from ksflow.source.causes import Failures, Item, Point
 from ksflow.source.tunables import (
     Tunable,
     assign,
     constants,
-    counting,
     dispatches,
+    effective_values,
     requires,
     ruled_out,
     tunables,
@@ -47,7 +47,7 @@ _requires_of = lru_cache(maxsize=4096)(requires)
 
 
 @dataclass(frozen=True)
-class Member:
+class FamilyMember:
     """A trial of a family."""
 
     trial: Trial
@@ -88,7 +88,7 @@ def _read_kernel(kernel: Kernel) -> tuple[Config, Mapping[str, Config], str]:
 
 @lru_cache(maxsize=16384)
 def _counting(own: _Known, config: _Known) -> Config:
-    return counting(own.held, config.held)
+    return effective_values(own.held, config.held)
 
 
 def values_in(kernel: Kernel | None) -> Config:
@@ -101,18 +101,18 @@ def structure_of(kernel: Kernel) -> str:
     return _read_kernel(kernel)[2]
 
 
-def families(population: Population) -> dict[str, tuple[Member, ...]]:
+def families(population: Population) -> dict[str, tuple[FamilyMember, ...]]:
     """Return structures with tunables -> their trials, in the order of their ids."""
-    grouped: dict[str, list[Member]] = {}
+    grouped: dict[str, list[FamilyMember]] = {}
     for trial in population.trials:
         if kernel := trial.kernel or _unwritten(trial, population):
             own, lines, name = _read_kernel(kernel)
             if own:
-                grouped.setdefault(name, []).append(Member(trial, kernel, own, lines, population.us(trial)))
+                grouped.setdefault(name, []).append(FamilyMember(trial, kernel, own, lines, population.time_us(trial)))
     return {name: tuple(group) for name, group in grouped.items()}
 
 
-def family(population: Population, kernel: Kernel) -> tuple[Member, ...]:
+def family(population: Population, kernel: Kernel) -> tuple[FamilyMember, ...]:
     """Return the trials that differ from a kernel only in values of tunables and dispatch lines."""
     return families(population).get(structure_of(kernel), ())
 
@@ -120,7 +120,7 @@ def family(population: Population, kernel: Kernel) -> tuple[Member, ...]:
 def has_untried(population: Population, trial: Trial) -> bool:
     """Return whether a designer has configurations left to try from a trial's kernel; True without tunables."""
     kernel = trial.kernel
-    return kernel is None or not values_in(kernel) or space(kernel, family(population, kernel)).open
+    return kernel is None or not values_in(kernel) or space(kernel, family(population, kernel)).has_untried
 
 
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
@@ -134,16 +134,16 @@ def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callab
     return drawn
 
 
-def comparable(population: Population) -> list[tuple[Member, ...]]:
+def comparable_families(population: Population) -> list[tuple[FamilyMember, ...]]:
     """Return the families, split by dispatch lines: trials whose times differ only by values of tunables."""
-    grouped: dict[tuple[str, str], list[Member]] = {}
+    grouped: dict[tuple[str, str], list[FamilyMember]] = {}
     for name, members in families(population).items():
         for member in members:
             grouped.setdefault((name, repr(member.lines)), []).append(member)
     return [tuple(group) for group in grouped.values()]
 
 
-def comparable_to(population: Population, kernel: Kernel) -> tuple[Member, ...]:
+def comparable_to(population: Population, kernel: Kernel) -> tuple[FamilyMember, ...]:
     """Return the trials that differ from a kernel only in the values of its tunables."""
     lines = _read_kernel(kernel)[1]
     return tuple(member for member in family(population, kernel) if member.lines == lines)
@@ -165,17 +165,17 @@ class Space:
         """The base's source."""
         return self.kernel.main
 
-    def counting(self, config: Config) -> Config:
+    def effective_config(self, config: Config) -> Config:
         """Return the values of `config` that have an effect given the others; equal ones are one configuration."""
-        return counting(self.tunables, config)
+        return effective_values(self.tunables, config)
 
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
         """Return a key of `config` that ignores tunables without an effect in it."""
-        counts = self.counting(config)
+        counts = self.effective_config(config)
         idle = self._idle.get(self._structure(counts), frozenset())
         return tuple("" if t.name in idle else counts.get(t.name, "") for t in self.tunables)
 
-    def untried(self, config: Mapping[str, str]) -> bool:
+    def is_untried(self, config: Mapping[str, str]) -> bool:
         """Return whether it is new, allowed by the base's `require` lines, and without a cause of many failures."""
         return self.key(config) not in self._known and not self.ruled_out(config) and not self.failures.bars(config)
 
@@ -185,10 +185,10 @@ class Space:
         return Failures(self.points, self.lessons)
 
     @cached_property
-    def open(self) -> bool:
+    def has_untried(self) -> bool:
         """Whether configurations are left to try; a search from this base ends when this is False."""
         if self.size <= _ENUMERATED:
-            return any(map(self.untried, self._all()))
+            return any(map(self.is_untried, self._all()))
         return bool(self.sample_untried(Random(0), 1))
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
@@ -226,7 +226,7 @@ class Space:
 
     def changes(self, config: Mapping[str, str]) -> Config:
         """Return the effective values of `config` that differ from the base's."""
-        return {name: value for name, value in self.counting(config).items() if self.base[name] != value}
+        return {name: value for name, value in self.effective_config(config).items() if self.base[name] != value}
 
     @cached_property
     def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
@@ -246,7 +246,7 @@ class Space:
         return gains
 
     @cached_property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Whether none of the last points was the best so far."""
         times = [point.score_us or math.inf for point in self.points]
         return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
@@ -259,22 +259,22 @@ class Space:
         """Return up to `count` distinct untried configurations at random; in a small space at most all that are
         left."""
         if self.size <= _ENUMERATED:
-            left = list({self.key(config): config for config in self._all() if self.untried(config)}.values())
+            left = list({self.key(config): config for config in self._all() if self.is_untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
         sample: dict[tuple[str, ...], Config] = {}
         for _ in range(50 * count):
-            config = self.counting({tunable.name: rng.choice(tunable.options) for tunable in self.tunables})
-            if len(sample) < count and self.untried(config):
+            config = self.effective_config({tunable.name: rng.choice(tunable.options) for tunable in self.tunables})
+            if len(sample) < count and self.is_untried(config):
                 sample.setdefault(self.key(config), config)
         return list(sample.values())
 
     def _all(self) -> Iterator[Config]:
         names = [tunable.name for tunable in self.tunables]
         for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
-            yield self.counting(dict(zip(names, reversed(chosen), strict=True)))
+            yield self.effective_config(dict(zip(names, reversed(chosen), strict=True)))
 
 
-def space(kernel: Kernel, members: tuple[Member, ...]) -> Space:
+def space(kernel: Kernel, members: tuple[FamilyMember, ...]) -> Space:
     """Return the space of a kernel with tunables, as these members of its family have explored it."""
     own = declared(kernel.main)
     known = {(t.name, option) for t in own for option in t.options}
@@ -303,7 +303,7 @@ def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozens
     """Return the tunables that a failure's text mentions, and the values that it states as the cause."""
     evaluation: Evaluation = judged.held
     config: Config = configured.held
-    words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
+    words = f"{evaluation.reason} {as_json(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
     stated = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
     about = any(config[name] == value for name, value in stated.items())  # about this configuration, or a better one

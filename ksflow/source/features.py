@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import one_line
-from ksflow.languages import LANGUAGES, Language, named
+from ksflow.languages import LANGUAGES, Language, detect_language
 from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence
 from ksflow.source.tunables import Tunable, tunables
 
@@ -125,7 +125,7 @@ def _source(kernel: Kernel) -> _Source:
     lines, elsewhere = list[_Line](), ""
     plain = re.compile(re.sub(r"\s", "", _data()["plain_headers"]))
     for name, text in kernel.files.items():
-        kind = LANGUAGES[named(name, text, (kernel.language,)) or kernel.language]
+        kind = LANGUAGES[detect_language(name, text, (kernel.language,)) or kernel.language]
         code, depth = code_of(text, kind.name), 0
         calls = [rule for kinds, rule in _data()["elsewhere"].items() if kinds in kind.families]
         cause = next((call[0] for rule in calls if (call := re.search(rule, code))), "")
@@ -157,7 +157,7 @@ def _entries(kernel_language: str) -> tuple[_Entry, ...]:
 
 
 def _patterns(row: Json, key: str, spoken: Language) -> tuple[re.Pattern[str], ...]:
-    shared = (rules for family, rules in row.get(key, {}).items() if family in spoken.families)
+    shared = (rules for language, rules in row.get(key, {}).items() if language in spoken.families)
     return tuple(re.compile(rule) for group in (getattr(spoken, key).get(row["name"], ()), *shared) for rule in group)
 
 

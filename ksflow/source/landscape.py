@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.records import Kernel, Problem, Verdict, digest, geomean
-from ksflow.source.tunables import Tunable, counting, tunables, values
+from ksflow.source.tunables import Tunable, effective_values, tunables, values
 
 _SLOWEST_US = 4000.0
 _COUPLING = 0.5
@@ -32,7 +32,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LandscapeResult:
     """The landscape's result for a kernel."""
 
     verdict: Verdict
@@ -51,13 +51,13 @@ class Landscape:
         self.name = f"fake-{content}" if file else f"fake-{seed}" if seed else "fake"
         """Identifies the landscape: answers of different ones are not comparable."""
 
-    def __call__(self, problem: Problem, kernel: Kernel) -> Answer:
+    def __call__(self, problem: Problem, kernel: Kernel) -> LandscapeResult:
         """Return the answer: a pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         cases = tuple(case.name for case in problem.benchmarks)
         declared = tunables(kernel.main)
         if not declared:
             scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
-            return Answer(Verdict.ACCEPT, tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases))
+            return LandscapeResult(Verdict.ACCEPT, tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases))
         if self.recorded:
             wanted = values(kernel.main)
 
@@ -67,16 +67,16 @@ class Landscape:
 
             nearest = min(self.recorded, key=distance)
             if nearest.verdict is not Verdict.ACCEPT:
-                return Answer(nearest.verdict, (), "recorded")
+                return LandscapeResult(nearest.verdict, (), "recorded")
             usual = geomean(nearest.us.values())
-            return Answer(nearest.verdict, tuple(nearest.us.get(case, usual) for case in cases))
+            return LandscapeResult(nearest.verdict, tuple(nearest.us.get(case, usual) for case in cases))
         return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
 
     def _synthetic(
         self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
-    ) -> Answer:
+    ) -> LandscapeResult:
         """Return an artificial answer. Pairs of values of a seed are right, so that every seed is."""
-        counts = counting(declared, {tunable.name: tunable.value for tunable in declared})
+        counts = effective_values(declared, {tunable.name: tunable.value for tunable in declared})
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1 and tunable.name in counts}
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
         for first, second in combinations(sorted(chosen), 2):
@@ -90,11 +90,11 @@ class Landscape:
             begun = any(all(seed.get(name) == chosen[name].value for name in (first, second)) for seed in seeds)
             if verdict is not Verdict.ACCEPT and not begun:
                 values = " with ".join(f"{tunable.name}={tunable.value}" for tunable in pair)
-                return Answer(verdict, (), f"made up: {values}")
+                return LandscapeResult(verdict, (), f"made up: {values}")
             cost += _COUPLING * (self._draw(first, second) - 0.5) * self._distance(pair[0]) * self._distance(pair[1])
         best = _SLOWEST_US / (1 + len(declared))
         us = (best * math.exp(_STEEPNESS * cost / max(len(chosen), 1)) * (0.5 + self._draw(case)) for case in cases)
-        return Answer(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
+        return LandscapeResult(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
 
     def _distance(self, tunable: Tunable) -> float:
         """Return the distance from the best option, in options, weighted by the tunable's importance."""

@@ -33,7 +33,7 @@ from typing import Any
 from ksflow.records import Scalar
 from ksflow.source.expressions import LARGEST, Number, calculate, numbers, size
 from ksflow.source.launch_lines import ITEM_BYTES, READERS, Launch, TensorMap
-from ksflow.source.tunables import constants, number, redeclared
+from ksflow.source.tunables import constants, number, redeclare
 from ksflow.source.tunables import launch_lines as lines
 
 Triple = tuple[int, int, int]
@@ -144,7 +144,7 @@ def _naming(line: str) -> Iterator[None]:
 
 def with_constants(text: str, values: Mapping[str, str]) -> str:
     """Return the source with other values of its constants, and blank lines in place of its plan."""
-    return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
+    return "\n".join("" if lines(line) else redeclare(line, values) for line in text.split("\n"))
 
 
 def plan_cases(

@@ -52,12 +52,12 @@ class Edit:
     lines: tuple[tuple[str, str], ...]
 
     @property
-    def quoted(self) -> list[str]:
+    def old_lines(self) -> list[str]:
         """The lines that the file must contain."""
         return [text for sign, text in self.lines if sign != "+"]
 
     @property
-    def new(self) -> list[str]:
+    def new_lines(self) -> list[str]:
         """The lines that replace them."""
         return [text for sign, text in self.lines if sign != "-"]
 
@@ -160,14 +160,14 @@ def _split(text: str) -> list[str]:
 
 def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
     """Return an edit's changes with their places. Raises ValueError, with the nearest lines if `tell`."""
-    quoted = edit.quoted
+    quoted = edit.old_lines
     if not any(line.strip() for line in quoted):
         raise ValueError("it quotes no line of the file; quote one beside the place, and keep it")
-    if quoted == edit.new:
+    if quoted == edit.new_lines:
         raise ValueError("it changes nothing")
     for form in _bare(edit):
         for alike in (str, str.rstrip, _one_blank):
-            places = file.find(form.quoted, alike)
+            places = file.find(form.old_lines, alike)
             if len(places) == 1:
                 return list(_changes(form, file.lines, places[0]))
             if places:
@@ -193,7 +193,7 @@ def _bare(edit: Edit) -> Iterator[Edit]:
 
 def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
     """Yield the changes of an edit whose quoted lines begin at line `at`, one for each run of changed lines."""
-    indent = _indentation(edit.quoted, lines[at : at + len(edit.quoted)])
+    indent = _indentation(edit.old_lines, lines[at : at + len(edit.old_lines)])
     for stays, rows in groupby(edit.lines, lambda row: row[0] == " "):
         run = list(rows)
         start, at = at, at + sum(sign != "+" for sign, _ in run)
@@ -312,12 +312,12 @@ def _nearest(quoted: list[str], lines: list[str]) -> str:
         start = held.index(close[0]) - wanted.index(longest)
     difference = ""
     for number, line in enumerate(quoted, start=1):
-        place = start + number
-        if not 0 < place <= len(lines):
+        index = start + number
+        if not 0 < index <= len(lines):
             difference = f"Quoted line {number} is beyond the file's end. "
-        elif line != (here := lines[place - 1]):
+        elif line != (here := lines[index - 1]):
             blanks = " (other blanks only)" if line.split() == here.split() else ""
-            shown = f"{line[:_WIDTH]!r}, line {place} of the file is {here[:_WIDTH]!r}{blanks}"
+            shown = f"{line[:_WIDTH]!r}, line {index} of the file is {here[:_WIDTH]!r}{blanks}"
             difference = f"Quoted line {number} is {shown}. "
         if difference:
             break

@@ -67,11 +67,11 @@ def _parameter(text: str) -> _Parameter:
 
 
 def _compared(wanted: list[_Parameter], got: list[_Parameter], typed: bool, named: bool) -> str:
-    order = {want.name: place for place, want in enumerate(wanted)} if named else {}
+    order = {want.name: index for index, want in enumerate(wanted)} if named else {}
     counted = "" if len(got) == len(wanted) else f"takes {len(got)} arguments and is called with {len(wanted)}: "
-    for place, (want, have) in enumerate(zip(wanted, got, strict=False)):
-        if _differs(want, have, typed) or order.get(have.name, place) != place:
-            return f"{counted or 'does not fit: '}argument {place + 1} is `{have.text}` where `{want.text}` is passed"
+    for index, (want, have) in enumerate(zip(wanted, got, strict=False)):
+        if _differs(want, have, typed) or order.get(have.name, index) != index:
+            return f"{counted or 'does not fit: '}argument {index + 1} is `{have.text}` where `{want.text}` is passed"
     if left := [want for want in wanted[len(got) :] if want.name not in _SPARE]:
         return f"{counted}`{left[0].text}` is missing"
     return f"{counted}nothing is passed for `{got[len(wanted)].text}`" if len(got) > len(wanted) else ""

@@ -138,7 +138,7 @@ def _condition(text: str | None, above: Mapping[str, Tunable]) -> Condition | No
     return Condition(terms, every)
 
 
-def counting(declared: Sequence[Tunable], config: Mapping[str, str]) -> dict[str, str]:
+def effective_values(declared: Sequence[Tunable], config: Mapping[str, str]) -> dict[str, str]:
     """Return the values of `config` that the kernel reads, given the others."""
     counts: dict[str, str] = {}
     for tunable in declared:
@@ -208,7 +208,7 @@ def constants(text: str) -> dict[str, Number]:
     return numbers
 
 
-def redeclared(line: str, values: Mapping[str, str]) -> str:
+def redeclare(line: str, values: Mapping[str, str]) -> str:
     """Return a line of a source, with another value if it declares one of these constants."""
     return _rewrite(_CONSTANT, line, values)
 

@@ -12,7 +12,7 @@ from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.difference import reference_code, winning_step
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
-from ksflow.prompts.tried import tried
+from ksflow.prompts.tried import tried_experiments
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
 from ksflow.search.effects import effects_table
@@ -129,7 +129,7 @@ class LlmDesigner(ModelStage):
         kernel = selection.base.kernel
         if kernel is None or len(kernel.files) > 1:
             return render.listing(kernel)
-        return excerpt.of(kernel.main, room, render.topics(problem, selection))
+        return excerpt.shorten_file(kernel.main, room, render.topics(problem, selection))
 
     def question(
         self,
@@ -140,23 +140,25 @@ class LlmDesigner(ModelStage):
         context: Context = NO_CONTEXT,
     ) -> Inquiry[Plan]:
         """What the model is asked, and how its answer becomes a plan."""
-        base, about = selection.base, render.about(problem)
-        predictions = advice(population, self.program.by)
+        base, about = selection.base, render.work_text(problem)
+        predictions = advice(population, self.program.answered_by)
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("wanted", STABLE, f"{self.avenues} avenues and {self.experiments} experiments"),
             Section("task", STABLE, render.task(problem)),
-            Section("reference_implementation", STABLE, problem.shown, priority=2),
+            Section("reference_implementation", STABLE, problem.reference_text, priority=2),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(problem, selection, room), self.code),
             Section("base_analysis", SLOW, render.analysis(base, selection.base_step, problem), priority=1),
             Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
-            Section("tried", SLOW, lambda room: tried(population, selection, room), self.tokens, priority=1),
+            Section(
+                "tried", SLOW, lambda room: tried_experiments(population, selection, room), self.tokens, priority=1
+            ),
             Section("last_win", SLOW, lambda room: winning_step(population, room), _WON, priority=2),
             Section("effects", SLOW, lambda room: effects_table(population, room), _EFFECTS, priority=2),
             Section("predictions", SLOW, predictions, priority=2),
-            Section("standing", SLOW, render.standing(selection.rivals, context.left)),
+            Section("standing", SLOW, render.standings(selection.rivals, context.left)),
         ]
 
         def accept(answer: dict[str, Any]) -> Plan:
@@ -180,6 +182,6 @@ class LlmDesigner(ModelStage):
                         assign(selection.base.kernel.main, experiment.changes)
                     except ValueError as error:
                         raise ValueError(f"experiments.{index}.changes: {error}") from error
-            return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)
+            return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.answered_by)
 
         return Inquiry(self.program.brief(sections), accept)

@@ -9,7 +9,7 @@ from ksflow.records import Note, Plan, Population, Problem, Selection
 _GOLDEN = 0.6180339887498949
 
 
-class Mix(Composite):
+class MixDesigner(Composite):
     """Who designs follows from the size of the population, so that a replay asks the same ones."""
 
     def __init__(self, designers: Mapping[str, Designer], weights: Mapping[str, float] | None = None, seed: int = 0):
@@ -43,9 +43,9 @@ class Mix(Composite):
 
     def turn(self, step: int) -> str:
         """Multiples of the golden ratio: every share is met closely, whatever the steps are."""
-        place = (step + self.seed) * _GOLDEN % 1 * sum(self.shares.values())
+        point = (step + self.seed) * _GOLDEN % 1 * sum(self.shares.values())
         for name, share in self.shares.items():
-            place -= share
-            if place < 0:
+            point -= share
+            if point < 0:
                 return name
         return name

@@ -9,7 +9,7 @@ from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.forecast import Forecasts
-from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, promising
+from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, select_promising
 from ksflow.search.moves import Proposal, proposals
 from ksflow.search.space import exhausted_error, space
 from ksflow.source.families import Space
@@ -19,7 +19,7 @@ _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own 
 _WANTED = ("expected_improvement", "expected_improvement", "upside", "expected_improvement", "uncertainty")
 
 
-class Rules:
+class RulesDesigner:
     """Ten avenues, five experiments, three of them picked."""
 
     def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0) -> None:
@@ -43,7 +43,7 @@ class Rules:
         if not candidates:
             raise exhausted_error(STAGE, selection.base)
         hopes = ideas(candidates, model)
-        if not promising(hopes, model):
+        if not select_promising(hopes, model):
             raise StageError(STAGE, _nothing_promises(selection.base, hopes))
         ways = avenues(around, hopes)
         chosen = self._chosen(candidates, model, moves, around)
@@ -60,16 +60,16 @@ class Rules:
         """
         chosen: list[Idea] = []
         unseen = _unseen_forms(moves, around)
-        left = [(proposal, around.failures.suspect(proposal.config)) for proposal in candidates]
+        left = [(proposal, around.failures.suspect_values(proposal.config)) for proposal in candidates]
         while left and len(chosen) < self.experiments:
             hopes = ideas([proposal for proposal, _ in left], model)
-            hopes = promising(hopes, model) or hopes
+            hopes = select_promising(hopes, model) or hopes
             forms = [i for i in hopes if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
             wanted = _WANTED[len(chosen) % len(_WANTED)]
             best = max((not chosen and forms) or hopes, key=lambda idea: float(getattr(idea, wanted)))
             chosen.append(best)
             model.assume_measured(best.proposal.config)
-            tried = around.failures.suspect(best.proposal.config)
+            tried = around.failures.suspect_values(best.proposal.config)
             left = [(p, cause) for p, cause in left if p != best.proposal and not (cause and cause == tried)]
         return chosen
 

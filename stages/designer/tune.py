@@ -8,10 +8,10 @@ from random import Random
 
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, portfolio
-from ksflow.search.dispatch import class_spaces, combined
+from ksflow.search.dispatch import class_spaces, combine_best
 from ksflow.search.space import assignment_experiment, exhausted_error, space
 from ksflow.search.tpe import propose
-from ksflow.source.causes import remembered
+from ksflow.source.causes import select_points
 
 STAGE = "designer=tune"
 
@@ -41,10 +41,10 @@ class Tpe:
         rng = Random(context.seed(self.seed, population))
         # one best combination is enough for the rounds that share this knowledge
         first = context.sample == 0
-        joint = combined(problem, population, whole) if self.per_shape and first else None
+        joint = combine_best(problem, population, whole) if self.per_shape and first else None
         proposals, around = [], whole
         for around in class_spaces(problem, population, whole, rng) if self.per_shape else [whole]:
-            points = remembered(around.points, self.memory)
+            points = select_points(around.points, self.memory)
             proposals = propose(around, points, self.experiments - (joint is not None), rng)
             if proposals:
                 break

@@ -15,7 +15,7 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.hardware.target import label
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, ModelStage, Program
-from ksflow.notes.document_claims import Grounds, fits, validated_notes
+from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
 from ksflow.notes.relevance import ShownPassage, passages, question
@@ -161,7 +161,7 @@ class LlmDigester(ModelStage):
         return Inquiry(self._inputs(work, (), newest), self._reader(work, ())[0])
 
     def _work(self, problem: Problem, material: Material) -> _Work:
-        mine = {note.title for note in material.notes if fits(note, problem, self.target)}
+        mine = {note.title for note in material.notes if is_relevant(note, problem, self.target)}
         return _Work(problem, material.population, {note.title: note for note in material.notes}, mine)
 
     def _newest(self, population: Population) -> list[Trial]:
@@ -219,7 +219,7 @@ class LlmDigester(ModelStage):
             return replace(report, failed=error.reason)
         work.failed = 0
         work.notes |= notes
-        work.mine |= {title for title, note in notes.items() if fits(note, work.problem, self.target)}
+        work.mine |= {title for title, note in notes.items() if is_relevant(note, work.problem, self.target)}
         return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
@@ -287,7 +287,7 @@ class LlmDigester(ModelStage):
 
     def _key(self, inputs: dict[str, str]) -> str:
         """Names what is read, for what, and by whom; what was known before is no part of it."""
-        parts = [self.program.model.identity, self.program.by, self.program.predict.signature.instructions]
+        parts = [self.program.model.identity, self.program.answered_by, self.program.predict.signature.instructions]
         parts += [inputs[name] for name in ("task", "target", "documents", "outcomes")]
         return digest(*parts, digits=32)
 

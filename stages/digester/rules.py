@@ -26,7 +26,7 @@ _FAILURES = 2  # how many make a dead end
 _REFUTED = 6  # one in so many of its notes may be a refuted one
 
 
-class Rules:
+class RulesDigester:
     """At most `most` notes of its own, the widest effects first."""
 
     def __init__(self, most: int = 24) -> None:

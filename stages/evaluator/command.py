@@ -29,7 +29,7 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
-    significant,
+    round_significant,
 )
 from ksflow.sandbox.levels import probe
 
@@ -61,7 +61,7 @@ class CommandEvaluator(Evaluator):
         self._run = CommandRunner(target, readable)
         self.level = probe().level
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError for a problem that has no commands."""
         order = problem.origin
         if order.get("format") != "command":
@@ -78,7 +78,7 @@ class CommandEvaluator(Evaluator):
                     evidence = Evidence(log=ran.log[-_LOG:], more=_CLOCK)
                     return self._verdict(outcome, f"{step}: {_reason(ran.log)}", evidence)
             folders = {"": folder}
-            for trial in against:  # one that does not build is left out
+            for trial in versus:  # one that does not build is left out
                 if trial.kernel is not None:
                     other = copies.enter_context(self._run.copy(problem, trial.kernel))
                     if self._run(problem, other, order["build"], problem.limits.compile_s).ok:
@@ -143,7 +143,7 @@ def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Compariso
     """How much faster than another: the median of the turns' ratios, with its interval."""
     ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
     low, high = _interval(ratios)
-    speedup, low, high = map(significant, (statistics.median(ratios), low, high))
+    speedup, low, high = map(round_significant, (statistics.median(ratios), low, high))
     return Comparison(id=name, speedup=speedup, low=low, high=high, clocks=(SELF_TIMED,))
 
 
@@ -157,7 +157,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 def _claim(row: Comparison, mine: Sequence[float]) -> Claim:
     """About the incumbent, with the kernel's own turns as the control."""
     low, high = (value / statistics.median(mine) for value in _interval(mine))
-    control = Ratio(speedup=1.0, low=significant(low), high=significant(high))
+    control = Ratio(speedup=1.0, low=round_significant(low), high=round_significant(high))
     ranked = control.high / control.low <= _STEADY
     return Claim(
         id=row.id,

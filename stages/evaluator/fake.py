@@ -18,7 +18,7 @@ from ksflow.records import (
     Trial,
     Verdict,
     geomean,
-    significant,
+    round_significant,
 )
 from ksflow.source.landscape import Landscape
 
@@ -33,7 +33,7 @@ class FakeEvaluator(Evaluator):
         self._landscape = Landscape(landscape, seed)
         self.fingerprint = self._landscape.name
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         answer = self._landscape(problem, kernel)
         evidence = Evidence(more={"fake": True})
@@ -42,12 +42,12 @@ class FakeEvaluator(Evaluator):
                 answer.verdict, answer.reason, None, (), evidence, "none", self.fingerprint, judge=self.judge
             )
         rows = []
-        for trial in against:
+        for trial in versus:
             other = self._landscape(problem, trial.kernel) if trial.kernel else None
             if other and other.us:
                 speedup = geomean(b / a for a, b in zip(answer.us, other.us, strict=True))
-                low, high = significant(speedup * 0.99), significant(speedup * 1.01)
-                rows.append(Comparison(id=trial.id, speedup=significant(speedup), low=low, high=high))
+                low, high = round_significant(speedup * 0.99), round_significant(speedup * 1.01)
+                rows.append(Comparison(id=trial.id, speedup=round_significant(speedup), low=low, high=high))
         claim = None
         if rows:
             row, control = rows[0], Ratio(speedup=1.0, low=0.99, high=1.01)

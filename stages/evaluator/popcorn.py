@@ -16,8 +16,8 @@ from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, 
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
 from ksflow.remote.popcorn_lint import fault
-from ksflow.remote.popcorn_results import Answer
-from ksflow.remote.popcorn_submission import Submitter, Work, turn
+from ksflow.remote.popcorn_results import SubmissionResult
+from ksflow.remote.popcorn_submission import SubmissionWork, Submitter, turn
 
 _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": ("leaderboard",)}
 """What is submitted, in this order."""
@@ -60,24 +60,24 @@ class PopcornEvaluator(Evaluator):
             raise ConfigError("evaluator.poll_s, timeout_s and pause_s must be positive, min_interval_s not negative")
         self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
-        place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
-        self.log, self.min_interval_s = place, min_interval_s
+        path = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
+        self.log, self.min_interval_s = path, min_interval_s
         self.fingerprint = "-".join(["popcorn", gpu, mode, *([leaderboard] if leaderboard else [])])
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where the service refuses the set-up."""
         board = self._board(problem)
         evidence: Json = {"service": self.url, "leaderboard": board, "gpu": self.gpu, "mode": self.mode}
         if why := fault(kernel, board):
             return self._verdict(Verdict.MALFORMED, why, evidence)
-        answer = Answer()
+        answer = SubmissionResult()
         try:
             with reaching(f"{self.log} cannot be used", "set evaluator.folder"), turn(self.log):
                 for mode in _MODES[self.mode]:
-                    work = Work(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
+                    work = SubmissionWork(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
                     answer = self._submit(work, kernel.digest)
                     evidence |= answer.evidence
-                    verdict, reason, extra = results.judged(answer, _RUNS[mode])
+                    verdict, reason, extra = results.judge_runs(answer, _RUNS[mode])
                     if verdict is not Verdict.ACCEPT:
                         return self._verdict(verdict, reason, {**evidence, **extra})
         except Refused as refused:
@@ -101,7 +101,7 @@ class PopcornEvaluator(Evaluator):
             raise ConfigError(f"{problem.name} names no leaderboard of the service; give evaluator.leaderboard=NAME")
         return board
 
-    def _passed(self, problem: Problem, answer: Answer, evidence: Json) -> Evaluation:
+    def _passed(self, problem: Problem, answer: SubmissionResult, evidence: Json) -> Evaluation:
         if self.mode == "test":
             reason = "right on the service's tests; evaluator.mode=benchmark has it timed"
             return self._verdict(Verdict.UNTIMED, reason, evidence)

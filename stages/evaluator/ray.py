@@ -11,7 +11,7 @@ from ksflow.judge.evaluator import require_isolation
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
 from ksflow.remote import job_store
-from ksflow.remote.ray_client import RayClient, Settings
+from ksflow.remote.ray_client import ClusterSettings, RayClient
 from ksflow.sandbox.levels import LEVELS, LOWEST_FLOOR
 
 
@@ -45,12 +45,14 @@ class RayEvaluator(Evaluator):
         self.target, self.devices = target, devices
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
-        settings = Settings(address, devices, patience_minutes, lease_minutes, dict(environment or {}), isolation_floor)
+        settings = ClusterSettings(
+            address, devices, patience_minutes, lease_minutes, dict(environment or {}), isolation_floor
+        )
         self.client = RayClient(target, settings)
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict; its `wall_s` counts from the lease on. ConfigError: no cluster, no machine in time."""
-        job = job_store.job(self.judge, problem, kernel, against, self.target)
+        job = job_store.job(self.judge, problem, kernel, versus, self.target)
         try:
             return self.client.ask(job, problem)
         except ValueError as error:

@@ -37,14 +37,14 @@ class RecordedEvaluator(Evaluator):
         """The machine they were given on."""
         return self._first.target
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """The next verdict on this code that was not given beside others. BudgetError where the recording ends."""
-        beside = {trial.id for trial in against}
+        rivals = {trial.id for trial in versus}
         with self._lock:
             left = self._left[kernel.digest]
             if not left:
                 raise BudgetError("the recording has no verdict on this kernel")
-            fitting = (entry for entry in left if {row.id for row in entry.evidence.against} in (beside, set()))
+            fitting = (entry for entry in left if {row.id for row in entry.evidence.against} in (rivals, set()))
             evaluation = next(fitting, left[0])
             left.remove(evaluation)
             return evaluation

@@ -46,14 +46,14 @@ class SpoolEvaluator(Evaluator):
         self.fingerprint = target.fingerprint
         self._client = JobClient(self.spool, target, patience_minutes)
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes; or that the kernel does not compile, without asking any.
 
         Raises ConfigError: folder not usable, patience at its end.
         """
         if refused := self._refused(problem, kernel):
             return refused
-        return self._client.ask(job_store.job(self.judge, problem, kernel, against, self.target), problem)
+        return self._client.ask(job_store.job(self.judge, problem, kernel, versus, self.target), problem)
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
@@ -61,7 +61,7 @@ class SpoolEvaluator(Evaluator):
 
     def _refused(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
         """What a worker's compiler would say against a kernel; None where nothing does, or only a worker can tell."""
-        if not self.compile_first or not problem.takes(kernel.language) or kernel.language not in ON_DEVICE:
+        if not self.compile_first or not problem.accepts_language(kernel.language) or kernel.language not in ON_DEVICE:
             return None
         try:
             built = compilers.build(problem, kernel, self.target)

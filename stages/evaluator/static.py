@@ -52,9 +52,9 @@ class StaticEvaluator(Evaluator):
         versions = compilers.versions(self.target)
         return "-".join([self.target.fingerprint, *(name or f"no-{language}" for language, name in versions.items())])
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
-        if kernel.language not in (*self._languages, "python") or not problem.takes(kernel.language):
+        if kernel.language not in (*self._languages, "python") or not problem.accepts_language(kernel.language):
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
         built = compilers.build(problem, kernel, self.target)
         if built.reason:
@@ -78,7 +78,7 @@ class StaticEvaluator(Evaluator):
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
-        if kernel.language in self._languages and problem.takes(kernel.language):
+        if kernel.language in self._languages and problem.accepts_language(kernel.language):
             compilers.build(problem, kernel, self.target)
 
     @property

@@ -2,7 +2,7 @@
 
 Answers are parsed, bounded and checked: every line that a claim cites exists and says something. Whether it means what
 the claim makes of it, nobody checks here; a claim about a feature that source or compiler tell otherwise is marked
-where it is shown (`Explanation.contradicted`).
+where it is shown (`Explanation.find_contradiction`).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import dspy
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
@@ -62,7 +62,7 @@ class LlmExplainer(ModelStage):
     @property
     def by(self) -> str:
         """The model whose words it adds."""
-        return self.program.by
+        return self.program.answered_by
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
         return self.program.ask(self.question(problem, trial, step, facts))
@@ -116,20 +116,22 @@ def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
 
 def _wrong(statement: Statement, shown: Mapping[str, list[str]], names: set[str]) -> str:
     """What is wrong with a statement; empty where nothing is."""
-    what = f"statement {short(statement.text, 60)!r}"
+    what = f"statement {shorten(statement.text, 60)!r}"
     if not 0 < len(statement.text.strip()) <= _TEXT:
         return f"{what} must have 1 to {_TEXT} characters, not {len(statement.text.strip())}"
     if not 0 < len(statement.lines) <= _MOST_LINES:
         return f"{what} must cite 1 to {_MOST_LINES} places in the code, not {len(statement.lines)}"
     if statement.feature and statement.feature not in names:
-        return f"{what}: {short(statement.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
+        return (
+            f"{what}: {shorten(statement.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
+        )
     for place in statement.lines:
         match = _CITED.fullmatch(place)
         lines = shown.get(match["file"], []) if match else []
         first = int(match["first"]) if match else 0
         last = int(match["last"] or first) if match else 0
         if not 0 < first <= last <= len(lines):
-            return f"{what}: the code has no lines {short(place, 60)!r}; cite FILE:FIRST-LAST"
+            return f"{what}: the code has no lines {shorten(place, 60)!r}; cite FILE:FIRST-LAST"
         if not any(line.strip() for line in lines[first - 1 : last]):
             return f"{what}: {place} is empty"
     return ""

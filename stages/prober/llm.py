@@ -14,14 +14,14 @@ import dspy
 from ksflow.languages import LANGUAGES
 from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.notes import probes
-from ksflow.notes.probes import Bench, Figure, Probe
+from ksflow.notes.probes import Figure, Probe, ProbeBench
 from ksflow.prompts import render
 from ksflow.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
 from ksflow.source.contract import contract
-from ksflow.stages.prober.ready import fitting
+from ksflow.stages.prober.ready import find_probe
 
 _LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}
 _MOST_CASES, _MOST_FIGURES = 4, 8
@@ -84,7 +84,7 @@ class LlmProber(ModelStage):
     """Asks up to `most` questions of its own, and settles claims that no shipped probe settles."""
 
     label, signature = "prober=llm", Ask
-    bench: Bench = field(kw_only=True)
+    bench: ProbeBench = field(kw_only=True)
     """Where probes run."""
     most: int = 3
     findings: int = FINDINGS
@@ -93,7 +93,7 @@ class LlmProber(ModelStage):
     def __call__(
         self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
     ) -> Probe | None:
-        if claim is not None and failed is None and (shipped := fitting(claim, self.bench)):
+        if claim is not None and failed is None and (shipped := find_probe(claim, self.bench)):
             return shipped
         return self.program.ask(self.question(problem, notes, claim, failed))
 
@@ -113,7 +113,7 @@ class LlmProber(ModelStage):
             Section("claim", VOLATILE, doubt),
             Section("failed", VOLATILE, before),
         ]
-        taken = {note.title for note in notes} | {probe.title for probe in probes.ready()}
+        taken = {note.title for note in notes} | {probe.title for probe in probes.shipped_probes()}
 
         def accept(answer: dict[str, Any]) -> Probe:
             return _probe(answer["question"], answer["code"], language, set() if failed or claim else taken)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ksflow.notes import figures, probes
-from ksflow.notes.probes import Bench, Probe
+from ksflow.notes.probes import Probe, ProbeBench
 from ksflow.records import Note, Problem
 
 
@@ -12,7 +12,7 @@ class Ready:
 
     most = 0
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: ProbeBench) -> None:
         self.bench = bench
 
     def __call__(
@@ -20,12 +20,12 @@ class Ready:
     ) -> Probe | None:
         if claim is None or failed is not None:
             return None
-        return fitting(claim, self.bench)
+        return find_probe(claim, self.bench)
 
 
-def fitting(claim: Note, bench: Bench) -> Probe | None:
+def find_probe(claim: Note, bench: ProbeBench) -> Probe | None:
     """The shipped probe that measures what a note claims: the one that the note names, else one with its words."""
-    able = [probe for probe in probes.ready() if not probe.lacks(bench.target)]
+    able = [probe for probe in probes.shipped_probes() if not probe.lacks(bench.target)]
     named = (probe for probe in able if claim.program in probe.kernel.files or claim.title == probe.title)
-    worded = (probe for probe in able if figures.about(probe, f"{claim.title} {claim.text}"))
+    worded = (probe for probe in able if figures.measures_claim(probe, f"{claim.title} {claim.text}"))
     return next(named, None) or next(worded, None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ksflow.records import Kernel, Origin, Population, Problem, Selection, Trial, by_number
-from ksflow.source.families import Member, declared, families, space, values_in
+from ksflow.source.families import FamilyMember, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
 _PATIENCE = 12  # experiments that halve the hope
@@ -48,7 +48,7 @@ class Fastest:
 class _Family:
     """Trials whose kernels differ in the values of their tunables alone."""
 
-    members: tuple[Member, ...]
+    members: tuple[FamilyMember, ...]
     met: Set[tuple[str, str]]
     """The values that accepted kernels with tunables of these names have, in whatever structure."""
     population: Population
@@ -60,7 +60,7 @@ class _Family:
 
     @property
     def best_us(self) -> float:
-        return self.population.us(self.ranked[0]) or 0.0
+        return self.population.time_us(self.ranked[0]) or 0.0
 
     @cached_property
     def untried(self) -> int:
@@ -73,7 +73,7 @@ class _Family:
     @property
     def has_something_left(self) -> bool:
         """Whether a designer that starts from its best kernel has something left to try."""
-        return space(_kernel(self.ranked[0]), self.members).open
+        return space(_kernel(self.ranked[0]), self.members).has_untried
 
     @property
     def hoped_us(self) -> float:

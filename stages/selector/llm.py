@@ -5,7 +5,7 @@ from typing import Any
 
 import dspy
 
-from ksflow.errors import short
+from ksflow.errors import shorten
 from ksflow.lm.program import Inquiry, ModelStage
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
@@ -69,7 +69,7 @@ class LlmSelector(ModelStage):
             ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]
             for name, id in zip(("base", "reference"), ids, strict=True):
                 if id not in seen.shown:
-                    raise ValueError(f"{name} {short(id, 40)!r} is not an id in the table")
+                    raise ValueError(f"{name} {shorten(id, 40)!r} is not an id in the table")
             return population.choose(ids[0], ids[1], answer["rationale"].strip())
 
         sections = [
@@ -77,6 +77,6 @@ class LlmSelector(ModelStage):
             Section("task", STABLE, render.summary(problem)),
             Section("population", SLOW, seen.table),
             Section("failures", SLOW, seen.failures, priority=1),
-            Section("standing", SLOW, render.standing(population.rivals(), context.left)),
+            Section("standing", SLOW, render.standings(population.rivals(), context.left)),
         ]
         return Inquiry(self.program.brief(sections), accept)

@@ -14,7 +14,7 @@ from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Kernel, Population, Presence, Problem, Selection, Trial
 from ksflow.source.families import STRUCTURE, declared, has_untried
 from ksflow.source.features import features
-from ksflow.source.tunables import counting
+from ksflow.source.tunables import effective_values
 
 _AXES = ("language", "features", "structure")
 
@@ -61,7 +61,7 @@ def _features(kernel: Kernel) -> str:
 
 def _structure(kernel: Kernel) -> str:
     own = declared(kernel.main)
-    counts = counting(own, {tunable.name: tunable.value for tunable in own})
+    counts = effective_values(own, {tunable.name: tunable.value for tunable in own})
     words = (f"{t.name}={t.value}" if t.kind in STRUCTURE and t.name in counts else t.name for t in own)
     return " ".join(sorted(words)) or "no tunables"
 

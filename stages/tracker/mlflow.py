@@ -42,8 +42,8 @@ class Mlflow(Tracker):
             self._client = MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder / 'mlflow.db'}")
             name = self._experiment or run.problem
             existing = self._client.get_experiment_by_name(name)
-            place = None if self._uri else (folder / "artifacts" / run.problem).as_uri()
-            experiment = existing.experiment_id if existing else self._client.create_experiment(name, place)
+            artifacts = None if self._uri else (folder / "artifacts" / run.problem).as_uri()
+            experiment = existing.experiment_id if existing else self._client.create_experiment(name, artifacts)
         mine = f"tags.`ksflow.id` = '{run.identity}'"
         known = next(iter(self._client.search_runs([experiment], mine, max_results=1)), None)
         tags = {"ksflow.id": run.identity, "ksflow.problem": run.problem, "ksflow.sweep": run.group}

@@ -23,12 +23,12 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         mark = f"{run.identity}.ksflow"
-        place = next((file.parent for file in self._folder.glob(f"**/{mark}")), None)
-        place = place or _free(self._folder / run.group / run.problem / run.run, run.identity)
-        steps = _steps(place)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / mark).touch()
-        self._writer = SummaryWriter(str(place))
+        run_folder = next((file.parent for file in self._folder.glob(f"**/{mark}")), None)
+        run_folder = run_folder or _free(self._folder / run.group / run.problem / run.run, run.identity)
+        steps = _steps(run_folder)
+        run_folder.mkdir(parents=True, exist_ok=True)
+        (run_folder / mark).touch()
+        self._writer = SummaryWriter(str(run_folder))
         rows = "\n".join(f"| {key} | {value} |" for key, value in run.parameters.items())
         self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{rows}", max(steps, default=0))
         self._writer.flush()
@@ -51,16 +51,16 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
-def _free(place: Path, identity: str) -> Path:
+def _free(run_folder: Path, identity: str) -> Path:
     """The folder, or one beside it where it is another run's: of a lineage that is gone, say."""
-    return place.with_name(f"{place.name}-{identity[:6]}") if any(place.glob("*.ksflow")) else place
+    return run_folder.with_name(f"{run_folder.name}-{identity[:6]}") if any(run_folder.glob("*.ksflow")) else run_folder
 
 
-def _steps(place: Path) -> set[int]:
+def _steps(run_folder: Path) -> set[int]:
     """The trials that a folder's event files have."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    if not place.is_dir():
+    if not run_folder.is_dir():
         return set()
-    events = EventAccumulator(str(place), size_guidance={"scalars": 0, "tensors": 1}).Reload()
+    events = EventAccumulator(str(run_folder), size_guidance={"scalars": 0, "tensors": 1}).Reload()
     return {event.step for event in events.Scalars("accepted")} if "accepted" in events.Tags()["scalars"] else set()

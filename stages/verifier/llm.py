@@ -95,7 +95,7 @@ class LlmVerifier(ModelStage, Verifier):
     ) -> Inquiry[Review]:
         """What the model is asked, and how its answer becomes a review."""
         base = selection.base.kernel
-        about, change = render.about(problem), unified(kernel.files, base.files) if base else ""
+        about, change = render.work_text(problem), unified(kernel.files, base.files) if base else ""
         work = f"{experiment.description}\n{experiment.rubric}\n{kernel.report}"
 
         def accept(answer: dict[str, Any]) -> Review:
@@ -108,14 +108,14 @@ class LlmVerifier(ModelStage, Verifier):
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
-            Section("reference_implementation", STABLE, problem.shown, priority=2),
+            Section("reference_implementation", STABLE, problem.reference_text, priority=2),
             Section("interface", STABLE, render.interface(problem, kernel)),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
             Section("experiment", VOLATILE, render.experiment(experiment)),
             Section("repaired", VOLATILE, failure(failed, problem), priority=1),
-            Section("report", VOLATILE, excerpt.beginning(kernel.report, _CHANGE), priority=2),
-            Section("change", VOLATILE, lambda room: excerpt.beginning(change, room), _CHANGE, priority=1),
+            Section("report", VOLATILE, excerpt.first_lines(kernel.report, _CHANGE), priority=2),
+            Section("change", VOLATILE, lambda room: excerpt.first_lines(change, room), _CHANGE, priority=1),
             Section("other_files", VOLATILE, render.others(kernel), priority=1),
-            Section("code", VOLATILE, lambda room: excerpt.of(kernel.main, room, work), self.code),
+            Section("code", VOLATILE, lambda room: excerpt.shorten_file(kernel.main, room, work), self.code),
         ]
         return Inquiry(self.program.brief(sections), accept)

@@ -10,12 +10,12 @@ from ksflow.lm import Model
 from ksflow.lm.adapter import KernelAdapter, doc
 from ksflow.lm.program import Inquiry
 from ksflow.prompts.brief import count
-from ksflow.prompts.excerpt import beginning
+from ksflow.prompts.excerpt import first_lines
 from ksflow.prompts.findings import findings as written
-from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
+from ksflow.protocols import NO_CONTEXT, Context, Workspace, override_call
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial, digest
-from ksflow.source.answer import ended
-from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
+from ksflow.source.answer import end_with_newline
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 _IN_PLACE = 60  # tokens of what is told in TASK.md itself
 _EXPERIMENT = 700  # of the experiment
@@ -27,7 +27,7 @@ _OWN_FILES = {"base_code": "base/", "other_files": _OTHERS, "failed_code": "", "
 """What lies in the folder as it is, or in another file: what stands in its place."""
 
 
-class Work(Given):
+class AgentSignature(WriterSignature):
     __doc__ = f"""You are an expert kernel engineer. Carry out one experiment on a working kernel: change the kernel's
     file in this folder, until it meets the rubric. `./check` asks the judge about it as it is.
 
@@ -64,7 +64,7 @@ class AgentWriter(ModelWriter):
     all notes; `base/` and `reference/` the two kernels.
     """
 
-    label, signature = "writer=agent", Work
+    label, signature = "writer=agent", AgentSignature
     attempts: int = 1
     """How often the agent is started for one kernel."""
 
@@ -91,7 +91,7 @@ class AgentWriter(ModelWriter):
         for name, trial in (("base", selection.base), ("reference", selection.reference)):
             files |= {f"{name}/{file}": text for file, text in (trial.kernel.files if trial.kernel else {}).items()}
         key = digest(selection.rationale, start.digest, *(f"{name}\n{text}" for name, text in files.items()))
-        with calling(workspace=Workspace(files, start, context.check)):
+        with override_call(workspace=Workspace(files, start, context.check)):
             return self.program.ask(_in_short(whole), key=key)
 
     def question(
@@ -107,7 +107,7 @@ class AgentWriter(ModelWriter):
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The files as the agent left them, ended by a line break as files are."""
-        return ended(str(answer["code"]))
+        return end_with_newline(str(answer["code"]))
 
 
 def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
@@ -117,7 +117,7 @@ def _in_short(whole: Inquiry[Kernel]) -> Inquiry[Kernel]:
         size, most = count(text), _EXPERIMENT if name == "experiment" else _IN_PLACE
         entries[name] = _OWN_FILES.get(name, text if size <= most else f"`{_file(name)}` ({size} tokens)")
         if name == "experiment":
-            entries[name] = text if size <= most else f"{beginning(text, most)}\nThe whole is in {_file(name)}."
+            entries[name] = text if size <= most else f"{first_lines(text, most)}\nThe whole is in {_file(name)}."
     return whole._replace(inputs=entries)
 
 

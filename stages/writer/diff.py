@@ -11,9 +11,9 @@ from ksflow.lm.program import MoreWanted
 from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.records import Kernel
-from ksflow.source.answer import as_files, as_text, divided, ended
+from ksflow.source.answer import as_files, as_text, end_with_newline, split_files
 from ksflow.source.patch import apply, has_edits
-from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 CODE = 9_000
 """Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
@@ -49,7 +49,7 @@ Line numbers need not be right. Give three lines of context where there are so m
 """How edits are asked for. Both are read, whichever it was."""
 
 
-class Edit(Given):
+class EditSignature(WriterSignature):
     __doc__ = f"""You are an expert kernel engineer. Carry out one experiment on a working kernel by editing its main
     file.
 
@@ -75,7 +75,7 @@ class Edit(Given):
 class Diff(ModelWriter):
     """Edits of the base's files, or of the failed attempt's."""
 
-    label, signature = "writer=diff", Edit
+    label, signature = "writer=diff", EditSignature
     style: str = "blocks"
     """The form of edits that is asked for, `blocks` or `unified`."""
     code: int = CODE
@@ -90,23 +90,23 @@ class Diff(ModelWriter):
 
     def main(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
-        edits, below = divided(answer["edits"])
+        edits, below = split_files(answer["edits"])
         if asked := _SHOW.fullmatch(edits):
-            raise MoreWanted(excerpt.lines(start.main, asked[1], 2 * self.room))
+            raise MoreWanted(excerpt.requested_lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
             return as_files(answer["edits"])
         edited = _edited(start, edits) if edits.strip() or not below else start.main
-        return f"{ended(edited)}{as_files(below)}" if below else edited
+        return f"{end_with_newline(edited)}{as_files(below)}" if below else edited
 
-    def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
+    def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
         """The main file; of a long one what bears on `about`."""
-        return excerpt.of(kernel.main, room, about) if kernel else ""
+        return excerpt.shorten_file(kernel.main, room, about) if kernel else ""
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
         """What else of a long file bears on the work, how to write the edits, and what they apply to."""
         also = "\n\nEdits may quote lines of other_files, too." if len(start.files) > 1 else ""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
-        code = (lambda room: excerpt.more(start.main, room, work)) if left_out and not repairs else ""
+        code = (lambda room: excerpt.omitted_parts(start.main, room, work)) if left_out and not repairs else ""
         return [
             Section("more_code", VOLATILE, code, self.spare),
             Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),

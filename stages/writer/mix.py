@@ -4,7 +4,7 @@ from ksflow.protocols import NO_CONTEXT, Composite, Context, Writer, call_stage
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 
 
-class Mix(Composite, Writer):
+class MixWriter(Composite, Writer):
     """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to
     `llm`.
     """

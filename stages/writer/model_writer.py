@@ -16,7 +16,7 @@ from ksflow.prompts.findings import FINDINGS, findings, more_findings
 from ksflow.prompts.target import describe
 from ksflow.protocols import Writer
 from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, Target, Trial
-from ksflow.source.answer import MORE_FILES, check, rewritten
+from ksflow.source.answer import MORE_FILES, check, replace_main
 
 CRAFT = """
     What the findings say was measured holds on this machine, and the code that you see works. Other instructions and
@@ -54,7 +54,7 @@ REPORT = (
 )
 
 
-class Given(dspy.Signature):  # type: ignore[misc]
+class WriterSignature(dspy.Signature):  # type: ignore[misc]
     """What every writer is given."""
 
     target: str = dspy.InputField(desc="the machine that kernels are built for and judged on")
@@ -122,22 +122,22 @@ class ModelWriter(ModelStage, Writer):
             text = start.main if unchanged else self.main(answer, start)
             if len(answer["report"]) > _REPORT:
                 raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
-            languages = problem.writable if problem.lane else (*problem.languages, start.language)
-            kernel = rewritten(start, text, languages, answer["report"].strip())
+            languages = problem.writable_languages if problem.lane else (*problem.languages, start.language)
+            kernel = replace_main(start, text, languages, answer["report"].strip())
             entry = "" if problem.called else "custom_kernel"
             check(kernel, [base, *([attempt] if attempt and not isinstance(failed, Draft) else [])], _MOST_KB, entry)
             return kernel
 
         hint = "" if problem.origin.get("format") in ONE_FILE else MORE_FILES
         trouble = failure(failed, problem)
-        about = render.about(problem)
+        about = render.work_text(problem)
         tried = f"{experiment.description}\n{experiment.rubric}\n{trouble}"
         topics = render.topics(problem, selection)
         work = f"{experiment.description}\n{experiment.rubric}\n{trouble if failed else ''}"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
-            Section("reference_implementation", STABLE, problem.shown, priority=2),
+            Section("reference_implementation", STABLE, problem.reference_text, priority=2),
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
@@ -145,7 +145,7 @@ class ModelWriter(ModelStage, Writer):
             Section("base_analysis", SLOW, render.analysis(selection.base, selection.base_step, problem), priority=1),
             Section("reference_code", SLOW, lambda room: reference_code(selection, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, selection), priority=2),
-            Section("standing", SLOW, render.standing(selection.rivals)),
+            Section("standing", SLOW, render.standings(selection.rivals)),
             Section("experiment", VOLATILE, render.commission(selection, experiment)),
             Section(
                 "more_findings",
@@ -155,7 +155,7 @@ class ModelWriter(ModelStage, Writer):
                 priority=3,
             ),
             Section("failed", VOLATILE, trouble),
-            Section("failed_code", VOLATILE, lambda room: self.shown(attempt, work, room), self.room),
+            Section("failed_code", VOLATILE, lambda room: self.show_kernel(attempt, work, room), self.room),
             *self.more_sections(start, work, attempt is not None),
         ]
         return Inquiry(self.program.brief(sections), accept, self.answer_tokens(start.main))
@@ -163,10 +163,10 @@ class ModelWriter(ModelStage, Writer):
     def _base(self, base: Kernel, attempt: Kernel | None, topics: str, room: int) -> str:
         """The base's main file; where a long attempt at it is shown, how it differs from that."""
         if attempt is None or count(base.main) < _LONG:
-            return self.shown(base, topics, room)
-        return excerpt.beginning(difference(base, attempt, "the failed attempt"), room)
+            return self.show_kernel(base, topics, room)
+        return excerpt.first_lines(difference(base, attempt, "the failed attempt"), room)
 
-    def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
+    def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
         """The main file as the model sees it; of one that is edited what bears on `about`, in so many tokens."""
         return kernel.main if kernel else ""
 
@@ -181,5 +181,6 @@ class ModelWriter(ModelStage, Writer):
         raise NotImplementedError
 
     def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
-        """Sections beside those of `Given`, for a change of `start` as `work` says; `repairs`: that failed."""
+        """Sections beside those of `WriterSignature`, for a change of `start` as `work` says; `repairs`: that
+        failed."""
         return []

@@ -9,7 +9,7 @@ from ksflow.lm.prices import answer_limit
 from ksflow.prompts.brief import count
 from ksflow.records import Kernel
 from ksflow.source.answer import as_files
-from ksflow.stages.writer.model_writer import CRAFT, REPORT, Given, ModelWriter
+from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 _GROWTH = 1.25
 """A new file is that much longer than the old one, at most."""
@@ -17,7 +17,7 @@ _BESIDE = 6_000
 """Tokens of report and thought."""
 
 
-class Write(Given):
+class Write(WriterSignature):
     __doc__ = f"""You are an expert kernel engineer. Carry out one experiment on a working kernel and return the whole
     new file.
 

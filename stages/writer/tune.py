@@ -7,7 +7,7 @@ from ksflow.errors import StageError
 from ksflow.protocols import Writer
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.source.answer import with_main
-from ksflow.source.tunables import DISPATCH, assign, counting, dispatches, tunables, values
+from ksflow.source.tunables import DISPATCH, assign, dispatches, effective_values, tunables, values
 
 STAGE = "writer=tune"
 
@@ -56,5 +56,5 @@ def _idle(text: str, changes: Mapping[str, str]) -> list[str]:
     """The changed tunables that do not count with the others' values, for no case."""
     if dispatches(text) or any(name.startswith(DISPATCH) for name in changes):
         return []
-    counts = counting(tunables(text), {**values(text), **changes})
+    counts = effective_values(tunables(text), {**values(text), **changes})
     return [name for name in changes if name in values(text) and name not in counts]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import structlog
 
-from ksflow.errors import KsflowError, boundary
+from ksflow.errors import KsflowError, stage_boundary
 from ksflow.protocols import (
     NO_CONTEXT,
     Composite,
@@ -40,18 +40,18 @@ class Verified(Composite, Writer):
         context: Context = NO_CONTEXT,
     ) -> Kernel:
         asked = (problem, selection, experiment, notes)
-        kernel = schema.received(Kernel, call_stage(self.llm, *asked, failed, context=context))
+        kernel = schema.check_answer(Kernel, call_stage(self.llm, *asked, failed, context=context))
         if not self.repairs:
             return kernel
         try:
-            with boundary("verifier"):
-                review = schema.received(Review, self.verifier(*asked, kernel, failed))
+            with stage_boundary("verifier"):
+                review = schema.check_answer(Review, self.verifier(*asked, kernel, failed))
             context.reviewed(review)
             if not review.findings:
                 return kernel
             draft = Draft("draft", Origin.EXPERIMENT, kernel=kernel, review=review, repaired=failed)
-            with boundary("writer"):
-                second = schema.received(Kernel, call_stage(self.llm, *asked, draft, context=context))
+            with stage_boundary("writer"):
+                second = schema.check_answer(Kernel, call_stage(self.llm, *asked, draft, context=context))
             context.reviewed(replace(review, mended=second.files != kernel.files))
             return second
         except KsflowError as error:

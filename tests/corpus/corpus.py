@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.languages import named
+from ksflow.languages import detect_language
 from ksflow.records import Kernel
 
 ROOT = Path(__file__).parent
@@ -90,7 +90,7 @@ def kernel(path: Path, problem: str, words: dict[str, str]) -> Kernel:
         if (name := wanted.pop()) not in texts:
             texts[name] = (folder(problem) / name).read_text()
             wanted += _INCLUDE.findall(texts[name])
-    return Kernel(named(main.name, texts[main.name]), texts)
+    return Kernel(detect_language(main.name, texts[main.name]), texts)
 
 
 def main_file(path: Path) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from ksflow.hardware import target
 from ksflow.home import cache
 from ksflow.problem import loader as problems
-from ksflow.records import Evaluation, Limits, Origin, Problem, Trial, Verdict, plain
+from ksflow.records import Evaluation, Limits, Origin, Problem, Trial, Verdict, as_json
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import host
@@ -49,7 +49,7 @@ class Court:
         words = self._words(problem, mark)
         rivals = (Trial("00001", Origin.SEED, kernel=kernel(path, specimen.problem, words)) for path in against)
         result = self.evaluator(problem, kernel(specimen.path, specimen.problem, words), tuple(rivals))
-        text = json.dumps([result.reason, plain(result.evidence)], allow_nan=False)
+        text = json.dumps([result.reason, as_json(result.evidence)], allow_nan=False)
         assert self.secret.read_text().strip() not in text
         assert result.verdict is not Verdict.HARNESS, text
         assert not _broken(specimen, result), f"tests nothing: {result.reason}"

@@ -61,8 +61,8 @@ def given(repo: Path, **more: Any) -> Problem:
     return load(repo=str(repo), **{**COMMANDS, **more})
 
 
-def judged(problem: Problem, text: str, *against: Trial) -> Any:
-    return CommandEvaluator(detect(), repeats=2)(problem, Kernel("cpp", {"sum.cpp": text}), against)
+def judged(problem: Problem, text: str, *versus: Trial) -> Any:
+    return CommandEvaluator(detect(), repeats=2)(problem, Kernel("cpp", {"sum.cpp": text}), versus)
 
 
 def test_exit_codes_are_the_verdict_and_the_pattern_is_the_score(repo: Path) -> None:

@@ -17,7 +17,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats.cases import build_cases
 from ksflow.formats.flashinfer.importer import _solution, load
 from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
-from ksflow.formats.runtime import SourceFiles, varied
+from ksflow.formats.runtime import SourceFiles, vary_contents
 from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.report import briefing
@@ -323,5 +323,5 @@ def test_workloads_and_solutions_of_another_shape_are_named(data_set: Path) -> N
 
 
 def test_a_recorded_bias_of_zero_has_to_be_read() -> None:
-    assert bool((varied(torch.zeros(8, dtype=torch.bfloat16)) > 0).all())
-    assert torch.equal(varied(torch.tensor([0.0, 2.0])) == 0, torch.tensor([True, False]))
+    assert bool((vary_contents(torch.zeros(8, dtype=torch.bfloat16)) > 0).all())
+    assert torch.equal(vary_contents(torch.tensor([0.0, 2.0])) == 0, torch.tensor([True, False]))

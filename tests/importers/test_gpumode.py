@@ -250,7 +250,7 @@ def test_words_are_what_the_tasks_own_harness_makes_of_them(tmp_path: Path) -> N
     folder = write(tmp_path, FLAGGED, tests=cases_of_task, benchmarks=cases_of_task)
     task = yaml.safe_load((folder / "task.yml").read_text())
     for text, value in (("", "false"), ("if val == 'true':\n    val = True\n", False)):
-        source = importer.Source("t", "t", {}, eval_text=text)
+        source = importer.TaskSource("t", "t", {}, eval_text=text)
         read = importer.parse(task, {"reference.py": FLAGGED}, source)
         assert [params["masked"] for params, _ in read.tests[:1]] == [value]
 
@@ -285,7 +285,7 @@ def test_booleans_are_words_upstream(tmp_path: Path) -> None:
     tests = [{"size": 8, "masked": True, "seed": 1}, {"size": 8, "masked": False, "seed": 2}]
     folder = write(tmp_path, FLAGGED, tests=tests, benchmarks=tests[:1])
     task = yaml.safe_load((folder / "task.yml").read_text())
-    read = importer.parse(task, {"reference.py": FLAGGED}, importer.Source("t", "t", {}))
+    read = importer.parse(task, {"reference.py": FLAGGED}, importer.TaskSource("t", "t", {}))
     assert [params["masked"] for params, _ in read.tests] == values
     assert [params["masked"] for params, _ in read.benchmarks] == values[:1]
     assert any("masked" in line for line in read.origin["inferred"])

@@ -379,7 +379,7 @@ def test_the_task_is_the_services_and_is_kept(server: PopcornServer, tmp_path: P
     assert found.score == "geomean"
     assert found.origin["gpus"] == "H100, A100"
     assert set(found.files) == {"task.py"}
-    assert "def ref_kernel" in found.shown
+    assert "def ref_kernel" in found.reference_text
     server.close()
     assert popcorn.load(server.url, "twice", local=False).digest == found.digest
     texts = [file.read_text() for file in (tmp_path / "cache").rglob("*.json")]

@@ -53,7 +53,7 @@ def task() -> TritonBench:
 def test_calls_are_cases_with_contents_of_each_seed(task: TritonBench) -> None:
     foreign = ImportedReference(task)
     with cuda_means("cpu"):
-        assert len(task.recorded()) == 3
+        assert len(task.record_calls()) == 3
     one, other = (foreign.generate_input(call=0, seed=seed)[0] for seed in (1, 2))
     assert not torch.equal(one, other)
     written_out, changed = (foreign.generate_input(call=1, seed=seed)[0] for seed in (1, 2))

@@ -19,11 +19,11 @@ class Mine:
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """Change this. Never raise for a bad kernel: a verdict says what is wrong with it."""
         if self.forbidden in kernel.main:
             return self._rejected(f"it has the word {self.forbidden}")
-        return replace(self.inner(problem, kernel, against))
+        return replace(self.inner(problem, kernel, versus))
 
     def _rejected(self, why: str) -> Evaluation:
         return Evaluation(Verdict.MALFORMED, why, judge=self.inner.judge, target=self.inner.fingerprint)

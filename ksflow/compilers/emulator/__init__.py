@@ -16,7 +16,7 @@ from ksflow.hardware.cost_model import extents
 from ksflow.records import Kernel, Problem, Scalar
 from ksflow.source.launches import CasePlan, parse, plan_cases
 
-__all__ = ["DEVICE_HEADERS", "SELFTEST", "emulated"]
+__all__ = ["DEVICE_HEADERS", "SELFTEST", "emulate_kernel"]
 
 SELFTEST = Path(__file__).with_name("selftest")  # a test problem for other emulators of machine code
 
@@ -26,7 +26,7 @@ _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_A
 _ByDims = dict[tuple[int, ...], tuple[CasePlan, Mapping[str, Scalar]]]
 
 
-def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
+def emulate_kernel(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     """Return a `cpp` kernel of one file that runs a HIP kernel's launches for the problem's cases, as a GPU `march`
     would.
 
@@ -35,7 +35,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     """
     if kernel.language != "hip" or not march.startswith("gfx"):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
-    text = source.whole(kernel)
+    text = source.inline_includes(kernel)
     launch_plan = parse(text, kernel.language)
     if launch_plan is None:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
@@ -71,7 +71,7 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
             yield f"    static const ksflow::Room *const room[] = {{{', '.join(guarded)}}};"
         yield f"    void *const arg[] = {{{', '.join(own or (f'given[{n}]' for n, _ in enumerate(problem.args)))}}};"
         if plan.workspaces:  # they last from call to call
-            rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
+            rooms = ", ".join(f"ksflow::workspace({workspace.bytes})" for workspace in plan.workspaces)
             yield f"    static void *const workspace[] = {{{rooms}}};"
         for step in plan.launches:
             grid, block = (f"{{{', '.join(f'{size}u' for size in lengths)}}}" for lengths in (step.grid, step.block))

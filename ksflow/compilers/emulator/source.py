@@ -54,7 +54,7 @@ _NAMES = {
 _DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _NAMES))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
 
 
-def whole(kernel: Kernel) -> str:
+def inline_includes(kernel: Kernel) -> str:
     """Return the kernel's first file, with its other files in place of their includes."""
 
     def text(match: re.Match[str]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from ksflow.errors import ConfigError, reaching, suggest
 from ksflow.formats.checkout import path_in_checkout, provenance, slug
 from ksflow.home import not_source
-from ksflow.languages import ENDINGS, named
+from ksflow.languages import ENDINGS, detect_language
 from ksflow.problem.loader import read_text
 from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed
 
@@ -68,7 +68,7 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
     file = str(source.relative_to(root))  # without links: it is written to in a copy
     body = read_text(source)
-    kind = _HEADERS.get(source.suffix) or named(source.name, body)
+    kind = _HEADERS.get(source.suffix) or detect_language(source.name, body)
     if not kind:
         raise ConfigError(f"{source}: its ending says no language; known: {' '.join([*ENDINGS, *_HEADERS])}")
     inferred = ["the time is what the benchmark says of itself"]

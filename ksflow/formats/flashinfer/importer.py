@@ -17,9 +17,9 @@ from typing import Any
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.checkout import provenance, slug
-from ksflow.formats.flashinfer.solutions import adapted, params
+from ksflow.formats.flashinfer.solutions import adapt_solution, params
 from ksflow.formats.gpumode.importer import reference_seed
-from ksflow.languages import named
+from ksflow.languages import detect_language
 from ksflow.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
@@ -191,7 +191,7 @@ def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bou
             "which may be indices, are the same in every call"
         )
     files = {"definition_reference.py": definition["reference"]}
-    baseline = adapted(definition, "definition_reference", "run", destination=False)
+    baseline = adapt_solution(definition, "definition_reference", "run", destination=False)
     return ParsedProblem(
         name=slug(definition["name"]),
         title=f"{definition['name']} (FlashInfer)",
@@ -282,9 +282,9 @@ def _solution(definition: Json, solution: Json) -> Seed | str:
     sources = {str(source.get("path")): str(source.get("content")) for source in files}
     if file not in sources or not entry.isidentifier():
         return f"its entry point {file}::{entry} is in none of its files"
-    main = adapted(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)))
+    main = adapt_solution(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)))
     name = slug(str(solution.get("name")))
-    kind = "triton" if any(named(path, body) == "triton" for path, body in sources.items()) else "python"
+    kind = "triton" if any(detect_language(path, body) == "triton" for path, body in sources.items()) else "python"
     try:
         kernel = Kernel(kind, {f"ksflow_{Path(file).stem}.py": main, **sources}, str(solution.get("description") or ""))
     except ValueError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task, varied
+from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
 from ksflow.judge.tolerance import rms
 from ksflow.sandbox.runners.pytree import Tree
 
@@ -58,10 +58,10 @@ class FlashInfer(Task):
         if source.get("type") == "safetensors":
             file = Path(self._spec["root"]) / source["path"]
             contents = read_tensor(file, source["tensor_key"]).to("cuda")
-            return varied(contents) if contents.is_floating_point() else contents  # whole numbers may be indices
+            return vary_contents(contents) if contents.is_floating_point() else contents  # whole numbers may be indices
         axes = self._definition["axes"]
         shape = [int(axes[axis]["value"] if axes[axis]["type"] == "const" else params[axis]) for axis in entry["shape"]]
-        return drawn(shape, getattr(torch, entry["dtype"]))
+        return draw_contents(shape, getattr(torch, entry["dtype"]))
 
     def _differs(self, got: torch.Tensor, want: torch.Tensor) -> str:
         if got.shape != want.shape:
@@ -82,8 +82,8 @@ class FlashInfer(Task):
         besides = ""
         if not bool(wrong.any()) or (right >= self._spec["ratio"] and not (besides := _together(mine, theirs, bound))):
             return ""
-        place = int(wrong.reshape(-1).int().argmax())
-        first = f"first at {place}: {float(mine.reshape(-1)[place]):.6g} for {float(theirs.reshape(-1)[place]):.6g}"
+        index = int(wrong.reshape(-1).int().argmax())
+        first = f"first at {index}: {float(mine.reshape(-1)[index]):.6g} for {float(theirs.reshape(-1)[index]):.6g}"
         return f"{int(wrong.sum())} of {wrong.numel()} elements are off{besides}, {first}"
 
 
@@ -102,7 +102,7 @@ def _together(mine: torch.Tensor, theirs: torch.Tensor, bound: torch.Tensor) -> 
 create = FlashInfer
 
 
-def drawn(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+def draw_contents(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     """Random contents as upstream draws them: normal, clamped where a type is narrow, small whole numbers."""
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, device="cuda").bool()

@@ -9,7 +9,7 @@ def params(work: Json) -> Json:
     return dict(work["axes"]) if plain and work["axes"] else {**work["axes"], "workload": work["uuid"]}
 
 
-def adapted(task: Json, module: str, entry: str, destination: bool) -> str:
+def adapt_solution(task: Json, module: str, entry: str, destination: bool) -> str:
     """The text of a file whose `run` calls a solution's function, whichever way that hands over outputs."""
     inputs, outputs = ", ".join(task["inputs"]), ", ".join(task["outputs"])
     body = ["run = _run"]

@@ -21,7 +21,7 @@ from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams
 from ksflow.formats.checkout import provenance, slug
-from ksflow.languages import named
+from ksflow.languages import detect_language
 from ksflow.problem.loader import read_text
 from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target
 
@@ -118,7 +118,7 @@ def check_task(task: Json, where: str) -> None:
 
 
 @dataclass(frozen=True)
-class Source:
+class TaskSource:
     """Where a task is from, and what came with it beside the task."""
 
     name: str
@@ -130,7 +130,7 @@ class Source:
     """Of its `eval.py`, which is not run: what it does otherwise is said."""
 
 
-def parse(task: Json, files: Mapping[str, str], source: Source) -> ParsedProblem:
+def parse(task: Json, files: Mapping[str, str], source: TaskSource) -> ParsedProblem:
     """A task's meaning. Raises ConfigError. files: what lies beside a submission."""
     reference = next((name for name in ("reference.py", *files) if _makes_inputs(files.get(name, ""))), "")
     if not reference:
@@ -171,14 +171,14 @@ def parse(task: Json, files: Mapping[str, str], source: Source) -> ParsedProblem
     )  # fmt: skip
 
 
-def _source(folder: Path, task: Json) -> Source:
+def _source(folder: Path, task: Json) -> TaskSource:
     templates = {str(language): str(name) for language, name in (task.get("templates") or {}).items()}
     origin: Json = {"format": "gpumode", "path": str(folder), **provenance(folder)}
     if templates:
         origin["templates"] = ", ".join(f"{name} ({language})" for language, name in templates.items())
     sources = {str(entry.get("name", "")): str(entry.get("source", "")) for entry in task["files"]}
     judged = folder / sources.get("eval.py", "eval.py")
-    return Source(
+    return TaskSource(
         slug(f"{folder.parent.name}-{folder.name}"),
         f"{folder.name} (GPU MODE)",
         origin,
@@ -223,10 +223,10 @@ def reference_seed(text: str, files: Mapping[str, str] | None = None) -> Seed:
 def _solutions(folder: Path) -> Iterator[Seed]:
     for file in sorted(folder.glob("*.py")):
         body = read_text(file)
-        yield Seed(file.name, Kernel(named(file.name, body), {file.name: body}))
+        yield Seed(file.name, Kernel(detect_language(file.name, body), {file.name: body}))
 
 
-def _case(case: Mapping[str, Any], source: Source, as_words: bool) -> SeededParams:
+def _case(case: Mapping[str, Any], source: TaskSource, as_words: bool) -> SeededParams:
     """as_words: with truth values as upstream's text files of cases make of them."""
     params = {key: value for key, value in case.items() if key != "seed"}
     if as_words:
@@ -257,7 +257,9 @@ def _dropped(task: Json, eval_text: str) -> list[str]:
     ]
 
 
-def _inferred(task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str, Any]], source: Source) -> list[str]:
+def _inferred(
+    task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str, Any]], source: TaskSource
+) -> list[str]:
     """What is made of a task that it does not say, in sentences."""
     cases = [*(task.get("tests") or ()), *timed]
     flags = sorted({key for case in cases for key, value in case.items() if isinstance(value, bool)})

@@ -151,8 +151,8 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
         },
         arg_names=tuple(arg.arg for arg in forward.args.args[1:]) if forward else (),
         resize=lambda cap: (
-            sizes.resized(source, spec["sizes"], cap),
-            sizes.merged(source, spec["sizes"], cap) if cap else [],
+            sizes.resize_source(source, spec["sizes"], cap),
+            sizes.merged_sizes(source, spec["sizes"], cap) if cap else [],
         ),
         languages=("python", "triton", "cpp", "cuda", "hip") if bare else ("python", "triton"),
     )
@@ -161,9 +161,9 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
 def _resized(task: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(task.origin.get("cap") or 0)
-    sized = sizes.resized(source, edits, cap)
+    sized = sizes.resize_source(source, edits, cap)
     origin = {**task.origin, "dropped": [*task.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
-    if whole := sized == sizes.resized(source, edits, 0):  # the cap is above every size
+    if whole := sized == sizes.resize_source(source, edits, 0):  # the cap is above every size
         inferred = [line for line in origin["inferred"] if not line.startswith(CUT)]
         origin |= {"cap": None, "inferred": inferred}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)

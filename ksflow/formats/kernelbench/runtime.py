@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple
-from ksflow.formats.sizes import resized
+from ksflow.formats.sizes import resize_source
 from ksflow.judge.tolerance import rms, strips
 from ksflow.sandbox.runners.device_mapping import seeded
 from ksflow.sandbox.runners.foreign import draw_constants
@@ -73,7 +73,7 @@ class KernelBench(Task):
         cap = int(params["cap"])
         if cap not in self._modules:
             name = f"model_{cap}.py"
-            text = resized(self._source, self._spec["sizes"], cap)
+            text = resize_source(self._source, self._spec["sizes"], cap)
             (self._files.folder / name).write_text(text, encoding="utf-8")
             self._modules[cap] = self._files.load(name)
         return self._modules[cap]

@@ -51,7 +51,7 @@ def load(
     files = {name: body for name, body in files.items() if importer.is_support(name) and body != importer.SLOT}
     gpus, deadline = ", ".join(map(str, board.get("gpu_types") or ())), str(board.get("deadline") or "")
     origin = {"format": "popcorn", "path": service, "leaderboard": leaderboard, "gpus": gpus, "deadline": deadline}
-    source = importer.Source(slug(leaderboard), f"{leaderboard} (GPU MODE)", origin)
+    source = importer.TaskSource(slug(leaderboard), f"{leaderboard} (GPU MODE)", origin)
     parsed = importer.parse({**task, "description": board.get("description")}, files, source)
     parsed = replace(parsed, tests=parsed.tests[: len(task.get("tests") or ())], called=f"{parsed.called} {_TAKEN}")
     cases = build_cases(parsed.tests, parsed.benchmarks, None)

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign
+from ksflow.errors import catch_foreign
 from ksflow.formats.assembly import ACCUMULATE
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
-from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
+from ksflow.formats.tritonbench.runtime import CapturedCall, TritonBench, are_equal
 from ksflow.judge.cases import Reference
 from ksflow.judge.probes import probe
 from ksflow.records import Check
@@ -38,14 +38,14 @@ def classify_calls(order: Json) -> list[Json]:
     device, slow = order["device"], _PATIENCE * (float(order["generate_s"]) + float(order["run_s"]))
     with cuda_means(device):
         task = TritonBench(SourceFiles(order["files"]), order["spec"])
-        calls = task.recorded(slow if device == "cpu" else 0.0)  # later calls would take too long to come to
+        calls = task.record_calls(slow if device == "cpu" else 0.0)  # later calls would take too long to come to
     reference = LoadedReference(task, device)
     rows: list[Json] = []
     before_s = 0.0
     for number, call in enumerate(calls):
         row = {"call": number, "function": call.function, "fixed": False, "outputs": 0, "why": ""}
         why = _slow(order, before_s, call.took_s, _PATIENCE)
-        with foreign() as caught:
+        with catch_foreign() as caught:
             with cuda_means(device):
                 ran_s, why = (0.0, why) if why else _repeats(task, number, call)
                 fixed = not why and bool(task.fixed(number))
@@ -71,7 +71,7 @@ def _slow(order: Json, before_s: float, ran_s: float, patience: float = 1.0) -> 
     return f"it takes {ran_s:.1f} s here" if ran_s > patience * order["run_s"] else ""
 
 
-def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
+def _repeats(task: TritonBench, number: int, call: CapturedCall) -> tuple[float, str]:
     """How long it runs, and why it is no case."""
     shape, _ = flatten(call.arguments)
     pickle.dumps(shape)
@@ -94,7 +94,7 @@ def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
             return min(took), "complex numbers"
         if any(out.is_sparse or out.is_quantized for out in first):
             return min(took), "a tensor that is not dense"
-        if len(first) != len(again) or not all(map(same, first, again)):
+        if len(first) != len(again) or not all(map(are_equal, first, again)):
             return min(took), "its answer is drawn at random"
     return min(took), ""
 
@@ -117,7 +117,7 @@ class LoadedReference(Reference):
         assert isinstance(data, Flat)
         self.outputs = len(data.binding["outputs"])
         inputs = len(data) - self.outputs
-        args = [{"name": f"x{place}", "role": "in" if place < inputs else "out"} for place in range(len(data))]
+        args = [{"name": f"x{index}", "role": "in" if index < inputs else "out"} for index in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
         source = SimpleNamespace(problem=self.problem, reference=self)
         faults = [detail for _, ok, detail in probe(source, shortcuts=False)["rows"] if not ok]

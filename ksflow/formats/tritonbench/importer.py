@@ -20,7 +20,7 @@ from ksflow.formats.assembly import CaseBudget, ParsedProblem, assemble
 from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
-from ksflow.languages import named
+from ksflow.languages import detect_language
 from ksflow.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target, digest
 
@@ -163,6 +163,6 @@ def _parse(source: Path, files: Json, spec: Json, calls: Sequence[Json]) -> Pars
         called=f"{names}, with the reference's parameters; each is called as the tests call it.",
         origin={"format": "tritonbench", "path": str(source), **provenance(source.parent), "inferred": inferred,
                 "dropped": [f"call {row['call']} of {row['function']}: {row['why']}" for row in calls if row["why"]]},
-        seeds=(Seed(source.name, Kernel(named(source.name, upper), {source.name: listing}), baseline=True),),
+        seeds=(Seed(source.name, Kernel(detect_language(source.name, upper), {source.name: listing}), baseline=True),),
         languages=("python", "triton"),
     )  # fmt: skip

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import foreign
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task, varied
+from ksflow.errors import catch_foreign
+from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
 from ksflow.sandbox.runners.device_mapping import seeded
 from ksflow.sandbox.runners.pytree import Tree, build, flatten
 
@@ -32,7 +32,7 @@ class _Stop(BaseException):
 
 
 @dataclass(frozen=True)
-class Call:
+class CapturedCall:
     """One call of a function under test, with its arguments as they were before it."""
 
     function: str
@@ -64,7 +64,7 @@ class TritonBench(Task):
         fixed = self.fixed(number)
         shape, leaves = flatten(self._recorded(seed, number)[-1].arguments)
         seeded(seed)
-        return build(shape, [varied(leaf) if place in fixed else leaf for place, leaf in enumerate(leaves)])
+        return build(shape, [vary_contents(leaf) if index in fixed else leaf for index, leaf in enumerate(leaves)])
 
     def answer(self, tree: Tree, params: Params) -> Tree:
         call = self._call(int(params["call"]))
@@ -78,7 +78,7 @@ class TritonBench(Task):
         step = 4 * torch.finfo(output.dtype).eps if numbers else 0.0
         return max(self._spec["rtol"], step), self._spec["atol"]
 
-    def recorded(self, most_s: float = 0.0) -> list[Call]:
+    def record_calls(self, most_s: float = 0.0) -> list[CapturedCall]:
         """All calls that the tests make, within that time where it is not 0. For the main thread."""
 
         def stop(*_: object) -> None:
@@ -98,14 +98,14 @@ class TritonBench(Task):
         Whole numbers and truth values may be indices or masks: they are left alone where anything else varies.
         """
         left, right = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
-        alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if same(mine, theirs)]
+        alike = [place for place, (mine, theirs) in enumerate(zip(left, right, strict=True)) if are_equal(mine, theirs)]
         floats = {place for place in alike if left[place].is_floating_point() and bool(left[place].double().any())}
         whole = {place for place in alike if not (left[place].is_floating_point() or left[place].is_complex())}
         return floats if floats or len(alike) < len(left) else whole
 
-    def _recorded(self, seed: int, last: int) -> list[Call]:
+    def _recorded(self, seed: int, last: int) -> list[CapturedCall]:
         """The calls up to that one, made under a seed."""
-        calls: list[Call] = []
+        calls: list[CapturedCall] = []
         names = self._spec["functions"]
         under = {name: _recording(name, getattr(self._golden, name), calls, last) for name in names}
         module = types.ModuleType(self._name)
@@ -114,7 +114,7 @@ class TritonBench(Task):
         sys.modules[self._name] = module
         seeded(seed)
         try:
-            with foreign() as caught, torch.enable_grad(), suppress(_Stop), redirect_stdout(sys.stderr):
+            with catch_foreign() as caught, torch.enable_grad(), suppress(_Stop), redirect_stdout(sys.stderr):
                 exec(compile(self._tests, f"{self._name} (tests)", "exec"), module.__dict__)
         finally:
             sys.modules.pop(self._name, None)
@@ -127,12 +127,12 @@ class TritonBench(Task):
 create = TritonBench
 
 
-def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+def are_equal(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Whether two tensors have one shape, and one content."""
     return mine.shape == theirs.shape and torch.equal(mine.nan_to_num(), theirs.nan_to_num())
 
 
-def _recording(name: str, function: Callable[..., Any], calls: list[Call], last: int) -> Callable[..., Any]:
+def _recording(name: str, function: Callable[..., Any], calls: list[CapturedCall], last: int) -> Callable[..., Any]:
     """A function that notes its arguments, then answers."""
     signature = inspect.signature(function)
 
@@ -151,14 +151,14 @@ def _recording(name: str, function: Callable[..., Any], calls: list[Call], last:
     return recorded
 
 
-def _noted(name: str, bound: inspect.BoundArguments) -> Call:
+def _noted(name: str, bound: inspect.BoundArguments) -> CapturedCall:
     """In the order of the parameters, with the defaults of those between them that were not given; those that only
     have names come last.
     """
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     by_place = {key: parameter for key, parameter in bound.signature.parameters.items() if parameter.kind not in kinds}
     named = {key: value for key, value in bound.kwargs.items() if key not in by_place}
-    last = max((place for place, key in enumerate(by_place) if key in bound.arguments), default=-1)
+    last = max((index for index, key in enumerate(by_place) if key in bound.arguments), default=-1)
     values: list[Any] = []
     for key, parameter in [*by_place.items()][: last + 1]:
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -167,7 +167,7 @@ def _noted(name: str, bound: inspect.BoundArguments) -> Call:
             values.append(bound.arguments.get(key, parameter.default))
     shape, leaves = flatten([*values, *named.values()])
     copies = [leaf.detach() for leaf in leaves]
-    for place, leaf in enumerate(copies):  # where one element is seen often, a copy cannot have the same strides
+    for index, leaf in enumerate(copies):  # where one element is seen often, a copy cannot have the same strides
         repeats = any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
-        copies[place] = leaf.contiguous() if repeats else leaf.clone()
-    return Call(name, build(copy.copy(shape), copies), tuple(named))
+        copies[index] = leaf.contiguous() if repeats else leaf.clone()
+    return CapturedCall(name, build(copy.copy(shape), copies), tuple(named))

@@ -9,6 +9,6 @@ from ksflow.report.page.facts import RunFacts, run_facts
 from ksflow.report.page.markdown import as_markdown
 from ksflow.report.page.picture import as_png
 from ksflow.report.page.pull_request import as_pull_request
-from ksflow.report.page.render import apart, as_html
+from ksflow.report.page.render import as_html, split_details
 
-__all__ = ["RunFacts", "apart", "as_html", "as_markdown", "as_png", "as_pull_request", "run_facts"]
+__all__ = ["RunFacts", "as_html", "as_markdown", "as_png", "as_pull_request", "run_facts", "split_details"]

@@ -25,7 +25,7 @@ def trial_details(trial: Trial, base: Trial | None, explained: Explanation | Non
         "idea": trial.idea,
         "why": trial.reason,
         "evidence": asdict(evidence.describe(trial.evaluation)) if trial.evaluation else None,
-        "explanation": "\n".join(explanation.lines(explained)) if explained else "",
+        "explanation": "\n".join(explanation.explanation_lines(explained)) if explained else "",
         "review": "\n".join(words.review(trial)),
         "rubric": trial.experiment.rubric if trial.experiment else "",
         "diff": "".join(diff),

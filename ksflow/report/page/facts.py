@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
-from ksflow.errors import counted, one_line
+from ksflow.errors import one_line, pluralize
 from ksflow.hardware import roofline
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
@@ -17,14 +17,14 @@ from ksflow.records import (
     Population,
     Problem,
     Trial,
+    as_json,
     base_of,
     by_number,
-    plain,
 )
 from ksflow.report import explanation, proof
-from ksflow.report.headline import Headline, called, headline, known_baselines
+from ksflow.report.headline import Headline, baseline_name, headline, known_baselines
 from ksflow.report.page.details import trial_details
-from ksflow.report.words import day, recorded
+from ksflow.report.words import day, recorded_verdict
 
 _BUDGETS = ("evaluations", "minutes", "usd")  # budgets of a call whose use the page of a running run can show
 _PYTORCH = "PyTorch"
@@ -57,10 +57,10 @@ class RunFacts:
         lineage = self._lineage
         lineage.expect_as_recorded()
         everything = lineage.all_trials()
-        population = lineage.known
+        population = lineage.last_population
         baselines = known_baselines(population, self._problem.seeds if self._problem else ())
         claimed = headline(population, baselines)
-        spent, settings = lineage.spent(), lineage.made_with.get("settings") or {}
+        spent, settings = lineage.total_cost(), lineage.made_with.get("settings") or {}
         dates = lineage.judged_at(trial.id for trial in everything)
         explained = {trial.id: account for trial in everything if (account := lineage.explanation(trial.id))}
         proved = lineage.proof()
@@ -69,10 +69,10 @@ class RunFacts:
             "run": lineage.run,
             "repository": str(lineage.store.path),
             "about": _about(self._problem),
-            "session": _session(*lineage.began, everything, dates, settings),
+            "session": _session(*lineage.session_start, everything, dates, settings),
             "trials": _trials(everything, population, dates, minutes(dates.values(), lineage.sessions)),
             "details": self._all_details(everything, explained) if details else {},
-            "baselines": {baseline.id: called(baseline) for baseline in baselines},
+            "baselines": {baseline.id: baseline_name(baseline) for baseline in baselines},
             "profile": self._profile,
             "proof": proof.facts(*proved) if proved else None,
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
@@ -104,7 +104,7 @@ class RunFacts:
         return {
             "headline": str(claimed),
             "claim": claimed.claim,
-            "tied": [trial.id for trial in claimed.known.tied],
+            "tied": [trial.id for trial in claimed.known.ties],
             "start": claimed.start,
             "held_out": claimed.held_out,
             "winner": best.id,
@@ -113,7 +113,9 @@ class RunFacts:
             "over": _over(claimed, baselines),
             "cases": _cases(best.evaluation, baselines, claimed),
             "story": _story(claimed, explained),
-            "explanation": explanation.lines(explained[best.id], known=True) if best.id in explained else [],
+            "explanation": explanation.explanation_lines(explained[best.id], known=True)
+            if best.id in explained
+            else [],
         }
 
     def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
@@ -158,13 +160,13 @@ def _trials(
                 "id": trial.id,
                 "origin": trial.origin.value,
                 "parents": list(trial.parents),
-                "verdict": recorded(trial),
+                "verdict": recorded_verdict(trial),
                 "stale": trial.stale,
-                "unranked": evaluation.unranked if evaluation else "",
+                "unranked": evaluation.why_unranked if evaluation else "",
                 "why": one_line(trial.reason, _WORDS),
-                "us": population.us(trial),
+                "us": population.time_us(trial),
                 "best": best.id if best else "",
-                "best_us": population.us(best) if best else None,
+                "best_us": population.time_us(best) if best else None,
                 "idea": one_line(trial.idea, _WORDS),
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
                 "gain": round(gain.gain_percent, 2) if gain else None,
@@ -179,7 +181,7 @@ def _trials(
 
 def _cases(best: Evaluation, baselines: Iterable[Trial], claimed: Headline) -> list[Json]:
     timed = {row.case: row for row in best.evidence.timed}
-    near = {row.case: plain(row) for row in best.evidence.roofline}
+    near = {row.case: as_json(row) for row in best.evidence.roofline}
     scale = claimed.known.scale
     others, own = {baseline.id: scale.times_us(baseline.id) for baseline in baselines}, scale.times_us(claimed.best.id)
     return [
@@ -203,7 +205,7 @@ def _story(claimed: Headline, explained: Mapping[str, Explanation]) -> list[Json
             "gain": gain.ratio if gain else None,
             "tie": bool(gain and (gain.tie or not gain.ranked)),
             "came": [
-                *([gain.over(base.id)] if base and gain else []),
+                *([gain.describe(base.id)] if base and gain else []),
                 *filter(None, [claimed.ratio(trial)]),
             ],
             "beside": [
@@ -230,10 +232,12 @@ def _over(claimed: Headline, baselines: Iterable[Trial]) -> list[Json]:
     if claimed.over is claimed.best:
         return []
     pairs = [(claimed.over, claimed.row)] if claimed.over else []
-    others = [baseline for baseline in baselines if called(baseline) == _PYTORCH and baseline is not claimed.over]
+    others = [
+        baseline for baseline in baselines if baseline_name(baseline) == _PYTORCH and baseline is not claimed.over
+    ]
     pairs += [(baseline, claimed.known.speedup(claimed.best, baseline)) for baseline in others]
     return [
-        {"name": called(baseline), "speedup": row.ratio, "low": row.low, "high": row.high, "ranked": row.ranked}
+        {"name": baseline_name(baseline), "speedup": row.ratio, "low": row.low, "high": row.high, "ranked": row.ranked}
         for baseline, row in pairs
         if row
     ]
@@ -267,12 +271,12 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
     return {
         "judge": evaluation.judge,
         "target": evaluation.target,
-        "machine": str(chip) if evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}",
+        "machine": str(chip) if evidence.clocks or not cores else f"{chip}, {pluralize(len(cores), 'core')}",
         "date": day(judged),
         "isolation": evaluation.isolation,
         "problem": evaluation.problem,
-        "unranked": evaluation.unranked,
-        "control": plain(evaluation.claim.control) if evaluation.claim else None,
+        "unranked": evaluation.why_unranked,
+        "control": as_json(evaluation.claim.control) if evaluation.claim else None,
         "upstream": evidence.upstream or None,
         "roofline": roofline.share(evidence.roofline),
     }

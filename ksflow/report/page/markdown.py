@@ -1,6 +1,6 @@
 """A run as text of a pull request: the claim, its evidence, the cases, the history."""
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.records import Json
 
 _MOMENTS = "Times are as of the newest confirmation: they follow from ratios of kernels that were timed in turns."
@@ -47,8 +47,8 @@ def as_markdown(run: Json) -> str:
     right = sum(row["verdict"] == "accept" for row in tried)
     lines += [
         "",
-        f"{counted(len(tried), 'experiment')} after {counted(len(rows) - len(tried), 'seed')}: {right} accepted, "
-        f"${run['spent']['usd']:.2f} in {counted(run['spent']['calls'], 'model call')}.",
+        f"{pluralize(len(tried), 'experiment')} after {pluralize(len(rows) - len(tried), 'seed')}: {right} accepted, "
+        f"${run['spent']['usd']:.2f} in {pluralize(run['spent']['calls'], 'model call')}.",
     ]
     return "\n".join(lines) + "\n"
 

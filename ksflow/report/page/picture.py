@@ -33,8 +33,8 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
             f"format=png needs one of {', '.join(_BROWSERS)} on the PATH: apt install chromium, or take format=html"
         )
     with tempfile.TemporaryDirectory(prefix="ksflow-", ignore_cleanup_errors=True) as folder:
-        place, drawn = Path(folder, "page.html"), Path(folder, "page.png")
-        place.write_text(page, encoding="utf-8")
+        page_file, drawn = Path(folder, "page.html"), Path(folder, "page.png")
+        page_file.write_text(page, encoding="utf-8")
         options = {
             "headless": "",
             **({"no-sandbox": ""} if os.geteuid() == 0 else {}),  # root cannot use the browser's own
@@ -46,7 +46,7 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
             "screenshot": str(drawn),
         }
         words = [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]
-        stderr = _run([browser, *words, place.as_uri()], folder, patience_s)
+        stderr = _run([browser, *words, page_file.as_uri()], folder, patience_s)
         if not drawn.exists():
             raise ConfigError(f"{browser} drew nothing: {stderr[-_SAID:] or 'it said nothing'}; format=html needs none")
         return drawn.read_bytes()

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from ksflow.errors import counted
+from ksflow.errors import pluralize
 from ksflow.lineage import Lineage
 from ksflow.problem import licences
 from ksflow.problem.texts import model_region
 from ksflow.records import Json, Problem, Speedup, Trial
 from ksflow.records.scale import Scale
-from ksflow.report.headline import called, headline, known_baselines
+from ksflow.report.headline import baseline_name, headline, known_baselines
 from ksflow.report.page.facts import run_facts
 from ksflow.report.page.markdown import plain, row
 
@@ -32,9 +32,9 @@ _ASSUMPTIONS = (
 
 def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     """Return Markdown with the claim, every shape, fallbacks, accuracy, assumptions, reproduction and licence."""
-    known, facts = lineage.known, run_facts(lineage, problem)
-    baselines = known_baselines(known, problem.seeds)
-    claimed = headline(known, baselines)
+    population, facts = lineage.last_population, run_facts(lineage, problem)
+    baselines = known_baselines(population, problem.seeds)
+    claimed = headline(population, baselines)
     if claimed is None or claimed.best.evaluation is None:
         return f"## {plain(facts['headline'])}\n"
     best, trust, region = claimed.best, facts["trust"], model_region(problem) or {}
@@ -42,9 +42,11 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     old = "the code that was there before" if "function" in region else "the caller, as an exception"
     others = [trial for trial in baselines if trial is not best]
     changed = ", ".join(f"`{arg.name}`" for arg in problem.args if arg.role == "inout") or "none"
-    ratios = [(trial, known.speedup(best, trial)) for trial in others]
+    ratios = [(trial, population.speedup(best, trial)) for trial in others]
     lines = [f"## A faster `{what}`", "", f"{plain(str(claimed))}, on {plain(trust['machine'])}, {trust['date']}.", ""]
-    lines += [f"- {plain(ratio.over(called(trial)))}" for trial, ratio in ratios if ratio and len(ratios) > 1]
+    lines += [
+        f"- {plain(ratio.describe(baseline_name(trial)))}" for trial, ratio in ratios if ratio and len(ratios) > 1
+    ]
     lines += ["", "### Shapes", "", *_shapes(best, others, claimed.known.scale), ""]
     lines += [_TIMES, ""]
     lines += [f"On held-out shapes the winner is {plain(claimed.held_out)}.", ""] if claimed.held_out else []
@@ -59,7 +61,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
         "```",
         *_commands(lineage, region),
     ]
-    licence = licences.of_kernel(problem, known.by_id, best.id)
+    licence = licences.of_kernel(problem, population.by_id, best.id)
     lines += ["```", "", f"Trial {best.id}, commit `{facts['winner_commit']}`; judge {trust['judge']}.", ""]
     return "\n".join([*lines, "### Licence", "", f"{licence or 'Unknown: settle it before this is merged'}.", ""])
 
@@ -67,7 +69,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
 def _shapes(best: Trial, others: Sequence[Trial], scale: Scale) -> list[str]:
     """The table of all shapes, with the speed-up over each baseline."""
     ours, theirs = _intervals(best, scale), [_intervals(other, scale) for other in others]
-    lines = [row(["shape", best.id, *map(called, others)]), row(["---"] * (2 + len(others)))]
+    lines = [row(["shape", best.id, *map(baseline_name, others)]), row(["---"] * (2 + len(others)))]
     for case, own in ours.items():
         cells = [f"{own.ratio:.4g}" + (f" [{own.low:.4g}, {own.high:.4g}]" if own.low < own.high else "")]
         for time in (other.get(case) for other in theirs):
@@ -101,7 +103,7 @@ def _accuracy(best: Trial) -> list[str]:
         most = one.errors[0][0] if one.errors else None
         error = f"; largest absolute error {most:.3g}" if isinstance(most, float | int) else ""
         worst = f"{one.worst:.3g}" if isinstance(one.worst, float | int) else one.worst or "not kept"
-        lines.append(f"- {plain(one.case)}: {worst} of the bound{error}, {counted(len(one.seeds), 'draw')}")
+        lines.append(f"- {plain(one.case)}: {worst} of the bound{error}, {pluralize(len(one.seeds), 'draw')}")
     return lines or ["- the judge found it right on every shape; no errors are on record"]
 
 

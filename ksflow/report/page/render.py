@@ -22,7 +22,7 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     live: the page polls its server for new facts every few seconds.
     """
     template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text(encoding="utf-8"))
-    shown, details = apart(runs)
+    shown, details = split_details(runs)
     facts = json.dumps(shown, allow_nan=False, separators=(",", ":"))
     return template.render(
         runs=runs,
@@ -35,7 +35,7 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     )
 
 
-def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+def split_details(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     """Return what a page shows at once, and the details, which it looks up on demand."""
     shown = [{key: value for key, value in run.items() if key != "details"} for run in runs]
     return shown, [_bounded(run) for run in runs]

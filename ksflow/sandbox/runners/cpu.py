@@ -41,7 +41,7 @@ def run(order: Json, fds: list[int]) -> None:
     """Run the sandbox; never returns. `fds`: socket, inputs, outputs, log, then the artefact and its `loop` if any."""
     socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
     loop = f"/proc/self/fd/{artefact.pop()}" if order.get("loop") else ""
-    with answering(socket_fd, log_fd) as judge:
+    with report_end(socket_fd, log_fd) as judge:
         inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
         outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
         runner = _runner(order, artefact)
@@ -53,7 +53,7 @@ def run(order: Json, fds: list[int]) -> None:
 
 
 @contextlib.contextmanager
-def answering(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
+def report_end(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
     """Yield the socket to the judge, report how the block ends, and exit."""
     os.dup2(log_fd, 1)
     os.dup2(log_fd, 2)

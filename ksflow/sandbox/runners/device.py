@@ -28,9 +28,9 @@ from ksflow.sandbox.runners.cpu import (
     LARGEST_MESSAGE,
     NONCE,
     Native,
-    answering,
     log_by_line,
     pointers,
+    report_end,
 )
 from ksflow.sandbox.runners.protocol import Call, Json, Runner
 
@@ -50,7 +50,7 @@ def run(order: Json, fds: list[int]) -> None:
     platform = order["device"]["platform"]
     if visible := order["device"]["visible"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    with answering(socket_fd, log_fd) as judge:
+    with report_end(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch
 

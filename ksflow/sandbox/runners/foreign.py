@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
-from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
+from ksflow.sandbox.runners.pytree import build, flatten_result, ordered, unpack
 
 _SPREAD, _TINY = 0.1, 0.02  # a constant is drawn with a spread of a tenth, at least so much
 
@@ -49,7 +49,7 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
     return ready
 
 
-def missing(module: ModuleType, name: str) -> AttributeError:
+def missing_entry(module: ModuleType, name: str) -> AttributeError:
     """Return the error for a kernel without its entry, which names a function that exists."""
     own = [other for other, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
     return AttributeError(f"the kernel defines no {name}{f', but {own[-1]}' if own else ''}")
@@ -59,7 +59,7 @@ def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., An
     kind, _, name = binding["entry"].rpartition(":")
     entry = getattr(module, name, None)
     if entry is None:
-        raise missing(module, name)
+        raise missing_entry(module, name)
     if kind != "class":
         return cast(Callable[..., Any], entry)
     init = unpack(binding["init"])
@@ -103,7 +103,7 @@ def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequ
     a tensor of any type. Raises WrongResult.
     """
     try:
-        tensors = returned(ordered(result, like))
+        tensors = flatten_result(ordered(result, like))
     except KeyError as error:
         raise WrongResult(f"the kernel returned a dict {error.args[0]}") from error
     if len(tensors) != len(outputs):

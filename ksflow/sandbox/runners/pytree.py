@@ -37,30 +37,30 @@ class Flat(tuple[torch.Tensor, ...]):
         return flat
 
 
-def like(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
+def replace_tensors(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
     """Return other tensors of the same case, with its binding."""
     return Flat(tensors, data.binding) if isinstance(data, Flat) else tuple(tensors)
 
 
 @dataclasses.dataclass(frozen=True)
-class Leaf:
+class TensorLeaf:
     """The place of a tensor in a tree."""
 
     index: int
 
 
 def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
-    """Return the tree with `Leaf`s in place of the tensors, and the tensors."""
+    """Return the tree with `TensorLeaf`s in place of the tensors, and the tensors."""
     tensors: list[torch.Tensor] = []
 
-    def take(tensor: torch.Tensor) -> Leaf:
+    def take(tensor: torch.Tensor) -> TensorLeaf:
         tensors.append(tensor)
-        return Leaf(len(tensors) - 1)
+        return TensorLeaf(len(tensors) - 1)
 
     return _map(tree, torch.Tensor, take), tensors
 
 
-def portable(tree: Tree) -> Tree:
+def check_portable(tree: Tree) -> Tree:
     """Return the tree. Raises TypeError if it contains a module, whose state cannot be seen."""
 
     def refuse(module: torch.nn.Module) -> None:
@@ -73,17 +73,17 @@ def portable(tree: Tree) -> Tree:
 
 def build(shape: Tree, tensors: Sequence[torch.Tensor]) -> Tree:
     """Return the tree of a shape, as `flatten` returns it, with these tensors."""
-    return _map(shape, Leaf, lambda leaf: tensors[leaf.index])
+    return _map(shape, TensorLeaf, lambda leaf: tensors[leaf.index])
 
 
-def returned(result: Tree) -> list[Any]:
+def flatten_result(result: Tree) -> list[Any]:
     """Return a call's result as a flat list of tensors and numbers."""
     if isinstance(result, torch.Tensor | bool | int | float):
         return [result]
     if isinstance(result, Mapping):
-        return [leaf for value in result.values() for leaf in returned(value)]
+        return [leaf for value in result.values() for leaf in flatten_result(value)]
     if isinstance(result, list | tuple):
-        return [leaf for value in result for leaf in returned(value)]
+        return [leaf for value in result for leaf in flatten_result(value)]
     return []
 
 
@@ -138,7 +138,7 @@ def _map(tree: Tree, kind: type, change: Callable[[Any], Any]) -> Tree:
         return type(tree)(_map(value, kind, change) for value in tree)
     if isinstance(tree, types.SimpleNamespace):
         return types.SimpleNamespace(**{name: _map(value, kind, change) for name, value in vars(tree).items()})
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Leaf):
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type | TensorLeaf):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         return dataclasses.replace(tree, **{name: _map(getattr(tree, name), kind, change) for name in names})
     return tree

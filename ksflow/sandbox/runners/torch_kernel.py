@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.runners.foreign import bound, missing
+from ksflow.sandbox.runners.foreign import bound, missing_entry
 from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
@@ -24,7 +24,7 @@ class TorchRunner:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         sys.path.insert(0, os.getcwd())
-        self._module, self._where = loaded("kernel", os.path.join(os.getcwd(), main)), where
+        self._module, self._where = load_module("kernel", os.path.join(os.getcwd(), main)), where
         self._function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
@@ -44,7 +44,7 @@ class TorchRunner:
     def function(self) -> Callable[[Tensors], object]:
         """The kernel's `custom_kernel`. Raises AttributeError if it has none."""
         if self._function is None:
-            raise missing(self._module, "custom_kernel")
+            raise missing_entry(self._module, "custom_kernel")
         return self._function
 
     def _call(self, data: Tensors, case: Json) -> Call:
@@ -53,7 +53,7 @@ class TorchRunner:
         return lambda: _settle(returned_beside(function(data), changed), data[first:])
 
 
-def loaded(name: str, path: str | os.PathLike[str]) -> ModuleType:
+def load_module(name: str, path: str | os.PathLike[str]) -> ModuleType:
     """Execute a Python file as a module; use it only in processes dedicated to that."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

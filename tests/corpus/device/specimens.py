@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.languages import named
+from ksflow.languages import detect_language
 from ksflow.records import Arg, Case, Check, Kernel, Limits, Problem
 
 ROOT = Path(__file__).parent
@@ -91,7 +91,7 @@ def specimens(category: str) -> list[Specimen]:
 def read(path: Path, problem: str) -> Kernel:
     """The kernel in a file."""
     text = _INCLUDE.sub(lambda found: (folder(problem) / found[1]).read_text(), path.read_text())
-    return Kernel(named(path.name, text), {f"kernel{path.suffix}": text})
+    return Kernel(detect_language(path.name, text), {f"kernel{path.suffix}": text})
 
 
 def folder(problem: str) -> Path:

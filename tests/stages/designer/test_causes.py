@@ -8,9 +8,9 @@ from ksflow.records import Experiment, Material, Note, Plan, Population, Problem
 from ksflow.search.space import space
 from ksflow.source.causes import Failures, Item, Point
 from ksflow.source.tunables import values
-from ksflow.stages.designer.rules import Rules
+from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
-from ksflow.stages.digester.rules import Rules as Digester
+from ksflow.stages.digester.rules import RulesDigester as Digester
 
 BASE = dict.fromkeys("ABCDEF", "0")
 
@@ -63,9 +63,11 @@ def test_the_cause_of_one_wrong_answer_is_in_all_that_have_it() -> None:
 
 def test_no_two_experiments_of_a_round_would_fail_of_the_same_suspect() -> None:
     def design(problem: Problem, population: Population, selection: Selection, notes: tuple[Note, ...]) -> Plan:
-        plan = Rules()(problem, population, selection, notes)
+        plan = RulesDesigner()(problem, population, selection, notes)
         around = space("", population, selection.base)
-        found = [around.failures.suspect({**around.base, **experiment.changes}) for experiment in plan.experiments]
+        found = [
+            around.failures.suspect_values({**around.base, **experiment.changes}) for experiment in plan.experiments
+        ]
         suspects.append([values for values in found if values])
         return plan
 
@@ -83,7 +85,7 @@ def test_where_only_a_suspect_is_left_a_round_has_fewer_experiments() -> None:
         return f"int SCALE = {scale};  // tune: block operand\nint MR = {rows};  // tune: 1 2 4\n"
 
     here = seeds(judge, text("block", 1), text("block", 2), text("operand", 2))
-    plan = Rules()(PROBLEM, here, here.choose("00000", "00000", ""), ())
+    plan = RulesDesigner()(PROBLEM, here, here.choose("00000", "00000", ""), ())
     assert sorted("SCALE" in experiment.changes for experiment in plan.experiments) == [False, True]
 
 
@@ -98,7 +100,7 @@ def triple(config: dict[str, str]) -> tuple[Verdict, float]:
     return (Verdict.INCORRECT, 0) if wrong else gemm({**config, "SCALE": "block"})
 
 
-@pytest.mark.parametrize("designer", [Rules(), Tpe(seed=1)])
+@pytest.mark.parametrize("designer", [RulesDesigner(), Tpe(seed=1)])
 def test_no_designer_goes_on_trying_what_failed(designer: Designer) -> None:
     """Two causes here have the same words: both SCALE and NV are wrong with bf16."""
     searched = run(triple, seeds(triple, PLAIN, GEMM), designer, 60)
@@ -121,7 +123,7 @@ def test_lessons_of_another_run_are_read() -> None:
     there = seeds(judge, text("block", 1), *(text("operand", rows) for rows in (1, 2, 4)))
     notes = Digester()(PROBLEM, Material((), there))
     here = seeds(judge, text("block", 1))
-    untaught, taught = (Rules()(PROBLEM, here, here.choose("00000", "00000", ""), told) for told in ((), notes))
+    untaught, taught = (RulesDesigner()(PROBLEM, here, here.choose("00000", "00000", ""), told) for told in ((), notes))
     assert any("SCALE" in experiment.changes for experiment in untaught.experiments)
     assert [experiment.changes for experiment in taught.experiments] == [{"MR": "4"}, {"MR": "2"}]
 

@@ -23,7 +23,7 @@ from ksflow.records import (
     Verdict,
     geomean,
 )
-from ksflow.search.dispatch import combined, effective
+from ksflow.search.dispatch import combine_best, effective
 from ksflow.search.space import space
 from ksflow.source.launches import parse, plan_cases
 from ksflow.source.tunables import DISPATCH, dispatches, values
@@ -180,5 +180,5 @@ def test_many_cases_of_many_sizes_are_combined_in_seconds() -> None:
         trials.append(Trial(f"{len(trials):05d}", Origin.SEED, kernel=kernel, evaluation=evaluation))
     population = paired(tuple(trials))
     started = time.process_time()
-    combined(replace(PROBLEM, benchmarks=cases), population, space("tune", population, trials[0]))
+    combine_best(replace(PROBLEM, benchmarks=cases), population, space("tune", population, trials[0]))
     assert time.process_time() - started < 10

@@ -9,12 +9,12 @@ from conftest import paired
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.records import Plan, Population, Verdict, geomean
 from ksflow.search.catalogue import catalogue
 from ksflow.source.tunables import Tunable, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
-from ksflow.stages.designer.rules import Rules
+from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
 
 EVALUATIONS = 42
@@ -23,12 +23,12 @@ EVALUATIONS = 42
 @pytest.fixture(scope="module")
 def searched() -> Population:
     """One search on the matrix multiply, looked at from several sides."""
-    return run(gemm, seeds(gemm, PLAIN, GEMM), Rules(), EVALUATIONS)
+    return run(gemm, seeds(gemm, PLAIN, GEMM), RulesDesigner(), EVALUATIONS)
 
 
 def plan(population: Population, base: str = "") -> Plan:
     chosen = population.choose(base or population.ranked[0].id, population.ranked[-1].id, "")
-    return Rules()(PROBLEM, population, chosen, ())
+    return RulesDesigner()(PROBLEM, population, chosen, ())
 
 
 def test_it_reaches_the_best_matrix_multiply_from_the_definition() -> None:
@@ -41,12 +41,12 @@ def test_it_reaches_the_best_matrix_multiply_from_the_definition() -> None:
 
         return judge
 
-    found = (run(machine(n), seeds(machine(n), PLAIN, GEMM), Rules(seed=n), EVALUATIONS) for n in range(4))
+    found = (run(machine(n), seeds(machine(n), PLAIN, GEMM), RulesDesigner(seed=n), EVALUATIONS) for n in range(4))
     assert geomean(map(best, found)) < 1.15 * 133
 
 
 def test_the_same_catalogue_gains_on_a_softmax_that_declares_few_kinds() -> None:
-    assert best(run(softmax, seeds(softmax, SOFTMAX), Rules(), 24)) < 1.05 * 187
+    assert best(run(softmax, seeds(softmax, SOFTMAX), RulesDesigner(), 24)) < 1.05 * 187
 
 
 def test_it_beats_tpe_and_chance(searched: Population) -> None:
@@ -63,11 +63,11 @@ def test_no_kernel_is_proposed_twice(searched: Population) -> None:
 
 @pytest.mark.parametrize("done", [2, 5, 11, 29])
 def test_it_goes_on_from_any_round_as_if_never_interrupted(searched: Population, done: int) -> None:
-    assert run(gemm, paired(searched.trials[:done]), Rules(), 3).trials == searched.trials[: done + 3]
+    assert run(gemm, paired(searched.trials[:done]), RulesDesigner(), 3).trials == searched.trials[: done + 3]
 
 
 def test_it_goes_on_from_the_middle_of_a_round(searched: Population) -> None:
-    texts = [t.kernel.main for t in run(gemm, paired(searched.trials[:12]), Rules(), 6).trials if t.kernel]
+    texts = [t.kernel.main for t in run(gemm, paired(searched.trials[:12]), RulesDesigner(), 6).trials if t.kernel]
     assert len(set(texts)) == 18
 
 
@@ -96,7 +96,7 @@ def test_a_base_without_tunables_is_refused_with_a_way_out() -> None:
 
 def test_an_exhausted_space_says_so() -> None:
     text = "int DOT = fp32;  // tune: fp32 bf16\n"
-    population = run(lambda _: gemm({**BASE}), seeds(lambda _: gemm({**BASE}), text), Rules(), 1)
+    population = run(lambda _: gemm({**BASE}), seeds(lambda _: gemm({**BASE}), text), RulesDesigner(), 1)
     with pytest.raises(StageError, match="every configuration"):
         plan(population)
 
@@ -117,7 +117,7 @@ def test_it_stops_when_nothing_promises_and_says_so() -> None:
     said = ""
     while not said and len(population.trials) < 64:
         try:
-            population = run(judge, population, Rules(), 3)
+            population = run(judge, population, RulesDesigner(), 3)
         except StageError as error:
             said = error.reason
     assert said.startswith("nothing promises: of ")
@@ -130,9 +130,9 @@ BASE = {"FORM": "naive", "DECODE": "table", "DOT": "fp32", "SCALE": "block", "VL
 
 def test_experiments_that_were_never_written_are_not_proposed_again() -> None:
     population = seeds(gemm, GEMM)
-    first = run(gemm, population, Rules(), 3)
+    first = run(gemm, population, RulesDesigner(), 3)
     lost = [replace(t, kernel=None, evaluation=None, failure="writer: died") for t in first.trials[1:]]
-    again = run(gemm, paired((*population.trials, *lost)), Rules(), 3)
+    again = run(gemm, paired((*population.trials, *lost)), RulesDesigner(), 3)
     tried = [tuple(sorted(t.experiment.changes.items())) for t in again.trials if t.experiment]
     assert len(set(tried)) == len(tried) == 6
 
@@ -145,13 +145,13 @@ def test_kinds_are_guessed_from_gpu_names() -> None:
 
 def test_a_form_is_tried_though_it_reads_many_tunables_that_the_base_does_not() -> None:
     """What the shipped seed states for them, where its plain form reads none, is no risk of its own."""
-    text = (shipped("seeds") / "fp8_gemm/cpu/03_tiles.cpp").read_text()
+    text = (shipped_path("seeds") / "fp8_gemm/cpu/03_tiles.cpp").read_text()
 
     def landscape(config: dict[str, str]) -> tuple[Verdict, float]:
         if config["FORM"] == "amx":
             return Verdict.COMPILE, 0
         return Verdict.ACCEPT, 60_000.0 if config["FORM"] == "naive" else 800.0 / int(config["NV"])
 
-    found = run(landscape, seeds(landscape, text), Rules(), 20)
+    found = run(landscape, seeds(landscape, text), RulesDesigner(), 20)
     assert len(found.trials) == 21
     assert best(found) < 800

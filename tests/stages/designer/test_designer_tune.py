@@ -11,11 +11,11 @@ from ksflow.errors import StageError
 from ksflow.protocols import Designer
 from ksflow.records import Material, Plan, Population, Verdict
 from ksflow.search.space import space
-from ksflow.source.tunables import counting, tunables, values
+from ksflow.source.tunables import effective_values, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
-from ksflow.stages.designer.rules import Rules
+from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
-from ksflow.stages.digester.rules import Rules as Digester
+from ksflow.stages.digester.rules import RulesDigester as Digester
 from ksflow.stages.selector.fastest import Fastest
 
 
@@ -79,7 +79,7 @@ def test_optuna_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
 TWINS = ("int f(); // a\nint A = 1;  // tune: 1 2 4\n", "int g(); // b\nint A = 1;  // tune: 1 2 4\n")
 
 
-@pytest.mark.parametrize("designer", [Tpe(), RandomDesigner(), Rules()])
+@pytest.mark.parametrize("designer", [Tpe(), RandomDesigner(), RulesDesigner()])
 def test_what_was_tried_in_one_structure_is_open_in_another_with_the_same_tunables(designer: Designer) -> None:
     def judge(config: dict[str, str]) -> tuple[Verdict, float]:
         return Verdict.ACCEPT, 900.0 / int(config["A"])
@@ -88,7 +88,7 @@ def test_what_was_tried_in_one_structure_is_open_in_another_with_the_same_tunabl
     one = run(judge, start, designer, 2, lambda problem, known: known.choose("00000", "00000", ""))
     (base,) = (trial for trial in one.trials if trial.id == "00001")
     assert {experiment.changes["A"] for experiment in plan(designer, one, "00001").experiments} == {"2", "4"}
-    assert not space("", one, one.trials[0]).open
+    assert not space("", one, one.trials[0]).has_untried
     assert [point.id for point in space("", one, base).points] == ["00001"]
     both = run(judge, one, designer, 2, Fastest())
     assert {t.kernel.main.partition("(")[0] for t in both.trials[4:] if t.kernel} == {"int g"}
@@ -117,7 +117,7 @@ int MT = 1;        // tune: 1 2 3 4 | tile: tiles of the matrix unit | if FORM =
 """
 
 
-@pytest.mark.parametrize("designer", [Tpe(seed=3), RandomDesigner(seed=3), Rules()])
+@pytest.mark.parametrize("designer", [Tpe(seed=3), RandomDesigner(seed=3), RulesDesigner()])
 def test_what_the_form_does_not_read_is_not_varied(designer: Designer) -> None:
     def landscape(c: dict[str, str]) -> tuple[Verdict, float]:
         return Verdict.ACCEPT, 1000.0 / int(c["X"]) - (100.0 * int(c["MT"]) if c["FORM"] == "matrix" else 0)
@@ -127,8 +127,8 @@ def test_what_the_form_does_not_read_is_not_varied(designer: Designer) -> None:
         for _ in range(20):
             population = run(landscape, population, designer, 1)
     configs = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
-    counted = [tuple(counting(tunables(FORMS), config).items()) for config in configs]
+    counted = [tuple(effective_values(tunables(FORMS), config).items()) for config in configs]
     assert len(set(counted)) == len(counted) <= 2 + 8
     assert any(config["FORM"] == "matrix" for config in configs)
-    if not isinstance(designer, Rules):
+    if not isinstance(designer, RulesDesigner):
         assert len(counted) == 2 + 8

@@ -20,7 +20,7 @@ from ksflow.records import (
 )
 from ksflow.source.families import structure_of
 from ksflow.stages.digester.none import Nothing
-from ksflow.stages.digester.rules import Rules
+from ksflow.stages.digester.rules import RulesDigester
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
 TEXT = "int FORM = {};  // tune: naive tiles | form: how it is done\nint MR = {};  // tune: 1 2 4 | tile: rows\n"
@@ -51,7 +51,7 @@ TRIALS = (
 
 
 def notes(*old: Note) -> dict[str, Note]:
-    made = Rules()(PROBLEM, Material((), paired(TRIALS), old))
+    made = RulesDigester()(PROBLEM, Material((), paired(TRIALS), old))
     return {note.title: note for note in made}
 
 
@@ -86,12 +86,12 @@ def test_the_best_configuration_is_kept() -> None:
 
 
 def test_one_kernel_alone_is_no_lesson() -> None:
-    assert Rules()(PROBLEM, Material((), paired(TRIALS[:1]))) == ()
+    assert RulesDigester()(PROBLEM, Material((), paired(TRIALS[:1]))) == ()
 
 
 def test_a_loss_is_a_share_of_the_speed_as_predictions_have_it() -> None:
     slower = (TRIALS[1], trial(2, "tiles", 2, 100.0, 200.0))
-    (note,) = (note for note in Rules()(PROBLEM, Material((), paired(slower))) if "MR (tile)" in note.title)
+    (note,) = (note for note in RulesDigester()(PROBLEM, Material((), paired(slower))) if "MR (tile)" in note.title)
     assert "MR 1→2 lost 50 % [00001→00002] on 2 of 2 shapes" in note.text
 
 
@@ -124,7 +124,7 @@ def test_notes_are_bounded() -> None:
         us = 100.0 + index
         evaluation = Evaluation(Verdict.ACCEPT, "", us, (Timing("c", us),))
         trials.append(Trial(f"{index:05d}", Origin.EXPERIMENT, kernel=kernel, evaluation=evaluation))
-    made = Rules(most=8)(PROBLEM, Material((), paired(tuple(trials))))
+    made = RulesDigester(most=8)(PROBLEM, Material((), paired(tuple(trials))))
     assert 0 < len(made) <= 8
     assert all(len(note.text) <= 600 for note in made)
 
@@ -137,7 +137,7 @@ def test_every_figure_can_be_computed_from_its_sources() -> None:
 
 
 def test_nothing_to_learn_gives_no_notes_and_none_keeps_the_old() -> None:
-    assert Rules()(PROBLEM, Material()) == ()
+    assert RulesDigester()(PROBLEM, Material()) == ()
     assert Nothing()(PROBLEM, Material((), paired(TRIALS), (FOREIGN,))) == (FOREIGN,)
 
 
@@ -147,6 +147,6 @@ def test_kernels_with_other_dispatch_lines_are_no_step_apart() -> None:
     other = trial(1, "tiles", 1, 10.0, 10.0)
     assert other.kernel
     lined = Kernel("cpp", {"k.cpp": other.kernel.main + line})
-    known = paired((TRIALS[0], Trial("00001", Origin.EXPERIMENT, kernel=lined, evaluation=other.evaluation)))
-    titles = [note.title for note in Rules()(PROBLEM, Material((), known, ()))]
+    population = paired((TRIALS[0], Trial("00001", Origin.EXPERIMENT, kernel=lined, evaluation=other.evaluation)))
+    titles = [note.title for note in RulesDigester()(PROBLEM, Material((), population, ()))]
     assert not [title for title in titles if "gained" in title]

@@ -34,8 +34,8 @@ def judge(evaluator: LocalEvaluator, problem: Problem) -> Judge:
     """Kernel, and what to compare it with -> evaluation: timed on one case, as each takes the judge seconds."""
     timed_once = replace(problem, benchmarks=problem.benchmarks[-1:])
 
-    def evaluate(kernel: Kernel, *against: Kernel) -> Evaluation:
-        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(against))
+    def evaluate(kernel: Kernel, *versus: Kernel) -> Evaluation:
+        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(versus))
         return evaluator(timed_once, kernel, trials)
 
     return evaluate

@@ -17,7 +17,7 @@ import torch
 
 from ksflow.problem.loader import load
 from ksflow.sandbox.runners.interpreted import TritonInterpreted
-from ksflow.sandbox.runners.torch_kernel import loaded
+from ksflow.sandbox.runners.torch_kernel import load_module
 from ksflow.source.launches import parse, plan_cases
 from ksflow.source.tunables import assign
 
@@ -35,7 +35,7 @@ def main() -> None:
 def error_of(job: dict[str, Any]) -> float:
     """The kernel run twice, in one slot each, on different contents."""
     problem = load("fp8_gemm", variant=job["variant"])
-    reference = loaded(f"reference_{problem.variant}", Path(problem.root, "reference.py"))
+    reference = load_module(f"reference_{problem.variant}", Path(problem.root, "reference.py"))
     shape = dict(zip("mnk", job["shape"], strict=True))
     Path("kernel.py").write_text(assign(Path(job["file"]).read_text(), job["values"]))
     data = [reference.generate_input(**shape, seed=seed) for seed in (1, 2)]

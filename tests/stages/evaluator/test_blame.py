@@ -242,7 +242,7 @@ def test_who_starts_last_changes_and_nobody_is_at_work_while_another_starts(alon
     def opened(name: str) -> Iterator[Any]:
         events.append(("start", name))
         noted = {word: partial(events.append, (word, name)) for word in ("close", "freeze")}
-        yield SimpleNamespace(ready=lambda _: None, alone=lambda: alone, **noted)
+        yield SimpleNamespace(wait_ready=lambda _: None, keep_one_process=lambda: alone, **noted)
 
     class Starting(PairedComparison):
         def _settled(self, done: int, spent_s: float) -> bool:
@@ -302,7 +302,7 @@ def test_a_rival_that_dies_as_it_is_frozen_is_left_out() -> None:
     def freeze() -> str:
         raise Failure("exit", "ended with status 1")
 
-    ended = SimpleNamespace(alone=lambda: True, freeze=freeze, close=lambda: None)
+    ended = SimpleNamespace(keep_one_process=lambda: True, freeze=freeze, close=lambda: None)
     pool = cast(InputPool, SimpleNamespace(benchmarks=[], problem={"limits": {}}))
     backend = cast(Backend, SimpleNamespace(starts_together=False, spread=0.02))
     played = PairedComparison(pool, backend, {"": {}, "00001": {}}, str)

@@ -9,7 +9,7 @@ import torch
 from ksflow.judge import bounds
 from ksflow.judge.cases import Reference
 from ksflow.judge.mutants import MUTANTS, Right
-from ksflow.judge.tolerance import errors, expected, first_error, worst
+from ksflow.judge.tolerance import errors, expected, first_error, worst_error
 from ksflow.records import Check
 
 SEED = torch.Generator()
@@ -27,7 +27,7 @@ def normal(*shape: int) -> torch.Tensor:
 def share(row: bounds.Row, got: torch.Tensor, c1: float = 8.0) -> float:
     """The largest error as a share of its bound; infinite when rejected."""
     want = expected(row, got, {"c1": c1, "accumulate": Check().accumulate})
-    return worst(want, got) if not first_error(want, got) else float("inf")
+    return worst_error(want, got) if not first_error(want, got) else float("inf")
 
 
 def bf16(x: torch.Tensor) -> torch.Tensor:
@@ -459,7 +459,7 @@ def test_truth_values_are_bytes_and_complex_numbers_have_two_parts() -> None:
     want = expected({**row, "relative": 1e-3}, z, check)
     turned = torch.complex(z.real, z.imag + 2e-4 * z.abs())
     assert not first_error(want, turned)
-    assert 0.1 < worst(want, turned) < 0.3
+    assert 0.1 < worst_error(want, turned) < 0.3
     found = first_error(want, torch.complex(z.real, torch.full((3, 5), 7.0)))
     assert (found["index"], found["got"], found["of"]) == ([0, 0, 1], 7.0, 30)
     assert first_error(expected(row, z, check), turned)

@@ -30,7 +30,7 @@ def test_what_a_baseline_compiled_is_found_by_its_next_sandbox_and_by_no_candida
     own = replace(problem, seeds=(Seed("compiled.py", baseline, baseline=True), Seed("other.py", toy.python(KEPT))))
 
     def says(text: str) -> str:
-        found = evaluator.right(own, toy.python(text))
+        found = evaluator.judge_correctness(own, toy.python(text))
         assert found.verdict is Verdict.CRASH
         return found.reason
 

@@ -17,7 +17,7 @@ from ksflow.hardware import target
 from ksflow.problem.loader import load
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.sandbox.levels import probe
-from ksflow.source.tunables import assign, counting, tunables, values
+from ksflow.source.tunables import assign, effective_values, tunables, values
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
@@ -86,7 +86,7 @@ FORMS = [
 def test_what_a_seed_says_does_not_count_changes_no_code(name: str, file: str, form: dict[str, str]) -> None:
     problem = load(name, "cpu")
     text = assign(next(seed.kernel.main for seed in problem.seeds if seed.name == file), form)
-    counts, usual = counting(tunables(text), values(text)), target.detect(march="sapphirerapids")
+    counts, usual = effective_values(tunables(text), values(text)), target.detect(march="sapphirerapids")
 
     def code(text: str) -> bytes:
         built = client.compile_kernel(problem, Kernel("cpp", {"kernel.cpp": text}), usual)
@@ -148,7 +148,7 @@ def test_an_artefact_that_changed_after_it_was_compiled_is_not_loaded(
     Path(built.artefact).write_bytes(
         Path(client.compile_kernel(problem, toy.RIGHT_CPP, evaluator.target).artefact).read_bytes()
     )
-    found = evaluator.right(problem, toy.slow(77))
+    found = evaluator.judge_correctness(problem, toy.slow(77))
     assert found.verdict is Verdict.HARNESS
     assert "is not what was compiled" in found.reason
 

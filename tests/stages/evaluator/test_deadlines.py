@@ -96,14 +96,14 @@ def tried(what, *arguments):
 
 spec = SandboxSpec(control, "cpp", {}, sys.argv[1], supervisor_s=5.0)
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
-    tried(box.ready, 120)
+    tried(box.wait_ready, 120)
     (supervisor,) = open(f"/proc/{child}/task/{child}/children").read().split()
     os.kill(int(supervisor), signal.SIGSTOP)
     tried(box.alone)
     os.kill(int(supervisor), signal.SIGCONT)
 spec = SandboxSpec(control, "cpp", {}, sys.argv[3])
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
-    tried(box.ready, 120)
+    tried(box.wait_ready, 120)
     (supervisor,) = open(f"/proc/{child}/task/{child}/children").read().split()
     begun = sum(map(int, open(f"/proc/{supervisor}/stat").read().split()[13:15]))
     time.sleep(1)
@@ -111,12 +111,12 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     print("its supervisor waits" if spent < 10 else f"its supervisor is busy: {spent} ticks of 100")
 spec = SandboxSpec(control, "cpp", {}, sys.argv[2])
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
-    tried(box.ready, 1)
+    tried(box.wait_ready, 1)
 os.kill(int(child), signal.SIGSTOP)
 spec = SandboxSpec(control, "cpp", {}, sys.argv[1], supervisor_s=0.5)
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     box.supervisor.settimeout(0.1)
-    tried(box.ready, 120)
+    tried(box.wait_ready, 120)
     os.kill(int(child), signal.SIGCONT)
 """
 
@@ -161,8 +161,8 @@ def test_who_waits_without_using_the_cpu_is_not_taken_for_an_endless_loop(tmp_pa
     judge = LocalJudge(detect())
     try:
         waits = toy.cpp(f"static bool once = (sleep(7), true);\n{toy.LOOP}")
-        assert judge.right(toy.problem(tmp_path), waits).verdict is Verdict.UNTIMED
-        loops = judge.right(toy.problem(tmp_path), toy.cpp("for (;;) out[0] += a[0];"))
+        assert judge.judge_correctness(toy.problem(tmp_path), waits).verdict is Verdict.UNTIMED
+        loops = judge.judge_correctness(toy.problem(tmp_path), toy.cpp("for (;;) out[0] += a[0];"))
         assert loops.verdict is Verdict.TIMEOUT
         assert loops.reason.startswith("check, at n1: an endless loop? no answer after ")
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from ksflow.judge.gpu_state import Amdgpu
 from ksflow.records import Json
-from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, Hip
+from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, HipDriver
 from ksflow.sandbox.platforms import open_driver
 from ksflow.sandbox.runners.device import Launcher
 
@@ -142,8 +142,8 @@ def staged(
     """
     common = {"code": 0, "kernel": "add", "block": [1, 1, 1], "parameters": [], "spare": spare}
     launches = [
-        {**common, "grid": [1, place, 1], "shared": size, "args": [["arg", 0]] * args, "pdl": pdl and place > 1}
-        for place, size in enumerate(shared, 1)
+        {**common, "grid": [1, index, 1], "shared": size, "args": [["arg", 0]] * args, "pdl": pdl and index > 1}
+        for index, size in enumerate(shared, 1)
     ]
     if maps:
         launches[-1]["args"] = [["arg", 0], ["tensor_map", 0]]
@@ -213,7 +213,7 @@ def test_shared_memory_is_joined_as_each_rocm_wants_it(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = built(tmp_path, "libamdhip64.so", RUNTIME, f"-DVERSION={version}")
-    monkeypatch.setattr(Hip, "library", library)
+    monkeypatch.setattr(HipDriver, "library", library)
     driver = open_driver("hip")
     assert driver.map_shared(7, 8192) == 4096
     assert driver.address() == "0000:C1:00.0"

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from ksflow.compilers.client import compile_kernel
-from ksflow.compilers.emulator import DEVICE_HEADERS, emulated
+from ksflow.compilers.emulator import DEVICE_HEADERS, emulate_kernel
 from ksflow.hardware import target
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.problem.loader import load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
-SEEDS = shipped("seeds", "fp8_gemm", "gpu")
+SEEDS = shipped_path("seeds", "fp8_gemm", "gpu")
 MATRIX, NAIVE = "02_mfma.hip", "01_naive.hip"
 
 
@@ -42,7 +42,7 @@ def gemm(tests: str, variant: str = "e4m3fnuz", first: int = 0, last: int | None
 
 def judged(evaluator: LocalEvaluator, problem: Problem, text: str, march: str = "gfx942") -> Evaluation:
     """What the CPU's judge says of an emulated kernel."""
-    return evaluator(problem, emulated(problem, hip(text), march), ())
+    return evaluator(problem, emulate_kernel(problem, hip(text), march), ())
 
 
 # -- seeds -----------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def small(n: int = 128) -> Problem:
 def ran(text: str, a: np.ndarray, outputs: int, n: int = 128, march: str = "gfx942") -> np.ndarray:
     """What a kernel writes, run in this process."""
     problem = small(n)
-    built = compile_kernel(problem, emulated(problem, hip(HEAD + text), march), target.detect())
+    built = compile_kernel(problem, emulate_kernel(problem, hip(HEAD + text), march), target.detect())
     assert built.artefact, built.log
     out = np.zeros(outputs, np.float32)
     pointers = [ctypes.c_void_p(x.ctypes.data) for x in (a, out)]
@@ -353,7 +353,7 @@ __global__ void copy(const float *x, float *y, int rows, int cols) {{
 def test_what_lies_beyond_the_arguments_is_not_touched(read: str, write: str, said: str) -> None:
     found = load("softmax")
     problem = dataclasses.replace(found, tests=found.tests[:1], benchmarks=found.tests[:1])
-    built = compile_kernel(problem, emulated(problem, hip(copying(read, write)), "gfx942"), target.detect())
+    built = compile_kernel(problem, emulate_kernel(problem, hip(copying(read, write)), "gfx942"), target.detect())
     assert built.artefact, built.log
     call = "import ctypes, sys; one = (ctypes.c_int64 * 4)(1, 1, 1, 1)\n"
     call += "ctypes.CDLL(sys.argv[1]).custom_kernel(bytes(4096), bytes(4096), one[0], one[1], one)"
@@ -382,12 +382,12 @@ BODY = "// launch: run [1] [128] (a, out)\n__global__ void run(const float *a, f
 )
 def test_what_cannot_be_emulated_is_named(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        emulated(small(), hip(text), "gfx942")
+        emulate_kernel(small(), hip(text), "gfx942")
 
 
 def test_only_hip_is_emulated() -> None:
     with pytest.raises(ValueError, match="only HIP"):
-        emulated(small(), Kernel("cuda", {"kernel.cu": ""}), "sm_90a")
+        emulate_kernel(small(), Kernel("cuda", {"kernel.cu": ""}), "sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_threads_that_go_apart_end_with_a_reason(body: str, reason: str) -> None
     typedef = "typedef float Four __attribute__((ext_vector_type(4)));\n"
     call = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).custom_kernel(bytes(4096), bytes(4096), 128, None)"
     problem = small()
-    kernel = emulated(problem, hip(HEAD + typedef + BODY.format(body)), "gfx942")
+    kernel = emulate_kernel(problem, hip(HEAD + typedef + BODY.format(body)), "gfx942")
     built = compile_kernel(problem, kernel, target.detect())
     assert built.artefact, built.log
 

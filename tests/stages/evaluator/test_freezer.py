@@ -70,11 +70,11 @@ def freezer(busy: int, request: pytest.FixtureRequest) -> Iterator[Freezer]:
 def test_a_frozen_process_does_nothing_until_it_is_resumed(busy: int, freezer: Freezer) -> None:
     for _ in range(3):
         freezer.stop()
-        _until(freezer.stopped)
+        _until(freezer.is_stopped)
         stood_s = linux.cpu_s(busy)
         end = time.monotonic() + 0.05
         while time.monotonic() < end:
-            assert freezer.stopped()
+            assert freezer.is_stopped()
         assert linux.cpu_s(busy) - stood_s < _HANDLING_S
         freezer.resume()
         stood_s = linux.cpu_s(busy)
@@ -83,7 +83,7 @@ def test_a_frozen_process_does_nothing_until_it_is_resumed(busy: int, freezer: F
 
 def test_a_frozen_process_can_be_killed(busy: int, freezer: Freezer) -> None:
     freezer.stop()
-    _until(freezer.stopped)
+    _until(freezer.is_stopped)
     os.kill(busy, 9)
     assert os.waitpid(busy, 0)[0] == busy
-    assert freezer.stopped()
+    assert freezer.is_stopped()

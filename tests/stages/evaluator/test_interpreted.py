@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.judge.bench import Emulator
 from ksflow.records import Kernel, Verdict
 
@@ -18,8 +18,8 @@ from . import toy
 
 pytest.importorskip("triton", reason="interprets Triton kernels: pip install triton")
 
-SEEDS = shipped("seeds", "fp8_gemm") / "gpu"
-KMAJOR = shipped("seeds", "fp8_gemm") / "e4m3fn_kmajor"
+SEEDS = shipped_path("seeds", "fp8_gemm") / "gpu"
+KMAJOR = shipped_path("seeds", "fp8_gemm") / "e4m3fn_kmajor"
 TUNABLE = SEEDS / "02_transposed_triton.py"
 
 

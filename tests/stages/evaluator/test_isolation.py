@@ -460,14 +460,14 @@ REFUSED = {
 """Calls by which boxes could tell each other something, or work while another is timed -> what they get."""
 
 
-@pytest.mark.skipif(not seccomp.supported(), reason="needs a kernel that filters system calls")
+@pytest.mark.skipif(not seccomp.is_supported(), reason="needs a kernel that filters system calls")
 def test_a_kernel_can_leave_word_for_nobody() -> None:
     done = subprocess.run([sys.executable, "-c", TELLS, "kernel"], capture_output=True, text=True, check=False)
     found = json.loads(done.stdout or "{}")
     assert {name: error for name, error in found.items() if error} == REFUSED, done.stderr
 
 
-@pytest.mark.skipif(not seccomp.supported(), reason="needs a kernel that filters system calls")
+@pytest.mark.skipif(not seccomp.is_supported(), reason="needs a kernel that filters system calls")
 def test_tools_may_lock_files_and_devices_are_spoken_to() -> None:
     errors = {}
     for kind in ("tool", "device", "profiler"):

@@ -57,7 +57,7 @@ def test_a_crash_is_a_verdict_though_nobody_can_say_where_it_crashed(
     def where(*_: object) -> str:
         raise ConfigError("the process that runs compilers does not answer")
 
-    monkeypatch.setattr(sanitized, "where", where)
+    monkeypatch.setattr(sanitized, "locate_crash", where)
     found = evaluator(problem, toy.cpp("abort();"), ())
     assert found.verdict is Verdict.CRASH
     assert "SIGABRT" in found.reason
@@ -128,7 +128,7 @@ from ksflow.judge.failure import Failure
 spec = SandboxSpec(control, "python", {"kernel.py": "raise ImportError"})
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     try:
-        box.ready(300)
+        box.wait_ready(300)
     except Failure as failure:
         print(failure.kind, failure.text)
 """

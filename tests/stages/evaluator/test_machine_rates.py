@@ -11,7 +11,7 @@ import pytest
 
 from ksflow.hardware import cpu
 from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.judge.machine_rates import measured
+from ksflow.judge.machine_rates import with_measured_rates
 from ksflow.records import Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -28,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]
 @pytest.mark.slow
 def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Callable[[], Path]) -> None:
     target = detect()
-    found = dict(measured(target).measured)
+    found = dict(with_measured_rates(target).measured)
     assert {"flops.fp32", "flops.fp64", "bytes", *(f"bytes.{size}" for size in cpu.cache_sizes())} <= found.keys()
     assert all(rate > 1e8 for rate in found.values())
     assert all(found[key] <= peak for key, peak in target.peaks.items() if key in found)
@@ -36,8 +36,8 @@ def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Call
     (kept,) = json.loads(cache().read_text())
     assert kept["rates"] == found
     cache().write_text(json.dumps([{**kept, "rates": {**found, "flops.fp32": 1.0}}]))
-    assert measured(target).measured["flops.fp32"] == 1.0  # as it was kept
-    again = measured(target, again=True).measured
+    assert with_measured_rates(target).measured["flops.fp32"] == 1.0  # as it was kept
+    again = with_measured_rates(target, again=True).measured
     assert again["flops.fp32"] > 1e8
     assert replace(target, measured=again).fingerprint == target.fingerprint
 
@@ -47,26 +47,26 @@ def test_a_rate_that_was_seen_once_is_forgotten(cache: Callable[[], Path], monke
     target, now, rate = detect(), 1.8e9, 9e15
     monkeypatch.setattr("ksflow.judge.machine_rates._measure", lambda _: {"bytes": rate, "flops.fp32": rate})
     monkeypatch.setattr("time.time", lambda: now)
-    first = measured(target).measured
+    first = with_measured_rates(target).measured
     assert all(first[key] <= peak for key, peak in target.peaks.items() if key in first)  # whatever a clock says
     rate = 1e10
-    assert measured(target).measured == first
+    assert with_measured_rates(target).measured == first
     now += 8 * 86400
-    assert measured(target).measured["bytes"] == 1.25e10
+    assert with_measured_rates(target).measured["bytes"] == 1.25e10
     rate = 2e9  # a busy machine makes them lower
     for _ in range(5):
-        assert measured(target, again=True).measured["bytes"] >= 2e9
+        assert with_measured_rates(target, again=True).measured["bytes"] >= 2e9
         now += 1.0
-    assert measured(target).measured["bytes"] == 2e9
+    assert with_measured_rates(target).measured["bytes"] == 2e9
     cache().write_text(json.dumps({"bytes": 9e15}))  # as it once was: the best alone
-    assert measured(target).measured["bytes"] == 2e9
+    assert with_measured_rates(target).measured["bytes"] == 2e9
 
 
 @pytest.mark.slow
 def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[], Path]) -> None:
     code = (
-        "from ksflow.hardware.target import detect; from ksflow.judge.machine_rates import measured; "
-        "print(sorted(measured(detect()).measured.items()))"
+        "from ksflow.hardware.target import detect; from ksflow.judge.machine_rates import with_measured_rates; "
+        "print(sorted(with_measured_rates(detect()).measured.items()))"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
     first, second = (process.communicate()[0] for process in both)
@@ -76,9 +76,9 @@ def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[]
 
 def test_what_cannot_be_measured_stays_as_it_came(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = from_data_sheet("x", "chip", "sm_90a", {"bytes": 1.0})
-    assert measured(gpu) is gpu
+    assert with_measured_rates(gpu) is gpu
     monkeypatch.setattr("ksflow.judge.machine_rates.find", lambda: None)
-    assert measured(detect()) == detect()
+    assert with_measured_rates(detect()) == detect()
     with pytest.raises(StopIteration):
         cache()
 
@@ -89,7 +89,7 @@ def test_a_kernel_below_a_floor_that_a_busy_machine_set_is_measured_with_again(
 ) -> None:
     """The rates on file are far too low: by them, the honest kernel would be impossible."""
     bytes_needed = replace(problem, work={"bytes": "12 * n", "flops": "n"})
-    measured(detect())
+    with_measured_rates(detect())
     (kept,) = json.loads(cache().read_text())
     cache().write_text(json.dumps([{**kept, "rates": dict.fromkeys(kept["rates"], 1e3)}]))
     evaluator = LocalEvaluator(detect())

@@ -26,8 +26,8 @@ from ksflow.loop import judging
 from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.remote import ray_task
-from ksflow.remote.ray_client import RayClient, Settings
-from ksflow.sandbox.levels import Probe
+from ksflow.remote.ray_client import ClusterSettings, RayClient
+from ksflow.sandbox.levels import SandboxSupport
 from ksflow.stages.evaluator.ray import RayEvaluator
 
 from . import toy
@@ -43,7 +43,7 @@ class Stub:
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         words = kernel.main.split()
         more: dict[str, Any] = {"pid": os.getpid(), "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
         if words[0] == "sleep":
@@ -78,7 +78,7 @@ def asks(wanted: Target, **settings: Any) -> RayEvaluator:
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     evaluator = RayEvaluator(wanted, devices=settings.get("devices", 1))
-    evaluator.client = RayClient(wanted, Settings(make=Stub, **settings))
+    evaluator.client = RayClient(wanted, ClusterSettings(make=Stub, **settings))
     return evaluator
 
 
@@ -124,7 +124,7 @@ def test_settings_that_cannot_be_are_said_in_one_line(settings: dict[str, Any], 
 
 
 def test_a_worker_below_the_floor_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_task, "probe", lambda: Probe("landlock", {}))
+    monkeypatch.setattr(ray_task, "probe", lambda: SandboxSupport("landlock", {}))
     refused = ray_task._verdict("", LocalJudge, "", "userns")["refused"]
     assert refused == "evaluator.isolation_floor=userns, but sandboxes reach only landlock here; lower it"
 
@@ -136,7 +136,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_evaluator_with_a_queue_counts_its_own_seconds(problem: Problem) -> None:
-    def queued(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    def queued(problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         return Evaluation(Verdict.COMPILE, "no", wall_s=1234.5, judge="toy-1")
 
     assert judging.verdict(problem, as_evaluator(queued), toy.RIGHT_CPP, ()).wall_s == 1234.5

@@ -23,9 +23,9 @@ QUIET = [(25.0, 37.0)] * 32
 BUSY = [(25.0, 37.0)] * 3 + [(130.0, 120.0)] * 9 + [(9000.0, 60.0)] * 20
 
 
-def taken(batches: Batches, beside: Batches) -> Samples:
+def taken(batches: Batches, versus: Batches) -> Samples:
     """What is kept of a kernel's batches, in µs of both clocks."""
-    return samples_of([(wall_us * 1e-6, cpu_us * 1e-6) for wall_us, cpu_us in batches], null(beside))
+    return samples_of([(wall_us * 1e-6, cpu_us * 1e-6) for wall_us, cpu_us in batches], null(versus))
 
 
 def row(samples: Samples) -> tuple[dict[str, object], str]:
@@ -49,7 +49,7 @@ def test_null_turns_that_a_busy_machine_delays_make_no_kernel_impossible(kernel:
 def test_time_that_is_lost_in_the_null_turn_is_in_doubt_and_not_too_good() -> None:
     samples = taken([(30.0, 42.0)] * 32, BUSY)
     assert samples.doubt
-    assert samples.low() == pytest.approx(5)
+    assert samples.low_mean() == pytest.approx(5)
     assert not taken([(30.0, 42.0)] * 32, QUIET).doubt
 
 
@@ -61,12 +61,12 @@ def test_time_below_the_floor_on_a_quiet_machine_is_impossible() -> None:
 @pytest.mark.parametrize(("beyond", "us"), [(0, 300), (2, 300), (3, 300), (10, 307), (100, 397), (300, 597)])
 def test_cpu_time_counts_beyond_what_stopping_a_box_costs(beyond: int, us: int) -> None:
     samples = taken([(325.0, 337.0 + beyond)] * 32, QUIET)
-    assert samples.low() == pytest.approx(us)
+    assert samples.low_mean() == pytest.approx(us)
     assert str(samples.notes["clock"]).startswith("cpu" if us > 300 else "wall")
 
 
 def test_short_kernel_hides_next_to_nothing_in_the_allowance() -> None:
-    assert taken([(35.0, 52.0)] * 32, QUIET).low() == pytest.approx(14.9)
+    assert taken([(35.0, 52.0)] * 32, QUIET).low_mean() == pytest.approx(14.9)
 
 
 def test_a_call_in_which_a_quota_stopped_the_machine_is_disturbed() -> None:

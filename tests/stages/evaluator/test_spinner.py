@@ -7,7 +7,7 @@ import sys
 import time
 
 from ksflow.judge.spinner import IdleSpinner
-from ksflow.sandbox.kill_others import running
+from ksflow.sandbox.kill_others import is_running
 from ksflow.sandbox.linux import cpu_s
 
 _BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
@@ -19,7 +19,7 @@ def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> 
     spinner.pin(core)
     with subprocess.Popen([sys.executable, "-c", _BUSY % core], start_new_session=True) as worker:
         try:
-            with spinner.spinning():
+            with spinner.keep_awake():
                 while cpu_s(worker.pid) < 1:
                     time.sleep(0.05)
                 # The worker's group of the scheduler is another one, so that priorities alone decide nothing.
@@ -29,14 +29,14 @@ def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> 
                 awake_s = cpu_s(spinner.pid)
                 while cpu_s(spinner.pid) < awake_s + 0.1:
                     time.sleep(0.05)
-                with spinner.resting():
+                with spinner.let_idle():
                     _until_it_stops(spinner)
                     at_rest_s = cpu_s(spinner.pid)
                     time.sleep(0.2)
                     assert cpu_s(spinner.pid) == at_rest_s
                 while cpu_s(spinner.pid) < at_rest_s + 0.1:
                     time.sleep(0.05)
-            with spinner.resting():
+            with spinner.let_idle():
                 _until_it_stops(spinner)
             _until_it_stops(spinner)
         finally:
@@ -46,5 +46,5 @@ def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> 
 
 
 def _until_it_stops(spinner: IdleSpinner) -> None:
-    while running(spinner.pid):
+    while is_running(spinner.pid):
         time.sleep(0.01)

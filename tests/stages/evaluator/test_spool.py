@@ -26,8 +26,8 @@ from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.protocols import calling
-from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, parse, plain
+from ksflow.protocols import override_call
+from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, as_json, parse
 from ksflow.remote import job_store, worker, worker_payload
 from ksflow.remote.job_store import JobStore
 from ksflow.sandbox import levels
@@ -264,7 +264,7 @@ def test_a_job_that_would_write_outside_its_folder_is_left_alone(
 ) -> None:
     """Sandboxes and importers put a problem's files into folders, as whoever judges."""
     job = job_store.job(asking.judge, problem, toy.cpp("out[0] = 3;"), (), asking.target)
-    whole = plain(job)
+    whole = as_json(job)
     whole["problem"]["files"] = {name: "x"}
     base = hashlib.sha256(json.dumps(whole, allow_nan=False).encode()).hexdigest()[:32]
     found = {"version": job_store.VERSION, "id": f"{base}-0", "job": whole}
@@ -320,7 +320,7 @@ def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, pr
     ],
 )
 def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> None:
-    whole = json.loads(json.dumps(plain(said())))
+    whole = json.loads(json.dumps(as_json(said())))
     assert parse(Evaluation, whole) == said()
     with pytest.raises((ValueError, TypeError)):
         parse(Evaluation, {**whole, **change})
@@ -329,11 +329,11 @@ def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> N
 def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
     for text in ('{"a": NaN}', '{"a": 1e999}', "[1]", "[" * 100_000, ""):
         (tmp_path / "file.json").write_text(text)
-        assert job_store.read(tmp_path / "file.json") is None
+        assert job_store.read_json(tmp_path / "file.json") is None
     (tmp_path / "link.json").symlink_to(tmp_path / "file.json")
     (tmp_path / "file.json").write_text('{"a": 1}')
-    assert job_store.read(tmp_path / "file.json") == {"a": 1}
-    assert job_store.read(tmp_path / "link.json") is None
+    assert job_store.read_json(tmp_path / "file.json") == {"a": 1}
+    assert job_store.read_json(tmp_path / "link.json") is None
 
 
 def test_everything_that_could_change_the_verdict_changes_the_id(problem: Problem, tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_ctrl_c_ends_the_wait_for_a_worker_that_is_not_there(
     monkeypatch.setattr("ksflow.remote.job_client._QUIET_S", 0.1)
     evaluator = SpoolEvaluator(target.default_target(), str(tmp_path / "spool"))
     with (
-        calling(unanswered=waiting),
+        override_call(unanswered=waiting),
         pytest.raises(StageError, match=r"the job stays\. on any machine, run"),
     ):
         evaluator(problem, toy.RIGHT_CPP, ())
@@ -479,7 +479,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
     with working(asking.spool.root, PATH=str(tools), PYTHONPATH=str(tools)) as started:
         until(lambda: "cannot be judged here: no C++ compiler found" in started.lines)
         (sign,) = asking.spool.workers.glob("*.json")
-        (why,) = until(lambda: list((job_store.read(sign) or {})["refuses"].values()))
+        (why,) = until(lambda: list((job_store.read_json(sign) or {})["refuses"].values()))
         assert "no C++ compiler found: apt install g++" in why
         assert "(tried again every 5 s)" in why
         assert not found
@@ -489,7 +489,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         wrapper.rename(tools / "g++")
         until(lambda: found)
         assert found[0].verdict is Verdict.INCORRECT
-        assert (job_store.read(sign) or {})["refuses"] == {}
+        assert (job_store.read_json(sign) or {})["refuses"] == {}
     assert started.lines.count("no C++ compiler found") == 1
 
 
@@ -516,7 +516,7 @@ def test_a_mistyped_worker_is_answered_in_one_line(
 
 def test_a_worker_below_its_floor_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for level, words in (("landlock", ["isolation_floor=userns"]), ("none", [])):
-        monkeypatch.setattr("ksflow.remote.worker.probe", lambda level=level: levels.Probe(level, {}))
+        monkeypatch.setattr("ksflow.remote.worker.probe", lambda level=level: levels.SandboxSupport(level, {}))
         with pytest.raises(ConfigError, match=rf"isolation_floor=\w+, but sandboxes reach only {level} here"):
             worker.main([str(tmp_path), "once=true", *words])
 
@@ -529,7 +529,7 @@ def test_a_url_is_no_folder_for_the_search_either() -> None:
 def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
     code = asking.spool.root / worker_payload.FOLDER
     assert not (code / "ksflow/lm").exists()
-    manifest = job_store.read(code / "manifest.json")
+    manifest = job_store.read_json(code / "manifest.json")
     assert manifest is not None
     gone, changed = code / "ksflow/old.py", code / "ksflow/hardware/cost_model.py"
     gone.write_text("")
@@ -541,7 +541,7 @@ def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
     assert not gone.exists()
     assert (asking.spool.root.parent / "keep").exists()
     assert changed.read_bytes() == (worker_payload.PACKAGE / "hardware/cost_model.py").read_bytes()
-    assert job_store.read(code / "manifest.json") == manifest
+    assert job_store.read_json(code / "manifest.json") == manifest
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -632,7 +632,7 @@ def test_a_worker_starts_itself_again_with_newer_code(asking: SpoolEvaluator, pr
     with working(asking.spool.root) as started:
         until(lambda: "waits for jobs" in started.lines)
         manifest = asking.spool.root / worker_payload.FOLDER / "manifest.json"
-        job_store.write(manifest, {"files": {**(job_store.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
+        job_store.write(manifest, {"files": {**(job_store.read_json(manifest) or {})["files"], "ksflow/old.py": "1"}})
         until(lambda: started.lines.count("waits for jobs") == 2)
         name = posted(asking, problem, WRONG)
         assert until(lambda: asking.spool.result(name)).verdict is Verdict.INCORRECT

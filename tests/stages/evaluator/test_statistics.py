@@ -66,8 +66,8 @@ def test_what_a_kernel_differs_from_itself_is_in_the_interval() -> None:
     """As a component of the variance with one degree of freedom: 0.04 of which 0.01 is the control's own error."""
     found = statistics.RandomEffects(mean=0.05, error=0.01, free=8, tau=0.0, p=1.0, foreseen=0.01)
     steady = replace(found, mean=0.009)
-    assert found.beside(steady) == found
-    widened = found.beside(replace(found, mean=0.04))
+    assert found.with_control(steady) == found
+    widened = found.with_control(replace(found, mean=0.04))
     assert widened.mean == 0.05
     assert widened.error**2 == pytest.approx(0.01**2 + (0.04**2 - 0.01**2))
     assert widened.free == pytest.approx(0.04**4 / (0.01**4 / 8 + 0.0015**2))
@@ -152,7 +152,7 @@ def _taking_turns(count: int) -> tuple[CaseBenchmark, list[list[str]]]:
         def _null_batch(self, null: object, entries: object) -> None:
             rounds[-1].append("null")
 
-    kernels: list[TimedKernel] = [Called(str(place), cast(Any, None), cast(Any, None), 60.0) for place in range(count)]
+    kernels: list[TimedKernel] = [Called(str(index), cast(Any, None), cast(Any, None), 60.0) for index in range(count)]
     backend, case = SimpleNamespace(), SimpleNamespace(large=False, name="only")
     return Played(cast(Any, backend), cast(Any, case), kernels, iter(()), Replicate(0, min(count, 3))), rounds
 
@@ -165,8 +165,8 @@ def test_everyone_comes_first_equally_often_and_before_and_after_each_other(coun
         benchmark.rounds += 1
         if benchmark.rounds % 2 == 0:
             assert rounds[-1] == rounds[-2][::-1]
-    for place in range(count + 1):
-        assert {*Counter(order[place] for order in rounds).values()} == {2}
+    for index in range(count + 1):
+        assert {*Counter(order[index] for order in rounds).values()} == {2}
     assert len(rounds[0]) == count + 1
     follows = Counter(pair for order in rounds for pair in pairwise(order))
     assert len(follows) == count * (count + 1)
@@ -194,7 +194,7 @@ def test_a_kernel_beside_itself_is_not_given_up_for_coming_first() -> None:
         benchmark.rounds += 1
     assert benchmark.rounds - started == benchmark.wanted_rounds
     assert benchmark.rounds % 2 == 0
-    own, other = (kernel.samples.low() for kernel in benchmark.kernels)
+    own, other = (kernel.samples.low_mean() for kernel in benchmark.kernels)
     assert own == pytest.approx(other)
 
 

@@ -95,7 +95,7 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
 @needs_nvcc
 def test_what_is_launched_is_told_apart_without_what_debuggers_read(problem: Problem) -> None:
     def launched(text: str) -> bytes:
-        return containers.launched(Path(build(problem, gpu_toy.cuda(text), H200).artefact).read_bytes())
+        return containers.strip_debug(Path(build(problem, gpu_toy.cuda(text), H200).artefact).read_bytes())
 
     unread = "const int PAD = 1;\n"
     first = launched(unread + CUDA)
@@ -110,7 +110,7 @@ def test_no_forged_header_hides_code(problem: Problem) -> None:
     code = base64.b64decode(container(build(problem, gpu_toy.cuda(), H200))["codes"][0])
 
     def launched(code: bytes) -> bytes:
-        return containers.launched(json.dumps({"codes": [base64.b64encode(code).decode()]}).encode())
+        return containers.strip_debug(json.dumps({"codes": [base64.b64encode(code).decode()]}).encode())
 
     table, row_size, rows, names = (
         struct.unpack_from(form, code, at)[0] for form, at in (("<Q", 40), ("<H", 58), ("<H", 60), ("<H", 62))

@@ -7,7 +7,7 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
-from ksflow.records import Kernel, Problem, Verdict, plain
+from ksflow.records import Kernel, Problem, Verdict, as_json
 from ksflow.sandbox.levels import LEVELS
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -27,7 +27,7 @@ def test_right_kernel_is_accepted_and_timed(evaluator: LocalEvaluator, problem: 
         low, high = row.interval_us
         assert low <= row.us <= high
         assert len(set(row.contents)) == len(row.contents) > 0
-    json.dumps(plain(result.evidence), allow_nan=False)
+    json.dumps(as_json(result.evidence), allow_nan=False)
 
 
 WRONG = {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import paired
 
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import (
     Arg,
     Call,
@@ -49,7 +49,7 @@ def cache(tmp_path_factory) -> Iterator[None]:
 @pytest.fixture
 def calls() -> Iterator[list[Call]]:
     kept: list[Call] = []
-    with calling(record=kept.append):
+    with override_call(record=kept.append):
         yield kept
 
 

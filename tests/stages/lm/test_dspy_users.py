@@ -9,7 +9,7 @@ import pytest
 from ksflow.errors import BudgetError
 from ksflow.optimize.examples import Case
 from ksflow.optimize.teaching import Course
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import dummy
 from lm.server import Reply
@@ -93,6 +93,6 @@ def test_a_budget_ends_the_threads_of_an_optimiser(opened, provider):
     def refuse(question):
         raise BudgetError("usd=1 used up")
 
-    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), opened.open() as made:
+    with override_call(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), opened.open() as made:
         dspy.Evaluate(devset=made.train, metric=made.metric, num_threads=3)(made.program)
     assert not provider.requests

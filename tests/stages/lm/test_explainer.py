@@ -48,7 +48,7 @@ def test_the_dummys_words_stand_beside_the_facts() -> None:
     assert found.by == "explainer=llm ksflow/scripted"
     assert found.statements[0].lines == ("k.cu:1",)
     assert found.statements[1].feature == "matrix cores"
-    assert found.contradicted(found.statements[1]) is None
+    assert found.find_contradiction(found.statements[1]) is None
 
 
 def test_the_model_sees_numbered_lines_facts_and_what_came_of_it() -> None:
@@ -64,7 +64,7 @@ def test_a_claim_against_the_facts_is_marked_and_changes_none() -> None:
     lie = {"text": "It uses wgmma.", "lines": ["k.cu:1-3"], "feature": "matrix cores", "says": "present"}
     found = explained(saying(lie, {"text": "It is short.", "lines": ["more.cuh:1"], "says": "present"}))
     assert found.features == FACTS.features
-    fact = found.contradicted(found.statements[0])
+    fact = found.find_contradiction(found.statements[0])
     assert fact is not None
     assert (fact.name, fact.state) == ("matrix cores", Presence.ABSENT)
     assert found.statements[1] == Statement("It is short.", ("more.cuh:1",))

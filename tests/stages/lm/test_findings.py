@@ -122,7 +122,7 @@ def test_prompts_from_different_bases_begin_alike_with_the_findings(problem, pop
         LlmVerifier(dummy(), findings=600)(problem, selection, tried, notes, Kernel("cpp", {"k.cpp": "int x;"}))
         shown.append([call.messages[-1]["content"] for call in calls[-3:]])
     for one, other in zip(*shown, strict=True):
-        alike = one[: next(place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])]
+        alike = one[: next(index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])]
         assert alike.index("[[ ## findings ## ]]") < alike.index("### Note number")
         after = one[one.index("[[ ## findings ## ]]") :]
         assert after[: after.index("\n\n[[ ## ")] in alike

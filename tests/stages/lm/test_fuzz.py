@@ -16,7 +16,7 @@ from ksflow.records import Document, Kernel, Material, Note, Passage, Plan, Sele
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest, LlmDigester
 from ksflow.stages.selector.llm import LlmSelector, Select
-from ksflow.stages.writer.diff import Diff, Edit
+from ksflow.stages.writer.diff import Diff, EditSignature
 from ksflow.stages.writer.rewrite import Rewrite, Write
 from lm.scripted import scripted
 
@@ -107,7 +107,7 @@ def test_five_thousand_malformed_answers_end_as_stage_errors(stages):
     check(*fuzzed(stages, 5_000))
 
 
-SIGNATURES = (Select, Design, Write, Edit, Digest)
+SIGNATURES = (Select, Design, Write, EditSignature, Digest)
 
 
 def good(signature) -> str:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from conftest import paired
 
 from ksflow.prompts.failures import failure
-from ksflow.prompts.hardware import hardware, near
-from ksflow.prompts.tried import tried
+from ksflow.prompts.hardware import hardware, roofline_share
+from ksflow.prompts.tried import tried_experiments
 from ksflow.prompts.views import view
 from ksflow.records import Evaluation, Evidence, Kernel, Origin, Timing, Trial, Verdict, parse
 
@@ -45,7 +45,7 @@ def test_a_kernel_on_a_device_in_a_few_lines():
         "Counters, of one shape:",
         "gemm: 41 us\n  bound by DRAM: 71 % of its peak",
     ]
-    assert near(found) == "12 %"
+    assert roofline_share(found) == "12 %"
     assert hardware(None) == hardware(evaluated(Verdict.ACCEPT)) == []
 
 
@@ -97,4 +97,4 @@ def test_what_could_not_be_timed_is_listed_and_is_no_failure(problem, population
         "-> untimed compiled for gfx942: 102 VGPRs; nothing was timed (49 more like it)"
         in view(problem, grown, 6000).failures
     )
-    assert "0 were faster, 1 failed)" in tried(grown, selection, 500)
+    assert "0 were faster, 1 failed)" in tried_experiments(grown, selection, 500)

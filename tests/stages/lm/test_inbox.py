@@ -14,7 +14,7 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.lm import inbox
 from ksflow.lm.answers import answer
 from ksflow.lm.inbox import inbox_model
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
 
 
@@ -131,7 +131,7 @@ def test_equal_questions_have_numbers_and_answers_of_their_own(folder, problem, 
     made = []
 
     def ask(name):
-        with calling(about=name, sample_index=int(name[-1])):
+        with override_call(about=name, sample_index=int(name[-1])):
             made.append(LlmSelector(model, seed=7)(problem, population))
 
     def questions():

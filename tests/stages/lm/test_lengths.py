@@ -10,7 +10,7 @@ from ksflow.lm.answers import answer
 from ksflow.lm.prices import price
 from ksflow.lm.probe_call import ask
 from ksflow.prompts.brief import SLOW, STABLE, Section
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.source.tokens import estimate
 from ksflow.stages.selector.llm import LlmSelector
 from lm.server import TOKENS_IN, Reply, counts
@@ -146,7 +146,7 @@ def test_prompts_are_cut_to_what_the_server_takes_once_it_refused_one(numbered, 
 def test_a_prompt_that_is_cut_in_silence_is_told_once(provider, caplog):
     provider.reply = lambda prompt: Reply(answer(prompt), usage=usage(2051, 50))
     model = provider.model(name="qwen2.5-coder:32b", provider="ollama", cache=False)
-    with caplog.at_level(logging.WARNING, logger="ksflow.models"), calling(record=lambda call: None):
+    with caplog.at_level(logging.WARNING, logger="ksflow.models"), override_call(record=lambda call: None):
         for _ in range(2):
             model.client(LONG)
         model.client("short")
@@ -171,7 +171,7 @@ def test_a_prompt_that_is_cut_in_silence_is_told_once(provider, caplog):
 )
 def test_another_model_than_the_one_asked_is_told(asked, answered, other, provider, caplog):
     provider.reply = lambda prompt: Reply(answer(prompt), model=answered)
-    with caplog.at_level(logging.WARNING, logger="ksflow.models"), calling(record=lambda call: None):
+    with caplog.at_level(logging.WARNING, logger="ksflow.models"), override_call(record=lambda call: None):
         provider.model(name=asked, cache=False).client("who are you?")
     assert caplog.messages == (
         [f"openai/{asked} was asked, and {answered} answered by its server's word: see model.name and model.api_base"]

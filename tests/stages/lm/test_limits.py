@@ -20,7 +20,7 @@ from ksflow.lm.limits import RateLimiter
 from ksflow.lm.prices import price
 from ksflow.lm.refusals import failure
 from ksflow.loop.budget import Meter
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Call, Question, Reservation, schema
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
@@ -119,7 +119,7 @@ class Kept:
 @pytest.fixture
 def meter(calls) -> Iterator[Kept]:
     made = Kept(calls)
-    with calling(meter=made):
+    with override_call(meter=made):
         yield made
 
 
@@ -274,11 +274,14 @@ def test_a_server_that_tells_no_usage_defeats_no_cap(usage, provider, select, li
     transcript = Transcript(lineage)
     meter = Meter(transcript, {"tokens": 50_000})
     provider.reply = lambda prompt: replace(UNTOLD[usage], text=answer(prompt))
-    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match="tokens=50000 used up"):
+    with (
+        override_call(record=transcript.keep, meter=meter.reserve),
+        pytest.raises(BudgetError, match="tokens=50000 used up"),
+    ):
         go_on(select, provider.model(max_tokens=9000))
     assert 3 <= len(provider.requests) <= 5
     assert 40_000 < transcript.total.tokens <= 50_000
-    assert lineage.spent() == transcript.total
+    assert lineage.total_cost() == transcript.total
 
 
 @pytest.mark.parametrize("reply", [Reply(fault="stall"), Reply("slow down", 429, headers={"Retry-After": "300"})])
@@ -288,7 +291,10 @@ def test_a_budget_in_time_ends_the_call_that_is_in_flight(cap, reply, provider, 
     transcript = Transcript(lineage)
     meter = Meter(transcript, {cap: 0.02})
     provider.reply = lambda prompt: reply
-    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match=f"{cap}=0.02 used up"):
+    with (
+        override_call(record=transcript.keep, meter=meter.reserve),
+        pytest.raises(BudgetError, match=f"{cap}=0.02 used up"),
+    ):
         select(provider.model(retries=3))
     assert len(provider.requests) == 1
     call = schema.load("call", lineage.store.read("refs/ksflow/toy/main/calls:call.json"), Call)
@@ -299,7 +305,10 @@ def test_a_budget_in_time_ends_the_call_that_is_in_flight(cap, reply, provider, 
 def test_nobody_waits_for_a_rate_limit_beyond_a_budget_in_time(provider, select, lineage):
     transcript = Transcript(lineage)
     meter = Meter(transcript, {"minutes": 0.1})
-    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match=r"minutes=.* used up"):
+    with (
+        override_call(record=transcript.keep, meter=meter.reserve),
+        pytest.raises(BudgetError, match=r"minutes=.* used up"),
+    ):
         go_on(select, provider.model(name="rare", requests_per_minute=1))
     assert len(provider.requests) == 1
 

@@ -182,7 +182,7 @@ def test_a_note_closes_dead_ends_that_it_names(problem, long, calls):
     ends = LESSON | {"text": "It fails [1, 2].", "sources": ["00007", "00008"], "quotes": ["", ""]}
     (note,) = digest(problem, saying(ends | {"closes": ["00007", "00008"]}), Material((), long))
     assert note.closes == ("00007", "00008")
-    digest(problem, saying(), Material((), long.pruned_by([note]), (note,)))
+    digest(problem, saying(), Material((), long.prune([note]), (note,)))
     shown = calls[-1].messages[-1]["content"]
     assert "- 00003 from" in shown
     assert "- 00007 from" not in shown

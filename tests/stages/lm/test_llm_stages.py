@@ -23,11 +23,11 @@ from ksflow.records import (
 )
 from ksflow.source.tunables import values
 from ksflow.stages.designer.llm import LlmDesigner
-from ksflow.stages.designer.mix import Mix as DesignerMix
+from ksflow.stages.designer.mix import MixDesigner as DesignerMix
 from ksflow.stages.digester.llm import LlmDigester
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.diff import Diff
-from ksflow.stages.writer.mix import Mix as WriterMix
+from ksflow.stages.writer.mix import MixWriter as WriterMix
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.scripted import dummy, scripted
 

@@ -9,7 +9,7 @@ from ksflow.lm import Model
 from ksflow.lm.replay import Replay
 from ksflow.prompts import excerpt
 from ksflow.prompts.brief import count
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Experiment, Kernel, Origin, Population, Trial
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.llm import LlmWriter
@@ -123,7 +123,7 @@ def test_parts_that_differ_in_numbers_alone_are_folded():
         f"void add_{n}(float *x) {{\n  asm({', '.join(map(str, range(n)))});\n  x[0] = {n};\n  x[1] = 0;\n}}\n"
         for n in range(8, 80, 8)
     )
-    text = excerpt.of(f"{same}\n{LONG}", 3000, "scale_rows")
+    text = excerpt.shorten_file(f"{same}\n{LONG}", 3000, "scale_rows")
     assert "void add_8(float *x) {\n  asm(" in text
     assert "are 8 more like lines 1-6, with other numbers: from void add_16(float *x) to void add_72(float *x)" in text
     for line in text.split("\n"):
@@ -131,7 +131,7 @@ def test_parts_that_differ_in_numbers_alone_are_folded():
 
 
 def test_short_code_is_shown_to_the_letter():
-    assert excerpt.of(LONG, count(LONG), "anything") == LONG
+    assert excerpt.shorten_file(LONG, count(LONG), "anything") == LONG
 
 
 def test_a_replay_goes_the_way_of_the_record(problem, long_choice, calls):
@@ -139,7 +139,7 @@ def test_a_replay_goes_the_way_of_the_record(problem, long_choice, calls):
     whole = LlmWriter(scripted(lambda good: good), edit_above=10**9)(problem, long_choice, TRY, ())
     for call, written in zip(list(calls), (None, whole), strict=True):
         past = Model("replay", "ksflow", engine=Replay(Tape([replace(call, about="00007")], session=1)))
-        with calling(about="00007"):
+        with override_call(about="00007"):
             again = LlmWriter(past)(problem, long_choice, TRY, ())
         assert again == (written or again)
         assert calls[-1].stage == call.stage

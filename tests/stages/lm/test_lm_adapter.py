@@ -11,7 +11,7 @@ from ksflow.records import Experiment, Note
 from ksflow.stages.designer.llm import Design
 from ksflow.stages.digester.llm import Digest
 from ksflow.stages.selector.llm import Select
-from ksflow.stages.writer.diff import Edit
+from ksflow.stages.writer.diff import EditSignature
 from ksflow.stages.writer.rewrite import Write
 
 UGLY = (
@@ -172,7 +172,7 @@ SIGNATURES = {
     Select: {"rationale": "why", "base_id": "00001", "reference_id": "00002"},
     Design: {"avenues": ("a", "b"), "experiments": (Experiment("d {x}", "r", (-1.5, 5.0), 3.0, {"MR": "4"}),)},
     Write: {"report": "Did it.", "code": "x"},
-    Edit: {"report": "Did it.", "edits": "x"},
+    EditSignature: {"report": "Did it.", "edits": "x"},
     Digest: {"notes": (Note("t", 'say "x"', ("s", "00001"), ("gfx942",)),)},
 }
 

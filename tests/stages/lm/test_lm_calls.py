@@ -12,7 +12,7 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
 from ksflow.lm.engines import BAD, DummyEngine
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.server import Reply
@@ -118,7 +118,7 @@ def test_a_call_is_in_the_transcript_before_its_answer_is_used(problem, populati
 
     here = threading.current_thread()
 
-    with calling(record=keep), pytest.raises(RuntimeError, match="disk full, with I would first look"):
+    with override_call(record=keep), pytest.raises(RuntimeError, match="disk full, with I would first look"):
         LlmSelector(dummy("prose"))(problem, population)
 
 

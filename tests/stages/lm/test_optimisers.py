@@ -9,7 +9,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import BudgetError
 from ksflow.lm.answers import answer
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.llm import LlmDigester
 from ksflow.stages.prober.llm import LlmProber
@@ -166,7 +166,7 @@ def test_a_budget_holds_for_an_optimisers_calls_too(provider, problem, populatio
         raise BudgetError(f"no money for {question.stage}")
 
     selector = LlmSelector(provider.model())
-    with calling(meter=refuse):
+    with override_call(meter=refuse):
         with pytest.raises(BudgetError, match="no money for selector=llm"):
             selector.program(**selector.question(problem, population).inputs)
         with pytest.raises(BudgetError, match="no money for selector=llm"):

@@ -15,11 +15,11 @@ from ksflow.stages.digester.places import Places
 from ksflow.stages.explainer.llm import Explain
 from ksflow.stages.prober.llm import Ask
 from ksflow.stages.selector.llm import LlmSelector, Select
-from ksflow.stages.writer.diff import Diff, Edit
+from ksflow.stages.writer.diff import Diff, EditSignature
 from ksflow.stages.writer.rewrite import Rewrite, Write
 from lm.scripted import dummy
 
-SIGNATURES = [Select, Design, Write, Edit, Digest, Places, Ask, Explain]
+SIGNATURES = [Select, Design, Write, EditSignature, Digest, Places, Ask, Explain]
 DEMO = {
     "target": "m",
     "task": "t",

@@ -8,7 +8,7 @@ from conftest import paired
 
 from ksflow.prompts import render
 from ksflow.prompts.failures import failure
-from ksflow.prompts.tried import tried
+from ksflow.prompts.tried import tried_experiments
 from ksflow.prompts.views import view
 from ksflow.records import (
     Case,
@@ -135,7 +135,7 @@ def test_what_was_tried_is_bounded(problem, count, tokens):
     _, population = world(problem, count, 18)
     many = tuple(replace(trial, parents=("00000",)) if trial.id < "00500" else trial for trial in population.trials)
     population = paired(many)
-    text = tried(population, population.choose("00000", "00000", ""), tokens)
+    text = tried_experiments(population, population.choose("00000", "00000", ""), tokens)
     assert len(text) <= 4 * tokens
     on_base = [trial.id for trial in many if trial.parents == ("00000",)]
     assert text.startswith("On the base 00000:\n")
@@ -156,11 +156,11 @@ NEAR = [{"case": "small", "bound": "memory", "bound_us": 2.5, "share": 0.5}]
 
 def test_an_analysis_shows_intervals_rooflines_and_rivals(population):
     seed, faster, _ = population.trials
-    against = [
+    versus = [
         {"id": "00001", "speedup": 1.6**0.5, "low": 1.2, "high": 4 / 3},
         {"id": "00000", "speedup": 1.0, "low": 0.9, "high": 1.1},
     ]
-    found = replace(faster.evaluation, evidence=parse(Evidence, {"timed": TIMED, "against": against, "roofline": NEAR}))
+    found = replace(faster.evaluation, evidence=parse(Evidence, {"timed": TIMED, "against": versus, "roofline": NEAR}))
     trial = replace(faster, evaluation=found)
     text = render.analysis(trial, paired((seed, trial)).step(trial))
     assert "| small | 4 | 5 [4.9, 5.1] | -20.0 % | 2.5 | 50 % | memory |" in text

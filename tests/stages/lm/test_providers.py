@@ -407,10 +407,10 @@ def test_eight_threads_share_a_model(provider, calls, select):
     made, clients = {}, set()
 
     def ask(seed):
-        from ksflow.protocols import calling
+        from ksflow.protocols import override_call
 
         clients.add(id(model.client))
-        with calling(record=calls.append):
+        with override_call(record=calls.append):
             made[seed] = select(model, seed=seed)
 
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]

@@ -12,7 +12,7 @@ from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
 from ksflow.lm.replay import Replay
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Call, Population, Reservation
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
@@ -29,7 +29,7 @@ def outcome(stage, *values) -> object:
 class Tape:
     """A recorded run that is a list of calls."""
 
-    anew = False
+    judges_anew = False
 
     def __init__(self, calls: list[Call], session: int = 0) -> None:
         self._calls, self.session = tuple(calls), session
@@ -115,7 +115,7 @@ def test_a_replay_is_metered_by_what_it_cost(recorded, calls):
         questions.append(question)
         yield Reservation()
 
-    with calling(meter=meter):
+    with override_call(meter=meter):
         recorded[1](replayed(before))
     paid = [call for call in before if call.price_source != "cache"]
     assert [question.usd_most for question in questions] == [call.cost.usd for call in paid]
@@ -149,7 +149,7 @@ def test_threads_share_the_recorded_answers(provider, calls, problem, population
     selector, kept = LlmSelector(replayed(before)), []
 
     def ask() -> None:
-        with calling(record=kept.append):
+        with override_call(record=kept.append):
             selector(problem, population)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
@@ -169,7 +169,7 @@ def test_rounds_that_asked_the_same_get_what_each_got(provider, calls, problem, 
     selector = LlmSelector(Model("replay", "ksflow", engine=Replay(Tape(named))), attempts=1)
     again = {}
     for index in (1, 0):
-        with calling(about=f"round {index}"):
+        with override_call(about=f"round {index}"):
             again[index] = outcome(selector, problem, population)
     assert [again[0], again[1]] == live
 
@@ -179,7 +179,7 @@ def test_in_a_session_what_a_call_was_for_decides(provider, calls, problem, popu
     live = LlmSelector(provider.model())(problem, population)
     tape = Tape([replace(call, about="round 1.1") for call in calls], session=1)
     selector = LlmSelector(Model("replay", "ksflow", engine=Replay(tape)))
-    with calling(about="round 1.1"):
+    with override_call(about="round 1.1"):
         again = selector(problem, Population(population.trials[:2]))  # another question
     assert (again.base.id, again.reference.id) == (live.base.id, live.reference.id)
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.home import shipped
+from ksflow.home import shipped_path
 from ksflow.prompts.target import describe
 from ksflow.records import Experiment, Target
 from ksflow.stages.designer.llm import LlmDesigner
@@ -15,7 +15,7 @@ from lm.scripted import dummy
 
 
 def sheet(name: str) -> Target:
-    raw = yaml.safe_load(shipped("conf", "target", f"{name}.yaml").read_text())
+    raw = yaml.safe_load(shipped_path("conf", "target", f"{name}.yaml").read_text())
     raw.pop("_target_")
     return from_data_sheet(**raw)
 

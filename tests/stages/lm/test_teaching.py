@@ -7,7 +7,7 @@ from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.optimize.examples import Case
 from ksflow.optimize.teaching import Course, Settings, compiled
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
 
@@ -109,5 +109,5 @@ def test_a_budget_ends_a_plain_optimiser(problem, population):
         raise BudgetError("usd=1 used up")
 
     course = _course(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
-    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), course.open() as course:
+    with override_call(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), course.open() as course:
         dspy.BootstrapFewShot(metric=course.metric).compile(course.program, trainset=course.train)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.home import PACKAGE, shipped
+from ksflow.home import PACKAGE, shipped_path
 from ksflow.lm import tokenizer
 from ksflow.source.tokens import estimate
 
@@ -13,7 +13,7 @@ tiktoken = pytest.importorskip("tiktoken")
 TEXTS = [
     file.read_text(encoding="utf-8")
     for folder in ("seeds", "knowledge", "problems")
-    for file in sorted(shipped(folder).rglob("*"))
+    for file in sorted(shipped_path(folder).rglob("*"))
     if file.suffix in (".py", ".cpp", ".cu", ".hip", ".md", ".yaml")
 ]
 TEXTS += [(PACKAGE.parent / "README.md").read_text(), "0.123456 " * 300, "x\n" * 300, "ééé größer 的是 " * 100]

@@ -13,7 +13,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
 from ksflow.lm import Model
 from ksflow.lm.replay import Replay
-from ksflow.protocols import calling
+from ksflow.protocols import override_call
 from ksflow.records import Experiment, Finding, Review
 from ksflow.report.page import run_facts
 from ksflow.stages.verifier.llm import LlmVerifier
@@ -45,7 +45,7 @@ def review(*mistakes: dict, risk: object = 60) -> str:
 
 def test_what_the_verifier_finds_goes_back_once_and_is_on_record(problem, selection, calls, population):
     stage = Verified(Rewrite(says(code(FIRST), code(SECOND))), LlmVerifier(says(review(WRONG))))
-    with calling(about="00007"):
+    with override_call(about="00007"):
         kernel = stage(problem, selection, TRY, ())
     assert kernel.main == SECOND
     assert [call.stage for call in calls] == ["writer=rewrite", "verifier=llm", "writer=rewrite"]
@@ -59,7 +59,7 @@ def test_what_the_verifier_finds_goes_back_once_and_is_on_record(problem, select
     assert FIRST in back
     taped = [replace(call, about="00007") for call in calls]
     past = Model("replay", "ksflow", engine=Replay(Tape(taped, session=1)))
-    with calling(about="00007"):
+    with override_call(about="00007"):
         assert Verified(Rewrite(past), LlmVerifier(past))(problem, selection, TRY, ()) == kernel
     assert [call.answer for call in calls[3:]] == [call.answer for call in calls[:3]]
 

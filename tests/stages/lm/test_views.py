@@ -6,7 +6,7 @@ import pytest
 from conftest import paired
 
 from ksflow.errors import StageError
-from ksflow.prompts.tried import tried
+from ksflow.prompts.tried import tried_experiments
 from ksflow.prompts.views import view
 from ksflow.protocols import Context
 from ksflow.records import (
@@ -52,29 +52,32 @@ def closing(*ids: str, status: Status = Status.MEASURED) -> tuple[Note, ...]:
 
 def test_what_a_finding_stands_for_is_counted_and_not_shown(problem, population):
     many = grown(population, WRONG, WRONG, timed(900.0), timed(950.0), WRONG)
-    known = many.pruned_by(closing("00010", "00011", "00012"))
+    known = many.prune(closing("00010", "00011", "00012"))
     seen, before = view(problem, known, 6000), view(problem, many, 6000)
     assert before.shown - seen.shown == {"00012"}
     assert "Idea 10." not in seen.failures
     assert "(2 failures are left out: dead ends, which the findings stand for)" in seen.failures
     assert "(1 accepted kernels are left out: dead ends, which the findings stand for)" in seen.table
     assert "00014 from 00002" in seen.failures
-    text = tried(known, known.choose("00002", "00001", ""), 4000)
+    text = tried_experiments(known, known.choose("00002", "00001", ""), 4000)
     assert [f"Idea {index}." in text for index in range(10, 15)] == [False, False, False, True, True]
     assert "(3 experiments are left out: dead ends, which the findings stand for)" in text
-    assert "left out" not in tried(many, many.choose("00002", "00001", ""), 4000) + before.table + before.failures
+    assert (
+        "left out"
+        not in tried_experiments(many, many.choose("00002", "00001", ""), 4000) + before.table + before.failures
+    )
 
 
 def test_a_refuted_finding_stands_for_nothing(problem, population):
     many = grown(population, WRONG)
-    known = many.pruned_by(closing("00010", status=Status.REFUTED))
+    known = many.prune(closing("00010", status=Status.REFUTED))
     assert view(problem, known, 6000) == view(problem, many, 6000)
 
 
 def test_seeds_incumbents_and_the_best_on_a_shape_are_never_left_out(problem, population):
     odd = Evaluation(Verdict.ACCEPT, "", 30.0, (Timing("small", 900.0), Timing("large", 1.0)))
     many = grown(population, timed(10.0), odd, timed(2.0), timed(800.0))
-    known = many.pruned_by(closing(*(trial.id for trial in many.trials)))
+    known = many.prune(closing(*(trial.id for trial in many.trials)))
     seen = view(problem, known, 6000)
     incumbents = {trial.id for trial in many.best_so_far if trial}
     assert "00010" in incumbents
@@ -85,19 +88,21 @@ def test_seeds_incumbents_and_the_best_on_a_shape_are_never_left_out(problem, po
 @pytest.mark.parametrize("tokens", [300, 600, 2000])
 def test_views_stay_bounded_with_dead_ends(problem, population, tokens):
     many = grown(population, *[WRONG, timed(500.0), timed(400.0)] * 300)
-    known = many.pruned_by(closing(*(trial.id for trial in many.trials[3::2])))
+    known = many.prune(closing(*(trial.id for trial in many.trials[3::2])))
     seen = view(problem, known, tokens)
     assert len(seen.table) + len(seen.failures) <= 4 * tokens
-    assert len(tried(known, known.choose("00002", "00001", ""), tokens)) <= 4 * tokens
+    assert len(tried_experiments(known, known.choose("00002", "00001", ""), tokens)) <= 4 * tokens
     assert not seen.shown & (known.pruned - {trial.id for trial in known.best_so_far if trial})
 
 
 def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
-    known = paired(population.trials[:1]).pruned_by(())
+    known = paired(population.trials[:1]).prune(())
     failed = grown(population, WRONG).trials[-1]
     known = paired((*known.trials, failed), pruned=frozenset([failed.id]))
     assert view(problem, known, 6000).failures.startswith("(1 failures are left out")
-    assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
+    assert "(nothing)\n(1 experiments are left out" in tried_experiments(
+        known, known.choose("00001", "00001", ""), 4000
+    )
 
 
 CODE = """constexpr int MR = 8;  // tune: 4 8 16 | tile: rows
@@ -132,17 +137,17 @@ STANDING = (
 
 
 def test_designer_and_selector_are_told_the_line_to_beat_and_what_is_left(problem, calls):
-    known, left = searched(), {"evaluations": 12.0, "rounds": 3.0, "minutes": 31.4, "stages.writer.usd": 5.0}
-    LlmSelector(dummy())(problem, known, context=Context(left=left))
-    LlmDesigner(dummy())(problem, known, known.choose("00003", "00002", ""), (), context=Context(left=left))
+    population, left = searched(), {"evaluations": 12.0, "rounds": 3.0, "minutes": 31.4, "stages.writer.usd": 5.0}
+    LlmSelector(dummy())(problem, population, context=Context(left=left))
+    LlmDesigner(dummy())(problem, population, population.choose("00003", "00002", ""), (), context=Context(left=left))
     amounts = "Left of the budget: 12 evaluations, 3 rounds after this one, 31 minutes."
     for call in calls:
         assert f"[[ ## standing ## ]]\n{STANDING}\n{amounts}\n" in call.messages[1]["content"]
 
 
 def test_the_designer_is_told_the_last_win_and_what_single_tunables_gained(problem, calls):
-    known = searched()
-    LlmDesigner(dummy())(problem, known, known.choose("00003", "00002", ""), ())
+    population = searched()
+    LlmDesigner(dummy())(problem, population, population.choose("00003", "00002", ""), ())
     prompt = calls[0].messages[1]["content"]
     win = prompt.partition("[[ ## last_win ## ]]\n")[2].partition("\n\n")[0]
     assert win.startswith("00003 from 00002, +100.0 %:\n@@ ")
@@ -151,9 +156,9 @@ def test_the_designer_is_told_the_last_win_and_what_single_tunables_gained(probl
 
 
 def test_the_writer_is_told_the_avenue_the_bound_of_each_shape_and_the_line_to_beat(problem, calls):
-    known = searched()
-    trial = known.by_id["00005"]
-    chosen = known.chosen_for(trial)
+    population = searched()
+    trial = population.by_id["00005"]
+    chosen = population.selection_for(trial)
     near = RooflineCase(case="small", bound="memory", bound_us=100.0, share=0.25)
     judged = chosen.base.evaluation.with_evidence(roofline=(near,))
     chosen = replace(chosen, base=replace(chosen.base, evaluation=judged))
@@ -163,8 +168,8 @@ def test_the_writer_is_told_the_avenue_the_bound_of_each_shape_and_the_line_to_b
     assert "| small | - | 400 |  | 100 | 25 % | memory |" in prompt
     assert "[[ ## standing ## ]]\nBest so far: 00002, 400 us.\nBaseline 00_numpy.py" in prompt  # as the round began
     far = replace(trial.experiment, avenue=3)
-    assert known.plans[0].plan.avenue_of(far) == ""
-    assert known.plans[0].plan.avenue_of(replace(far, avenue=0)) == ""
+    assert population.plans[0].plan.avenue_of(far) == ""
+    assert population.plans[0].plan.avenue_of(replace(far, avenue=0)) == ""
 
 
 def test_an_avenue_that_is_not_there_is_refused(problem, population, selection):
@@ -178,7 +183,7 @@ def test_the_designer_reads_its_record(problem, population, selection, calls):
     assert sorted(designer(problem, population, selection, ()).picked) != []
     assert "[[ ## predictions ## ]]" not in calls[0].messages[1]["content"]
     many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
-    mine = paired(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
+    mine = paired(tuple(replace(t, by=designer.program.answered_by) if t.id >= "00010" else t for t in many.trials))
     plan = designer(problem, mine, selection, ())
     assert len(set(plan.picked)) == 3
     prompt = calls[-1].messages[1]["content"]

@@ -136,4 +136,4 @@ def test_it_needs_a_model():
 def test_a_claim_that_a_shipped_probe_measures_needs_no_question(bench):
     claim = Note("Clock", "The clock frequency is 3 GHz.", ("a book",))
     found = LlmProber(bench=bench, lm=scripted(lambda text: ""))(PROBLEM, (), claim)
-    assert found in probes.ready()
+    assert found in probes.shipped_probes()

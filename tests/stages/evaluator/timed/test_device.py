@@ -113,8 +113,8 @@ def emulated() -> Device:
 def judge(device: LocalEvaluator, problem: Problem) -> Judge:
     """Kernel, and what to compare it with -> evaluation."""
 
-    def evaluate(kernel: Kernel, *against: Kernel) -> Evaluation:
-        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(against))
+    def evaluate(kernel: Kernel, *versus: Kernel) -> Evaluation:
+        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(versus))
         return device(problem, kernel, trials)
 
     return evaluate
@@ -386,7 +386,7 @@ def test_mean_is_ranked_where_calls_differ_in_what_they_cost(every: int) -> None
     """every: which call is twice as dear; 0: calls at random, one in four of them."""
     draw = random.Random(0)
     calls = [draw.gauss(40, 0.2) * (1 + (draw.random() < 0.25 if not every else n % every == 0)) for n in range(84)]
-    assert statistics.low(calls, ranked_window(calls)) > 0.97 * sum(calls) / len(calls)
+    assert statistics.low_mean(calls, ranked_window(calls)) > 0.97 * sum(calls) / len(calls)
 
 
 def test_usual_call_is_ranked_where_calls_cost_the_same() -> None:
