@@ -31,8 +31,9 @@ import numpy as np
 
 from ksflow.config import compose
 from ksflow.errors import StageError
+from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.source.tunables import tunables, values
 from ksflow.lineage import Lineage
-from ksflow.problem.loader import kernel_file
 from ksflow.protocols import NO_CONTEXT
 from ksflow.records import (
     Experiment,
@@ -48,7 +49,6 @@ from ksflow.records import (
     as_json,
     geomean,
 )
-from ksflow.source.tunables import tunables, values
 from ksflow.stages.designer.mix import MixDesigner as Designers
 from ksflow.stages.writer.mix import MixWriter as Writers
 

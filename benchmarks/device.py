@@ -32,8 +32,8 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
 
-from ksflow.hardware.target import default_target  # noqa: E402
-from ksflow.languages import ON_DEVICE, detect_language  # noqa: E402
+from ksflow.kernels.hardware.target import default_target  # noqa: E402
+from ksflow.kernels.languages import ON_DEVICE, detect_language  # noqa: E402
 from ksflow.records import (  # noqa: E402
     Arg,
     Case,
@@ -291,7 +291,7 @@ def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
 
 def describe(name: str, variant: str = "") -> bool:
     """A problem as JSON, for a machine that lacks the packages which read problem folders."""
-    from ksflow.problem.loader import load
+    from ksflow.kernels.problem.loader import load
 
     fields = asdict(load(name, cases="leaderboard", variant=variant or None))
     print(json.dumps({**fields, "seeds": [], "languages": ["python", *ON_DEVICE]}))

@@ -24,9 +24,9 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
-from ksflow.sandbox.driver import early_launch, tensor_map  # noqa: E402
-from ksflow.sandbox.runners.torch_kernel import load_module  # noqa: E402
-from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
+from ksflow.evaluation.sandbox.driver import early_launch, tensor_map  # noqa: E402
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module  # noqa: E402
+from ksflow.kernels.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
 _STEPS = 16384

@@ -11,9 +11,9 @@ inputs of 16 kB to 64 MB, are each judged beside themselves, on the machine as i
 With --spread what replicates differ by is taken apart (`judge_spread.py`).
 The exit status is 1 where one of the comparisons is ranked the wrong way.
 
-With --simulate nothing is timed: the judge's own rule (`ksflow.judge`, from samples to the claim) is given samples that
-are drawn, --times judgements for each true gain. Between replicates the ratio varies by --between per cent (a standard
-deviation; 1.6 is what this judge sees on two cores of an AMD EPYC), calls by 1 % and more, upwards.
+With --simulate nothing is timed: the judge's own rule (`ksflow.evaluation.judge`, from samples to the claim) is given
+samples that are drawn, --times judgements for each true gain. Between replicates the ratio varies by --between per
+cent (a standard deviation; 1.6 is what this judge sees on two cores of an AMD EPYC), calls by 1 % and more, upwards.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ksflow.hardware.target import detect
-from ksflow.problem.loader import load
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Case, Claim, Evaluation, Evidence, Kernel, Origin, Problem, Trial, parse
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -280,11 +280,11 @@ def _said(claim: Claim) -> str:
 
 def _simulated(gain: float, spread: float, draw: random.Random) -> tuple[Claim, int]:
     """What the judge says of a kernel that is faster by `gain`, and after how many replicates."""
-    from ksflow.judge import session  # torch is slow to load, and nothing else here needs it
-    from ksflow.judge.comparison import PairedComparison
-    from ksflow.judge.outcome import CaseResult
-    from ksflow.judge.samples import Samples
-    from ksflow.judge.timing import CaseBenchmark
+    from ksflow.evaluation.judge import session  # torch is slow to load, and nothing else here needs it
+    from ksflow.evaluation.judge.comparison import PairedComparison
+    from ksflow.evaluation.judge.outcome import CaseResult
+    from ksflow.evaluation.judge.samples import Samples
+    from ksflow.evaluation.judge.timing import CaseBenchmark
 
     class Drawn(PairedComparison):
         def _run_replicate(self, stack: object, own: object, opener: object, replicate: Any) -> None:

@@ -28,17 +28,17 @@ from unittest import mock
 
 import torch
 
-from ksflow.hardware.target import detect
-from ksflow.judge import comparison, session
-from ksflow.judge.client import compile_loop
-from ksflow.judge.comparison import Effort, PairedComparison
-from ksflow.judge.input_pool import InputPool
-from ksflow.judge.outcome import Outcome
-from ksflow.judge.requests import RequestHandler
-from ksflow.judge.spinner import IdleSpinner
-from ksflow.judge.timing import CaseBenchmark, Replicate
+from ksflow.evaluation.judge import comparison, session
+from ksflow.evaluation.judge.client import compile_loop
+from ksflow.evaluation.judge.comparison import Effort, PairedComparison
+from ksflow.evaluation.judge.input_pool import InputPool
+from ksflow.evaluation.judge.outcome import Outcome
+from ksflow.evaluation.judge.requests import RequestHandler
+from ksflow.evaluation.judge.spinner import IdleSpinner
+from ksflow.evaluation.judge.timing import CaseBenchmark, Replicate
+from ksflow.evaluation.sandbox import zygote
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Case, Kernel, Origin, Problem, Trial
-from ksflow.sandbox import zygote
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 _REPLICATES, _PASSES = 16, 3

@@ -18,12 +18,13 @@ import threading
 import time
 from pathlib import Path
 
+from ksflow.evaluation.sandbox import linux
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Event, Judged
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.records import (
     Evaluation,
     Experiment,
@@ -40,7 +41,6 @@ from ksflow.records import (
     Verdict,
     portfolio,
 )
-from ksflow.sandbox import linux
 
 
 def select(problem: Problem, population: Population) -> Selection:

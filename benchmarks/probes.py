@@ -18,8 +18,8 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
-from ksflow.hardware.target import default_target  # noqa: E402
-from ksflow.judge.bench import Bench  # noqa: E402
+from ksflow.evaluation.judge.bench import Bench  # noqa: E402
+from ksflow.kernels.hardware.target import default_target  # noqa: E402
 from ksflow.notes import figures, probes  # noqa: E402
 from ksflow.notes.probes import Probe  # noqa: E402
 from ksflow.records import Evaluation, Verdict  # noqa: E402
@@ -142,7 +142,7 @@ def gpu_program(folder: Path, march: str) -> Plain:
 
 
 def _value(expression: str, us: float, names: dict[str, float] | None = None) -> float:
-    from ksflow.source.expressions import calculate
+    from ksflow.kernels.source.expressions import calculate
 
     return float(calculate(expression, {**(names or {}), "us": us}))
 

@@ -16,13 +16,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ksflow.hardware import target
-from ksflow.judge import VERSION
+from ksflow.evaluation.judge import VERSION
+from ksflow.evaluation.remote.ray_client import ClusterSettings, RayClient
+from ksflow.kernels.hardware import target
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.records import (
     Evaluation,
     Experiment,
@@ -38,7 +39,6 @@ from ksflow.records import (
     Trial,
     Verdict,
 )
-from ksflow.remote.ray_client import ClusterSettings, RayClient
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.evaluator.ray import RayEvaluator
 from ksflow.stages.selector.random import RandomSelector

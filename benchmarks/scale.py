@@ -18,12 +18,12 @@ from pathlib import Path
 
 from overhead import Write, cpu_s, design, digest, evaluate, select
 
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Event, Judged
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.records import Kernel, Seed
 
 _PART = 1000

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from peers.model import StubModel
 
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.lm import Model
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.none import Nothing

@@ -565,7 +565,7 @@ def _within(seconds: float) -> Iterator[None]:
 
 def _judged(field: Field, orders: Sequence[tuple[str, bool]]) -> None:
     """The verdicts for which there is time."""
-    from ksflow.hardware.target import default_target
+    from ksflow.kernels.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
     evaluator = LocalEvaluator(default_target())
@@ -583,8 +583,8 @@ def _problem(given: argparse.Namespace) -> Any:
         from device import read_problem
 
         return read_problem(given.problem)
-    from ksflow.hardware.target import default_target
-    from ksflow.problem.loader import load
+    from ksflow.kernels.hardware.target import default_target
+    from ksflow.kernels.problem.loader import load
 
     return load("trimul", cases=given.cases, target=default_target())
 

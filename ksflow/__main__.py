@@ -20,8 +20,8 @@ from typing import Any
 from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, strip_controls
+from ksflow.evaluation.processes import ending
 from ksflow.home import expand_home
-from ksflow.processes import ending
 from ksflow.redaction import redact
 
 _FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true"}
@@ -126,7 +126,7 @@ def _command(arguments: list[str]) -> int:
 
 def _work(arguments: list[str]) -> int:
     """The verb `worker`: runs where nothing is installed but torch, so it goes past the other verbs."""
-    worker = importlib.import_module("ksflow.remote.worker")
+    worker = importlib.import_module("ksflow.evaluation.remote.worker")
     return int(worker.main(arguments))
 
 

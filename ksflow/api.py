@@ -12,10 +12,10 @@ from ksflow.cli import verbs
 from ksflow.cli.task import run_parts
 from ksflow.config import compose
 from ksflow.errors import KsflowError
+from ksflow.kernels.problem.loader import kernel_file
 from ksflow.loop import judging
 from ksflow.loop.assistant import AskTell
 from ksflow.loop.schedule import RunOutcome
-from ksflow.problem.loader import kernel_file
 from ksflow.records import Evaluation, Kernel
 
 

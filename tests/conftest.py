@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.records import (
     Comparison,

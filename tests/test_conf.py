@@ -177,20 +177,21 @@ def test_a_folder_of_configs_may_follow_an_equals_sign(tmp_path: Path) -> None:
 def test_a_part_of_ones_own_that_lacks_a_setting_names_it(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "mine.yaml").write_text(
-        "_target_: ksflow.hardware.target.from_data_sheet\nname: mine\nmarch: sm_90a\n"
+        "_target_: ksflow.kernels.hardware.target.from_data_sheet\nname: mine\nmarch: sm_90a\n"
     )
     with pytest.raises(
         ConfigError,
-        match=r"target lacks chip, peaks, which ksflow\.hardware\.target\.from_data_sheet needs; valid: name, chip",
+        match=r"target lacks chip, peaks, which "
+        r"ksflow\.kernels\.hardware\.target\.from_data_sheet needs; valid: name, chip",
     ):
         compose(["--config-dir", str(tmp_path), "target=mine"])
 
 
 def test_a_part_that_is_none_and_a_folder_that_is_not_there_are_said(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "mine.yaml").write_text("_target_: ksflow.hardware.target\n")
+    (tmp_path / "target" / "mine.yaml").write_text("_target_: ksflow.kernels.hardware.target\n")
     with pytest.raises(
-        ConfigError, match=r"target._target_=ksflow.hardware.target cannot be called; name a class or a func"
+        ConfigError, match=r"target._target_=ksflow.kernels.hardware.target cannot be called; name a class or a func"
     ):
         compose(["--config-dir", str(tmp_path), "target=mine"])
     with pytest.raises(ConfigError, match=r"--config-dir .*absent is no folder"):

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ksflow import compilers
 from ksflow.errors import ConfigError
-from ksflow.handover.winner import hand_over
-from ksflow.languages import LANGUAGES, detect_language
-from ksflow.problem.loader import load
+from ksflow.evaluation import compilers
+from ksflow.integrate.handover.winner import hand_over
+from ksflow.kernels.languages import LANGUAGES, detect_language
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source import launches
+from ksflow.kernels.source.contract import contract, short_contract
 from ksflow.records import Arg, Case, Kernel, Limits, Origin, Problem, Target, Trial
 from ksflow.report import briefing
-from ksflow.source import launches
-from ksflow.source.contract import contract, short_contract
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})

@@ -15,8 +15,6 @@ from conftest import accepted, draft, kernel
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
-from ksflow.dataset import dataset
-from ksflow.dataset.reward import Worth, is_better, ratio, relative_worth
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lm.answers import answer
@@ -35,6 +33,8 @@ from ksflow.records import (
     Verdict,
     parse,
 )
+from ksflow.training.dataset import dataset
+from ksflow.training.dataset.reward import Worth, is_better, ratio, relative_worth
 
 Row = dict[str, Any]
 SECRET = "sk-live-0123456789abcdef"

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import conv3d
 
+from ksflow.evaluation.judge.tolerance import expected, first_error
 from ksflow.home import shipped_path
-from ksflow.judge.tolerance import expected, first_error
-from ksflow.problem.loader import load
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Target
 from ksflow.stages.evaluator.static import StaticEvaluator
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ksflow.home import PACKAGE
-from ksflow.problem.loader import load
+from ksflow.kernels.problem.loader import load
 
 SCRIPT = PACKAGE.parent / "benchmarks/device.py"
 

@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 
 from ksflow.cli import doctor
-from ksflow.hardware import executables, target
-from ksflow.processes import quota
+from ksflow.evaluation.processes import quota
+from ksflow.kernels.hardware import executables, target
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder where programs are found."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("ksflow.hardware.executables._FOLDERS", ())
+    monkeypatch.setattr("ksflow.kernels.hardware.executables._FOLDERS", ())
     return tmp_path
 
 

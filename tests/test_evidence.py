@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from ksflow.hardware import compiler_report
+from ksflow.kernels.hardware import compiler_report
 from ksflow.records import CompiledKernel, Evaluation, Evidence, Json, Timing, Verdict, parse
 from ksflow.report import evidence
 

@@ -10,11 +10,11 @@ from conftest import accepted, draft, kernel, over, plant, rejected
 from test_cli import ksflow
 
 from ksflow.cli.explain import explain
+from ksflow.kernels.source import features
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RunReader
 from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
 from ksflow.report import explanation
-from ksflow.source import features
 
 WGMMA = """#include <cuda_bf16.h>
 // launch: gemm [m / 64] [128] shared STAGES * 4096 (a, b, c)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from ksflow.handover.package import write_best
 from ksflow.home import shipped_path
-from ksflow.problem.loader import kernel_file, load
+from ksflow.integrate.handover.package import write_best
+from ksflow.kernels.problem.loader import kernel_file, load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
@@ -112,8 +112,8 @@ def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: P
 
 
 EXPORTED = """import sys
-from ksflow.handover.winner import hand_over
-from ksflow.problem.loader import load
+from ksflow.integrate.handover.winner import hand_over
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 from pathlib import Path
 target = Target("cpu", "cpu", "a CPU", march="x86-64")

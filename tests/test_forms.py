@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from ksflow.kernels.source.fingerprint import source_fingerprint
 from ksflow.records import Kernel
-from ksflow.source.fingerprint import source_fingerprint
 
 
 def of(text: str, language: str = "cpp") -> str:

@@ -5,10 +5,10 @@ from types import ModuleType
 import pytest
 import torch
 
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.home import shipped_path
-from ksflow.problem.loader import kernel_file, load
+from ksflow.kernels.problem.loader import kernel_file, load
 from ksflow.records import Verdict
-from ksflow.sandbox.runners.torch_kernel import load_module
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 SHAPE = {"m": 96, "n": 192, "k": 256}

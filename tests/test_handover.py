@@ -14,11 +14,11 @@ import pytest
 import torch
 import toy_driver
 
-from ksflow.handover import hand_over
-from ksflow.handover.loader import Facts, loader
-from ksflow.handover.package import write_best
-from ksflow.handover.winner import mark_modules
-from ksflow.hardware.target import detect
+from ksflow.integrate.handover import hand_over
+from ksflow.integrate.handover.loader import Facts, loader
+from ksflow.integrate.handover.package import write_best
+from ksflow.integrate.handover.winner import mark_modules
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

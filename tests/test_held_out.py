@@ -11,13 +11,11 @@ import pytest
 from conftest import accepted, draft, kernel, over, plant
 
 from ksflow.errors import ConfigError
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
 from ksflow.lm.program import Inquiry
-from ksflow.optimize.examples import Case, ExampleSource, gather, shown
-from ksflow.optimize.held_out import PARTS, split_rounds
-from ksflow.problem.loader import load
-from ksflow.prompts.render import outcome
+from ksflow.lm.prompts.render import outcome
 from ksflow.records import (
     Evaluation,
     Experiment,
@@ -29,6 +27,8 @@ from ksflow.records import (
     Trial,
     name_without_precision,
 )
+from ksflow.training.optimize.examples import Case, ExampleSource, gather, shown
+from ksflow.training.optimize.held_out import PARTS, split_rounds
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
 PROBLEM = load("softmax")

@@ -11,8 +11,8 @@ from kernels import get_local_kernel
 from test_cli import ksflow
 
 from ksflow.errors import ConfigError
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.problem.loader import load
 
 PROBLEM = """
 title: Twice every element
@@ -31,7 +31,7 @@ cases:
 """
 REFERENCE = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(n, seed):
     x = torch.randn(n, generator=torch.Generator().manual_seed(seed))

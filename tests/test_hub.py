@@ -8,9 +8,9 @@ import torch
 from kernels import get_local_kernel
 from kernels.cli.benchmark import discover_benchmark_classes, run_benchmark_class
 
-from ksflow.handover.hub import Standing, write_hub
-from ksflow.problem.licences import of_kernel
-from ksflow.problem.loader import load
+from ksflow.integrate.handover.hub import Standing, write_hub
+from ksflow.kernels.problem.licences import of_kernel
+from ksflow.kernels.problem.loader import load
 from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
 

@@ -16,10 +16,10 @@ import torch
 from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import detect
-from ksflow.model.capture import Seen, observe
-from ksflow.model.package import region_of
-from ksflow.problem.loader import kernel_file, load
+from ksflow.integrate.model.capture import Seen, observe
+from ksflow.integrate.model.package import region_of
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import kernel_file, load
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -8,14 +8,14 @@ import pytest
 from conftest import accepted, draft, kernel, plant
 from test_dataset import faster, grow, rows
 
-from ksflow.dataset import dataset
-from ksflow.dataset.verb import _splits
 from ksflow.formats.checkout import path_in_checkout, provenance
 from ksflow.formats.kernelbench.importer import load as load_kernelbench
+from ksflow.kernels.problem.licences import join_licences, of_problem, on_the_hub, parse_licence
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.problem.licences import join_licences, of_problem, on_the_hub, parse_licence
-from ksflow.problem.loader import load
 from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, name_without_precision
+from ksflow.training.dataset import dataset
+from ksflow.training.dataset.verb import _splits
 
 GPL, MIT, BOTH = "GPL-3.0-only", "MIT", "GPL-2.0-only AND MIT"
 

@@ -14,9 +14,9 @@ import pytest
 from conftest import accepted, again, draft, kernel, over, plant, rejected
 
 from ksflow.errors import ConfigError, LineageError
+from ksflow.kernels.source.fingerprint import source_fingerprint
 from ksflow.lineage import Lineage
 from ksflow.records import Call, Note, Origin, Plan, Status, Trial
-from ksflow.source.fingerprint import source_fingerprint
 
 
 def git(path: Path, *arguments: str) -> str:

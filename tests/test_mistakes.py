@@ -8,11 +8,11 @@ from test_cli import ksflow
 
 from ksflow.errors import ConfigError
 from ksflow.formats.kernel.importer import load
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.source.signature import fault
 from ksflow.lineage import Lineage
 from ksflow.loop import startup
 from ksflow.records import Arg, Kernel, Problem, Verdict
-from ksflow.source.signature import fault
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 REFERENCE = """import torch

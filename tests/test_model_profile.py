@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils import flop_counter
 
-from ksflow.judge import bounds, contents
-from ksflow.judge.tolerance import expected
-from ksflow.model import profile, user_file
-from ksflow.problem.loader import load
+from ksflow.evaluation.judge import bounds, contents
+from ksflow.evaluation.judge.tolerance import expected
+from ksflow.integrate.model import profile, user_file
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Problem
 
 MODEL = """import torch

@@ -11,9 +11,9 @@ import torch
 import yaml
 
 from ksflow.errors import ConfigError
-from ksflow.judge.cases import Reference
-from ksflow.model import problem, profile, replicate, user_file
-from ksflow.problem.loader import load
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.integrate.model import problem, profile, replicate, user_file
+from ksflow.kernels.problem.loader import load
 
 HEAD = """import collections, functools, torch
 from torch import nn
@@ -270,7 +270,7 @@ class Part(nn.Module):
 def test_an_installed_kernel_takes_the_same_constants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "some_kernels"
     package.mkdir()
-    source = importlib.util.find_spec("ksflow.model.installed")
+    source = importlib.util.find_spec("ksflow.integrate.model.installed")
     assert source
     assert source.origin
     (package / "__init__.py").write_text(Path(source.origin).read_text())
@@ -438,7 +438,7 @@ def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
     facts = json.loads((folder / "region.json").read_text())
     package = tmp_path / "nested_kernels"
     (package / "inner").mkdir(parents=True)
-    source = importlib.util.find_spec("ksflow.model.installed")
+    source = importlib.util.find_spec("ksflow.integrate.model.installed")
     assert source
     assert source.origin
     (package / "__init__.py").write_text(Path(source.origin).read_text())

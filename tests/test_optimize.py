@@ -21,17 +21,11 @@ from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
 from ksflow.config import compose
-from ksflow.dataset import reward
 from ksflow.errors import BudgetError, ConfigError
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
 from ksflow.lm.answers import answer, draw
-from ksflow.optimize import metrics, optimize
-from ksflow.optimize.card import ScoreComparison
-from ksflow.optimize.examples import Case, ExampleSource
-from ksflow.optimize.metrics import Judge
-from ksflow.optimize.teaching import Course
-from ksflow.problem.loader import load
 from ksflow.protocols import as_evaluator
 from ksflow.records import (
     Evaluation,
@@ -45,6 +39,12 @@ from ksflow.records import (
     Verdict,
 )
 from ksflow.stages.digester.llm import LlmDigester
+from ksflow.training.dataset import reward
+from ksflow.training.optimize import metrics, optimize
+from ksflow.training.optimize.card import ScoreComparison
+from ksflow.training.optimize.examples import Case, ExampleSource
+from ksflow.training.optimize.metrics import Judge
+from ksflow.training.optimize.teaching import Course
 
 HINT = "Always end with the PLANTED marker."
 SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]

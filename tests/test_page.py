@@ -21,8 +21,8 @@ from test_cli import DRY, ksflow
 from test_session import Run
 
 from ksflow.errors import ConfigError
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.problem.loader import load
 from ksflow.records import (
     CheckedCase,
     Comparison,

@@ -8,8 +8,8 @@ import pytest
 from ksflow.cli import probe as verb
 from ksflow.cli.probe import ask, settle
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import detect, from_data_sheet, label
-from ksflow.judge.bench import Bench
+from ksflow.evaluation.judge.bench import Bench
+from ksflow.kernels.hardware.target import detect, from_data_sheet, label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Figure, Probe
 from ksflow.records import Evaluation, Kernel, Note, Status, Target, Timing, Verdict

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import from_data_sheet
 from ksflow.home import shipped_path
-from ksflow.problem.loader import kernel_file, load
-from ksflow.problem.texts import for_target, task_source
+from ksflow.kernels.hardware.target import from_data_sheet
+from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.texts import for_target, task_source
 from ksflow.records import Problem, Target
 
 
@@ -58,7 +58,7 @@ def test_a_section_ends_where_its_level_does_and_code_has_no_headings() -> None:
 def test_models_read_what_the_task_computes_and_nothing_of_what_the_judge_needs(tmp_path: Path) -> None:
     for name in ("depthwise_conv3d", "fp8_gemm", "softmax", "trimul"):
         shown = load(name).reference_text
-        for word in ("def oracle", "upstream_check", "UPSTREAM", "ksflow.judge", "Runs in the judge"):
+        for word in ("def oracle", "upstream_check", "UPSTREAM", "ksflow.evaluation.judge", "Runs in the judge"):
             assert word not in shown, (name, word)
         space: dict[str, object] = {}
         exec(compile(shown, name, "exec"), space)

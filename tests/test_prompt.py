@@ -11,11 +11,11 @@ from test_cli import ksflow
 from ksflow.cli.prompt import prompt
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lineage import Lineage
 from ksflow.lm.tokenizer import counter
 from ksflow.protocols import MODEL_STAGES
 from ksflow.records import Plan, Trial
-from ksflow.source.tokens import estimate
 
 
 def _planned(folder: Path) -> Trial:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lineage import Lineage
 from ksflow.lm import Model
 from ksflow.lm.engines import DummyEngine
 from ksflow.lm.tokenizer import counter
-from ksflow.problem.loader import load
 from ksflow.records import Note, Population, Problem, Selection
-from ksflow.source.tokens import estimate
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.llm import LlmWriter
 

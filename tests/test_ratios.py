@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from conftest import accepted, draft, kernel, paired, rejected
 
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.tried import tried_experiments
 from ksflow.notes.calibration import predictions
-from ksflow.optimize import metrics
-from ksflow.problem.loader import load
-from ksflow.prompts import render
-from ksflow.prompts.tried import tried_experiments
 from ksflow.records import (
     Evaluation,
     Evidence,
@@ -26,6 +25,7 @@ from ksflow.records import (
 from ksflow.report.headline import headline
 from ksflow.report.spending import improvements
 from ksflow.stages.digester.rules import RulesDigester
+from ksflow.training.optimize import metrics
 
 IDEA = "unroll the inner loop by four"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ksflow.evaluation.remote import worker, worker_payload
+from ksflow.evaluation.remote.job_store import JobStore
 from ksflow.home import PACKAGE
-from ksflow.remote import worker, worker_payload
-from ksflow.remote.job_store import JobStore
 
 RECIPES = PACKAGE.parent / "docs" / "recipes"
 SCRIPT, MANIFEST = RECIPES / "slurm_workers.sh", RECIPES / "kubernetes_workers.yaml"

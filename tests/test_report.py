@@ -10,9 +10,9 @@ from rich.console import Console
 from test_session import SEEDS, Run
 
 from ksflow import report
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Population, Trial
 from ksflow.report import scores
 from ksflow.report.words import console

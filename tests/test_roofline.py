@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from ksflow.config.compose import build, compose
-from ksflow.hardware import roofline
-from ksflow.problem.loader import load
+from ksflow.kernels.hardware import roofline
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Problem, Target, Timing, geomean
 
 

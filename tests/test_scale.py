@@ -12,9 +12,9 @@ from rich.console import Console
 from test_session import Run, shown
 
 from ksflow import report
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
-from ksflow.problem.loader import load
-from ksflow.prompts import render
+from ksflow.lm.prompts import render
 from ksflow.records import (
     Claim,
     Comparison,

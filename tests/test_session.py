@@ -21,6 +21,8 @@ from rich.console import Console
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped_path
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.tunables import assign
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RunReader
 from ksflow.lineage.store import ZERO
@@ -34,7 +36,6 @@ from ksflow.loop.run import Run as RunOfTheLoop
 from ksflow.loop.run import Stages
 from ksflow.loop.schedule import RunOutcome, Schedule
 from ksflow.loop.search import search
-from ksflow.problem.loader import load
 from ksflow.protocols import Answerer, Context, Evaluator, record, reserve
 from ksflow.records import (
     Call,
@@ -61,7 +62,6 @@ from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
 from ksflow.report.words import describe_changes as changed_in
-from ksflow.source.tunables import assign
 from ksflow.stages.designer.mix import MixDesigner
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -9,12 +9,12 @@ from test_agents import agent
 
 from ksflow.errors import ConfigError
 from ksflow.formats.kernel.importer import load
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.source.answer import as_files, as_text, check, replace_main
 from ksflow.lm.agents import Agent
-from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Workspace, override_call
 from ksflow.records import Kernel, Verdict
-from ksflow.source.answer import as_files, as_text, check, replace_main
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.stages.writer.diff import Diff
 

@@ -9,9 +9,9 @@ import yaml
 
 from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
-from ksflow.hardware import cpu, target
 from ksflow.home import shipped_path
-from ksflow.languages import LANGUAGES
+from ksflow.kernels.hardware import cpu, target
+from ksflow.kernels.languages import LANGUAGES
 from ksflow.notes import knowledge
 from ksflow.records import Status
 

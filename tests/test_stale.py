@@ -12,7 +12,7 @@ from conftest import accepted, kernel, plant
 from test_cli import DRY, ksflow
 from test_session import SEEDS, Run, evaluate
 
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache
 from ksflow.loop import judging

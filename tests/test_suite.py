@@ -24,14 +24,14 @@ from ksflow.cli import verbs
 from ksflow.cli.suite import Session, suite
 from ksflow.config.members import Suite, members, of_multirun
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.home import PACKAGE
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.answer import replace_main
 from ksflow.lineage import Lineage
-from ksflow.problem.loader import load
-from ksflow.prompts import render
+from ksflow.lm.prompts import render
 from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import scores
-from ksflow.sandbox.runners.torch_kernel import load_module
-from ksflow.source.answer import replace_main
 
 UPSTREAM = PACKAGE.parent / "benchmarks" / "upstream.py"
 SCALE = """import torch

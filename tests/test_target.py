@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from ksflow.errors import ConfigError
-from ksflow.hardware import target
 from ksflow.home import shipped_path
+from ksflow.kernels.hardware import target
 
 
 def test_this_machine_has_a_name_and_a_fingerprint() -> None:
@@ -57,7 +57,7 @@ def figures(option: str) -> tuple[Any, Any]:
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Puts a program on a path that has no other: name, text."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("ksflow.hardware.executables._FOLDERS", ())
+    monkeypatch.setattr("ksflow.kernels.hardware.executables._FOLDERS", ())
     for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear
 
+from ksflow.evaluation.judge.tolerance import expected, first_error
 from ksflow.home import shipped_path
-from ksflow.judge.tolerance import expected, first_error
-from ksflow.problem.loader import load
+from ksflow.kernels.problem.loader import load
 
 ROOT = Path(__file__).resolve().parents[1]
 Round = Callable[[torch.Tensor], torch.Tensor]

@@ -7,8 +7,8 @@ import pytest
 
 import ksflow
 from ksflow.errors import ConfigError
-from ksflow.problem.loader import kernel_file
-from ksflow.source.tunables import (
+from ksflow.kernels.problem.loader import kernel_file
+from ksflow.kernels.source.tunables import (
     assign,
     constants,
     dispatches,

@@ -10,8 +10,8 @@ from conftest import accepted, draft, kernel, over, plant, rejected
 
 from ksflow.cli.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
+from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage, record
-from ksflow.problem.loader import load
 from ksflow.records import Note, Origin, Problem, Status, Target, Trial
 
 CPU = Target("cpu", "cpu", "a chip")

@@ -18,11 +18,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from ksflow.processes.child_environment import end_with_this_process
+from ksflow.evaluation.processes.child_environment import end_with_this_process
 
 _SERVER = """
 import json, os, runpy, select, signal, socket, sys
-import ksflow.cli.verbs, ksflow.judge.evaluator, ksflow.stages.designer.rules, ksflow.stages.evaluator.fake
+import ksflow.cli.verbs, ksflow.evaluation.judge.evaluator, ksflow.stages.designer.rules, ksflow.stages.evaluator.fake
 
 def serve(line, fds):
     asked = json.loads(line)

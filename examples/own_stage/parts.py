@@ -1,8 +1,8 @@
 """A designer of one's own: it changes one constant at a time, in the order in which the kernel declares them."""
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.tunables import tunables, values
 from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection
-from ksflow.source.tunables import tunables, values
 
 
 class OneAtATime:

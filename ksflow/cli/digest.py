@@ -17,7 +17,7 @@ from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import UNREADABLE, BudgetError, ConfigError, StageError, pluralize, reaching, stage_boundary
-from ksflow.hardware.target import label
+from ksflow.kernels.hardware.target import label
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
 from ksflow.notes.documents import DocumentReader, File, Progress, Unread

@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import __version__
-from ksflow.hardware import executables
-from ksflow.hardware import target as targets
-from ksflow.hardware.cost_model import quantity
+from ksflow.evaluation.processes import quota
+from ksflow.evaluation.processes.child_environment import child_environment
 from ksflow.home import shipped_path, text_of
-from ksflow.languages import LANGUAGES
-from ksflow.processes import quota
-from ksflow.processes.child_environment import child_environment
+from ksflow.kernels.hardware import executables
+from ksflow.kernels.hardware import target as targets
+from ksflow.kernels.hardware.cost_model import quantity
+from ksflow.kernels.languages import LANGUAGES
 from ksflow.records import Target
 
 _KEYS = (
@@ -155,7 +155,7 @@ def _git() -> str:
 
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
-    done = _answer([sys.executable, "-P", "-m", "ksflow.sandbox.probe"])
+    done = _answer([sys.executable, "-P", "-m", "ksflow.evaluation.sandbox.probe"])
     if done.returncode:
         return "none", {"sandboxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     answer = json.loads(done.stdout)

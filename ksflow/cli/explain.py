@@ -11,12 +11,12 @@ from ksflow import report
 from ksflow.cli.task import recorded_run, recorded_task, some_trials
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, stage_boundary
+from ksflow.kernels.source import features
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import locate
 from ksflow.protocols import Explainer, override_call
 from ksflow.records import Explanation, Trial, schema
 from ksflow.redaction import redact
-from ksflow.source import features
 
 
 def explain(words: list[str], overrides: list[str]) -> int:

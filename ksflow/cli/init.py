@@ -19,9 +19,9 @@ from ksflow.cli import usage
 from ksflow.config import keys
 from ksflow.errors import ConfigError, explain_write_errors, suggest
 from ksflow.formats.loops import naive
-from ksflow.hardware.target import detect
 from ksflow.home import shipped_path, write
-from ksflow.problem.loader import load
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import load
 
 _PROBLEM = ("examples", "own_problem", "column_sums")
 _DESIGNER = ("examples", "own_stage", "parts.py")
@@ -111,7 +111,7 @@ def _problem(console: Console, name: str, function: str) -> None:
 
 def _from_function(console: Console, folder: Path, function: str) -> None:
     """A problem from a function's own calls, with a kernel to begin with."""
-    from ksflow.model import capture, isolate  # torch takes seconds
+    from ksflow.integrate.model import capture, isolate  # torch takes seconds
 
     file, _, name = function.rpartition(":")
     path = Path(file).expanduser()

@@ -10,9 +10,9 @@ from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors
 from ksflow.home import write
+from ksflow.integrate.model.package import Candidate, winner
+from ksflow.kernels.problem import licences
 from ksflow.loop import judging
-from ksflow.model.package import Candidate, winner
-from ksflow.problem import licences
 from ksflow.report.headline import headline
 
 
@@ -27,8 +27,8 @@ def isolate(words: list[str], overrides: list[str]) -> int:
         known[word] = value if equals else rest.pop(0)
     if len(words) != 1 or not re.fullmatch(r"[\w.]+:[\w.]+", words[0]) or not known["run"]:
         raise ConfigError('the command is: isolate MODULE:FUNCTION --run "COMMAND", such as --run "pytest -q"')
-    from ksflow.model import capture  # torch takes seconds
-    from ksflow.model.isolate import isolate as written_as
+    from ksflow.integrate.model import capture  # torch takes seconds
+    from ksflow.integrate.model.isolate import isolate as written_as
 
     console = report.console()
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
@@ -46,7 +46,7 @@ def apply(words: list[str], overrides: list[str]) -> int:
     own, rest = keys.own_options(overrides, "out", "patch")
     if words or not boolean("patch", own.get("patch", "false")):
         raise ConfigError("the command is: apply NAME --patch [out=FILE]; `model apply` is for a model's regions")
-    from ksflow.model.patch import function_of, patch  # torch takes seconds
+    from ksflow.integrate.model.patch import function_of, patch  # torch takes seconds
 
     cfg = compose.compose(rest)
     evaluate = compose.evaluator(cfg)

@@ -24,7 +24,7 @@ from ksflow.cli.sources import SourceCheck, Sources
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, pluralize
-from ksflow.hardware.target import label
+from ksflow.kernels.hardware.target import label
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
 from ksflow.notes import knowledge

@@ -28,19 +28,19 @@ from ksflow.cli.mcp_install import install
 from ksflow.cli.task import open_lineage, run_parts
 from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
-from ksflow.handover.package import write_best
+from ksflow.evaluation.processes import ending
+from ksflow.integrate.handover.package import write_best
+from ksflow.kernels.source.contract import contract, newer_lines
 from ksflow.lineage import Lineage
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.failures import without_answers, without_paths
+from ksflow.lm.prompts.findings import findings
 from ksflow.loop.assistant import AskTell
 from ksflow.loop.queue import ThreadJob
-from ksflow.processes import ending
-from ksflow.prompts import render
-from ksflow.prompts.failures import without_answers, without_paths
-from ksflow.prompts.findings import findings
 from ksflow.records import Experiment, Json, Kernel, Origin, Population, Target, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
-from ksflow.source.contract import contract, newer_lines
 
 _SKILL = Path(__file__).parent / "assistant" / "SKILL.md"
 _ANSWER = 60_000

@@ -16,9 +16,9 @@ from ksflow.cli.named import resolve_names
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, LineageError, boolean
+from ksflow.integrate.model.package import Candidate, region_of, winner, write_package
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
-from ksflow.model.package import Candidate, region_of, winner, write_package
 from ksflow.records import Json
 from ksflow.report import proof as words_of_proof
 
@@ -48,7 +48,7 @@ def _profile(file: Path, overrides: list[str]) -> int:
     if own.get("mode", "none") not in _MODES:
         raise ConfigError(f"mode={own['mode']}; valid: {', '.join(_MODES)}")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # what torch.profiler says of itself
-    from ksflow.model import problem, profile, user_file  # torch takes seconds
+    from ksflow.integrate.model import problem, profile, user_file  # torch takes seconds
 
     console = report.console()
     columns = (BarColumn(16), TextColumn("{task.description}", markup=False))
@@ -122,7 +122,7 @@ def _candidate(overrides: list[str]) -> Candidate:
 
 def _prove(folder: Path, overrides: list[str]) -> int:
     """Time the model with the package's kernels and without, and keep what is found in the lineage of each kernel."""
-    from ksflow.model.prove import prove  # torch takes seconds
+    from ksflow.integrate.model.prove import prove  # torch takes seconds
 
     own, rest = keys.own_options(overrides, "replicates", "mode")
     count = own.get("replicates", "5")

@@ -15,7 +15,7 @@ from ksflow import home, report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, suggest
-from ksflow.hardware.target import label
+from ksflow.kernels.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Probe, ProbeBench
 from ksflow.records import Note, Problem, Status, Target, Verdict

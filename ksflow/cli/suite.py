@@ -30,10 +30,10 @@ from ksflow.config import compose
 from ksflow.config.members import FLAGS, Suite, SuiteMember, members
 from ksflow.config.parts import stages
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
+from ksflow.evaluation.processes import ending
+from ksflow.evaluation.processes.child_environment import end_with_this_process
+from ksflow.evaluation.processes.deadline import locked_within
 from ksflow.lineage import Lineage
-from ksflow.processes import ending
-from ksflow.processes.child_environment import end_with_this_process
-from ksflow.processes.deadline import locked_within
 from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
 from ksflow.report.page import RunFacts, as_html

@@ -21,14 +21,14 @@ from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
 from ksflow.errors import ConfigError, NothingTried, boolean, one_of
-from ksflow.handover import hand_over
-from ksflow.handover.hub import Standing, write_hub
-from ksflow.handover.package import write_best
+from ksflow.integrate.handover import hand_over
+from ksflow.integrate.handover.hub import Standing, write_hub
+from ksflow.integrate.handover.package import write_best
+from ksflow.kernels.problem import licences
 from ksflow.lineage import Lineage
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
-from ksflow.problem import licences
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json, Target
 from ksflow.redaction import redact
@@ -157,7 +157,7 @@ def _finish(console: Console, outcome: RunOutcome, run: Run, target: Target) -> 
 
 def problem(words: list[str], overrides: list[str]) -> int:
     """`problem show` and `problem check`."""
-    from ksflow.judge import machine_rates
+    from ksflow.evaluation.judge import machine_rates
     from ksflow.report import briefing
 
     verb = words[0] if words else "show"
@@ -263,11 +263,11 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "mcp": _of("ksflow.cli.mcp", "mcp"),
     "skill": _of("ksflow.cli.skill", "skill"),
     "suite": _of("ksflow.cli.suite", "suite"),
-    "optimize": _of("ksflow.optimize", "optimize"),
+    "optimize": _of("ksflow.training.optimize", "optimize"),
     "digest": _of("ksflow.cli.digest", "digest"),
     "probe": _of("ksflow.cli.probe", "probe"),
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
-    "dataset": _of("ksflow.dataset", "dataset"),
+    "dataset": _of("ksflow.training.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
     "isolate": _of("ksflow.cli.isolate", "isolate"),
     "apply": by_name("apply", _of("ksflow.cli.isolate", "apply")),

@@ -14,11 +14,11 @@ from ksflow import report
 from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
+from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
 from ksflow.loop import judging
-from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Problem, Scale, Trial, Verdict, schema
 from ksflow.report import comparison, evidence

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from ksflow.config import compose
 from ksflow.errors import ConfigError
+from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
 from ksflow.loop import judging
@@ -18,7 +19,6 @@ from ksflow.loop.events import Event
 from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.startup import no_other, places
-from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Answerer, Evaluator, Tracker
 from ksflow.records import Note, Problem, Seed, Target
 

@@ -13,9 +13,9 @@ from ksflow.errors import ConfigError
 from ksflow.formats.cases import CAPS, SeededParams, build_cases, merged_sizes, parse_cap
 from ksflow.formats.checkout import path_in_checkout
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
-from ksflow.hardware.target import default_target
-from ksflow.languages import LANGUAGES
-from ksflow.problem.loader import languages_of, similar_languages
+from ksflow.kernels.hardware.target import default_target
+from ksflow.kernels.languages import LANGUAGES
+from ksflow.kernels.problem.loader import languages_of, similar_languages
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target, digest
 
 _REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""

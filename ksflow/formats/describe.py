@@ -20,10 +20,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ksflow.errors import error_location, own_line
+from ksflow.evaluation.judge.tolerance import AT_RANDOM, is_constant, is_unsteady
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import as_tuple
-from ksflow.judge.tolerance import AT_RANDOM, is_constant, is_unsteady
-from ksflow.sandbox.runners.torch_kernel import load_module
 
 Json = dict[str, Any]
 _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ksflow.errors import catch_foreign, error_location, one_line
-from ksflow.processes.child_environment import base_environment, end_with_this_process
+from ksflow.evaluation.processes.child_environment import base_environment, end_with_this_process
 from ksflow.records import Json
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ksflow.errors import catch_foreign
-from ksflow.judge.tolerance import bits, is_constant, same_bits
-from ksflow.sandbox.runners.pytree import TensorLeaf, Tree, flatten_result, pack
+from ksflow.evaluation.judge.tolerance import bits, is_constant, same_bits
+from ksflow.evaluation.sandbox.runners.pytree import TensorLeaf, Tree, flatten_result, pack
 
 _POISON = (0x00, 0x5A)
 """What is in a tensor before the reference runs, to see whether it reads that."""

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from ksflow.errors import catch_foreign, one_line
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.isolated import IsolatedFailure, answer_order, run_isolated
 from ksflow.records import Json, Problem
-from ksflow.sandbox.runners.torch_kernel import load_module
 
 _FORMULAS = {
     name: f"std::{name}({{0}})"

@@ -17,12 +17,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ksflow.formats.layout import CallLayout
-from ksflow.judge.tolerance import by_format, is_constant
-from ksflow.processes import scratch
-from ksflow.records import Check, check_inside
-from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
-from ksflow.sandbox.runners.pytree import (
+from ksflow.evaluation.judge.tolerance import by_format, is_constant
+from ksflow.evaluation.processes import scratch
+from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.evaluation.sandbox.runners.pytree import (
     HIDDEN,
     Flat,
     TensorLeaf,
@@ -34,6 +32,8 @@ from ksflow.sandbox.runners.pytree import (
     pack,
     unpack,
 )
+from ksflow.formats.layout import CallLayout
+from ksflow.records import Check, check_inside
 
 _SPREAD = 0.5
 """What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""

@@ -17,7 +17,7 @@ from typing import Any
 import git
 
 from ksflow.errors import LineageError, one_line, strip_controls
-from ksflow.processes.deadline import Watch, killed_after
+from ksflow.evaluation.processes.deadline import Watch, killed_after
 
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""

@@ -29,6 +29,7 @@ from typing import Any
 import yaml
 
 from ksflow.errors import ConfigError, LineageError, pluralize
+from ksflow.kernels.source import fingerprint
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
 from ksflow.lineage.store import THIS, ZERO
@@ -50,7 +51,6 @@ from ksflow.records import (
     schema,
 )
 from ksflow.redaction import redact
-from ksflow.source import fingerprint
 
 _LOG = logging.getLogger("ksflow.lineage")
 _IN_USE = "session"  # what every process with an open session claims beside the others

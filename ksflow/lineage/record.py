@@ -13,7 +13,8 @@ from dataclasses import replace
 from itertools import islice, takewhile
 
 from ksflow.errors import LineageError, strip_controls
-from ksflow.languages import ENDINGS, detect_language
+from ksflow.kernels.languages import ENDINGS, detect_language
+from ksflow.kernels.source import fingerprint
 from ksflow.lineage.store import Store, trailer
 from ksflow.records import (
     FILE_NAME,
@@ -28,7 +29,6 @@ from ksflow.records import (
     schema,
 )
 from ksflow.redaction import redact
-from ksflow.source import fingerprint
 
 EXPLANATION = "explanation.json"
 ANNOTATION = "Annotation"

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError, of_system
+from ksflow.evaluation.processes import ending
 from ksflow.lineage.git_processes import RefUpdates, git_said, open_repository
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
-from ksflow.processes import ending
 
 ZERO = "0" * 40
 THIS = "this"

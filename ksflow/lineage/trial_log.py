@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError
+from ksflow.kernels.source import fingerprint
 from ksflow.lineage import record
 from ksflow.lineage.index import RunIndex, is_finished
 from ksflow.lineage.locks import Turns
@@ -37,7 +38,6 @@ from ksflow.records import (
     schema,
 )
 from ksflow.redaction import redact
-from ksflow.source import fingerprint
 
 P = ParamSpec("P")
 T = TypeVar("T")

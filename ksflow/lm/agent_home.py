@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.confine import PREFIX
 from ksflow.lm.agent_output import mapping
-from ksflow.sandbox.confine import PREFIX
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates"),

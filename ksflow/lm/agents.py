@@ -25,20 +25,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.evaluation.sandbox import agent as keeping
+from ksflow.evaluation.sandbox import landlock
 from ksflow.home import PACKAGE
+from ksflow.kernels.source.answer import MOST_FILES, as_text, end_with_newline, needed_files
 from ksflow.lm.agent_home import ADDRESSES, copied, installed, proxy_ports, renew, thrown_away
 from ksflow.lm.agent_output import ENVELOPES, Usage, clean
 from ksflow.lm.engines import Engine, as_response
 from ksflow.lm.model import Model
+from ksflow.lm.prompts.failures import redacted_failure, without_paths
+from ksflow.lm.prompts.render import analysis
 from ksflow.lm.sections import COMPLETED
-from ksflow.prompts.failures import redacted_failure, without_paths
-from ksflow.prompts.render import analysis
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
 from ksflow.records.kernels import FILE_NAME
-from ksflow.sandbox import agent as keeping
-from ksflow.sandbox import landlock
-from ksflow.source.answer import MOST_FILES, as_text, end_with_newline, needed_files
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -182,7 +182,7 @@ class _Run:
             "limit_s": limit_s,
             "held": self.agent.box,
         }
-        keeper = [sys.executable, "-P", "-m", "ksflow.sandbox.agent", json.dumps(order)]
+        keeper = [sys.executable, "-P", "-m", "ksflow.evaluation.sandbox.agent", json.dumps(order)]
         if self.agent.box:
             seen["HOME"] = str(self.folder / _HOME)
         else:

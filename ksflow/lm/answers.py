@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
+from ksflow.kernels.source.tunables import assign, effective_values, tunables, values
 from ksflow.lm.sections import COMPLETED
 from ksflow.records import digest
-from ksflow.source.tunables import assign, effective_values, tunables, values
 
 Sections = dict[str, str]
 Made = dict[str, Any]

@@ -19,10 +19,10 @@ from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
+from ksflow.lm.prompts.brief import Brief, Section, SectionKind, fill
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
 from ksflow.lm.tokenizer import counter
-from ksflow.prompts.brief import Brief, Section, SectionKind, fill
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
@@ -187,7 +187,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             budget -= self._size(fixed) + min(self.model.max_tokens or 0, budget // 2)
         brief = fill(sections, budget, self.count)
         if brief.left_out:
-            log = structlog.get_logger("ksflow.prompts")
+            log = structlog.get_logger("ksflow.lm.prompts")
             log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(brief.left_out))
         return brief
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
-from ksflow.source.tokens import estimate
+from ksflow.kernels.source.tokens import estimate
 
 _ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
 _FOLDER = "TIKTOKEN_CACHE_DIR"

@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ksflow.errors import ConfigError, KsflowError
+from ksflow.kernels.source import fingerprint
 from ksflow.lineage import Round
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.failures import redacted_failure, without_paths
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
 from ksflow.loop.events import Activity, Checked
 from ksflow.loop.queue import ThreadJob
 from ksflow.loop.round import advance, ask_judge, dispatch, judge, waits_for
 from ksflow.loop.run import Run
-from ksflow.prompts import render
-from ksflow.prompts.failures import redacted_failure, without_paths
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Plan, Population, Seed, Selection, Trial, portfolio
-from ksflow.source import fingerprint
 
 _MOST_WAITING = 32
 """Questions to the judge that may be unanswered at a time."""

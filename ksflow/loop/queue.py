@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ksflow.processes import ending
+from ksflow.evaluation.processes import ending
 
 T = TypeVar("T")
 

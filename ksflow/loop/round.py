@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ksflow.errors import StageError, stage_boundary
+from ksflow.kernels.source import fingerprint
 from ksflow.lineage import Round
 from ksflow.lineage.trial_log import NOTHING
 from ksflow.loop.events import Activity, Began, Checked, Judged, Notice
@@ -35,7 +36,6 @@ from ksflow.records import (
     Verdict,
     schema,
 )
-from ksflow.source import fingerprint
 
 Notes = tuple[Note, ...]
 

@@ -9,16 +9,16 @@ from itertools import islice
 from pathlib import Path
 
 from ksflow.errors import ConfigError, NothingTried, pluralize
+from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
+from ksflow.kernels.source.flags import with_flags
+from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
-from ksflow.processes import quota
 from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
-from ksflow.source.flags import with_flags
-from ksflow.source.tunables import tunables
 
 _LOOK_S = 0.2
 _REASON = 200

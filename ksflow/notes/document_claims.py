@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ksflow.errors import shorten
-from ksflow.hardware.target import label
 from ksflow.home import shipped_path
+from ksflow.kernels.hardware.target import label
 from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ksflow.hardware.target import label
+from ksflow.kernels.hardware.target import label
 from ksflow.notes.probes import VALUES, Probe
 from ksflow.records import Evaluation, Note, Status, Target
 

@@ -32,7 +32,7 @@ import yaml
 
 from ksflow import home
 from ksflow.errors import ConfigError, explain_write_errors
-from ksflow.hardware.target import means
+from ksflow.kernels.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"

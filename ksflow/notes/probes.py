@@ -16,9 +16,9 @@ import yaml
 
 from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.home import shipped_path
-from ksflow.languages import ENDINGS
+from ksflow.kernels.languages import ENDINGS
+from ksflow.kernels.source.expressions import calculate
 from ksflow.records import Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
-from ksflow.source.expressions import calculate
 
 _LANGUAGES = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
 """Prefix of a target's kind or `march` -> the language of its probes."""

@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 
 from ksflow.errors import shorten
+from ksflow.kernels.source.tokens import estimate
 from ksflow.records import Document, Problem, Target
-from ksflow.source.tokens import estimate
 
 CHARACTERS = 4  # of a token, on average
 _WORD = re.compile(r"[^\W\d]\w+|\d{2,}")

@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow.errors import pluralize
-from ksflow.hardware import roofline
-from ksflow.languages import LANGUAGES
+from ksflow.kernels.hardware import roofline
+from ksflow.kernels.languages import LANGUAGES
+from ksflow.kernels.source.contract import contract, newer_lines
 from ksflow.records import Problem, Target
 from ksflow.report.words import say
-from ksflow.source.contract import contract, newer_lines
 
 _CHECKS = {
     "gpumode": "the task's own check_implementation",

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ksflow.errors import pluralize
-from ksflow.hardware import compiler_report, roofline
+from ksflow.kernels.hardware import compiler_report, roofline
 from ksflow.records import (
     SELF_TIMED,
     Clocks,

@@ -20,9 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow.errors import strip_controls
+from ksflow.kernels.source.tunables import values
 from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
-from ksflow.source.tunables import values
 
 STYLE = {
     "accept": "green",

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ksflow.source.tunables import Tunable
+from ksflow.kernels.source.tunables import Tunable
 
 _HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
 _WHENS = ("always", "gained", "lost", "stuck")

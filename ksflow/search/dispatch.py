@@ -13,11 +13,11 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from ksflow.kernels.source.causes import Point
+from ksflow.kernels.source.expressions import calculate, numbers
+from ksflow.kernels.source.families import Config, Space, constants_of, dispatches_of, family, point, values_of
+from ksflow.kernels.source.tunables import DISPATCH, has_launches, number
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
-from ksflow.source.causes import Point
-from ksflow.source.expressions import calculate, numbers
-from ksflow.source.families import Config, Space, constants_of, dispatches_of, family, point, values_of
-from ksflow.source.tunables import DISPATCH, has_launches, number
 
 _CLASSES = 4
 _CUTS = 8  # thresholds of a size, at most; chosen evenly

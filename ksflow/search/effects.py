@@ -9,11 +9,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ksflow.kernels.source.causes import Failures, Item
+from ksflow.kernels.source.families import Config, comparable_families, declared, point
+from ksflow.kernels.source.tokens import estimate
+from ksflow.kernels.source.tunables import Tunable, effective_values
 from ksflow.records import Population, Scale, Trial, Verdict
-from ksflow.source.causes import Failures, Item
-from ksflow.source.families import Config, comparable_families, declared, point
-from ksflow.source.tokens import estimate
-from ksflow.source.tunables import Tunable, effective_values
 
 DeadEnd = tuple[frozenset[Item], tuple[Trial, ...]]  # values, and the trials with them, which all failed
 

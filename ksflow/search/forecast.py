@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ksflow.kernels.source.causes import select_points
+from ksflow.kernels.source.families import Config, Space
 from ksflow.search.catalogue import ChoiceKind
-from ksflow.source.causes import select_points
-from ksflow.source.families import Config, Space
 
 _NOISE = 0.05  # of the logarithm of a time
 _APART = 1.3  # factor of the noise for each value that differs from the base's

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from ksflow.kernels.source.families import Space
 from ksflow.records import Experiment
 from ksflow.search.forecast import Forecast, Forecasts
 from ksflow.search.moves import Proposal
-from ksflow.source.families import Space
 
 HOPELESS = 0.9  # risk from which on an idea is dropped
 _AVENUES = 10

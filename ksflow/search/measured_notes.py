@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ksflow.kernels.source.causes import ENOUGH, Item
+from ksflow.kernels.source.families import structure_of, values_in
+from ksflow.kernels.source.tunables import effective_values
 from ksflow.records import Kernel, Note, Population, Status, Trial
 from ksflow.search.effects import DeadEnd, Effect, Family
-from ksflow.source.causes import ENOUGH, Item
-from ksflow.source.families import structure_of, values_in
-from ksflow.source.tunables import effective_values
 
 OWN = "Measured: "
 ONCE = "Measured once: "

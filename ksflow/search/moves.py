@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+from ksflow.kernels.source.families import Config, Space
+from ksflow.kernels.source.tunables import Tunable, values
 from ksflow.records import Trial
 from ksflow.search.catalogue import Catalogue, Move
 from ksflow.search.forecast import Forecasts
-from ksflow.source.families import Config, Space
-from ksflow.source.tunables import Tunable, values
 
 _PAIRED = 14  # single moves that are combined in pairs
 _STRANGERS = 20

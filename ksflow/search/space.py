@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.causes import ENOUGH
+from ksflow.kernels.source.families import Config, Space, comparable_to, families, values_in
+from ksflow.kernels.source.families import space as space_of
+from ksflow.kernels.source.tunables import DISPATCH
 from ksflow.records import Experiment, Note, Population, Trial
 from ksflow.search.measured_notes import lessons
-from ksflow.source.causes import ENOUGH
-from ksflow.source.families import Config, Space, comparable_to, families, values_in
-from ksflow.source.families import space as space_of
-from ksflow.source.tunables import DISPATCH
 
 
 def space(stage: str, population: Population, base: Trial, notes: Iterable[Note] = ()) -> Space:

@@ -4,8 +4,8 @@ import math
 import warnings
 from random import Random
 
-from ksflow.source.causes import Point
-from ksflow.source.families import Config, Space
+from ksflow.kernels.source.causes import Point
+from ksflow.kernels.source.families import Config, Space
 
 _ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes failures
 

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.functional import conv3d, pad
 
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 UPSTREAM_RTOL = 2e-2
 UPSTREAM_ATOL = 2e-2

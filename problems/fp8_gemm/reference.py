@@ -6,7 +6,7 @@ builds it from `oracle`), and timing.
 
 import torch
 
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 BLOCK = 128
 UPSTREAM_RTOL = 2e-2

@@ -2,7 +2,7 @@
 
 import torch
 
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 C1 = 4  # problem.yaml's, which the judge multiplies with
 UPSTREAM_RTOL = 1e-5

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.functional import layer_norm, linear
 
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 EPS = 1e-5
 """Added to the variance by both layer norms."""

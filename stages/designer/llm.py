@@ -5,18 +5,18 @@ from typing import Any
 
 import dspy
 
+from ksflow.kernels.source.tunables import assign
 from ksflow.lm.program import Inquiry, ModelStage
+from ksflow.lm.prompts import excerpt, render
+from ksflow.lm.prompts.brief import SLOW, STABLE, Section
+from ksflow.lm.prompts.difference import reference_code, winning_step
+from ksflow.lm.prompts.findings import findings as written
+from ksflow.lm.prompts.target import describe
+from ksflow.lm.prompts.tried import tried_experiments
 from ksflow.notes.calibration import advice
-from ksflow.prompts import excerpt, render
-from ksflow.prompts.brief import SLOW, STABLE, Section
-from ksflow.prompts.difference import reference_code, winning_step
-from ksflow.prompts.findings import findings as written
-from ksflow.prompts.target import describe
-from ksflow.prompts.tried import tried_experiments
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Experiment, Note, Plan, Population, Problem, Selection, Target, portfolio
 from ksflow.search.effects import effects_table
-from ksflow.source.tunables import assign
 
 _REFERENCE = 900  # tokens of what differs from it in the kernel to learn from
 _WON = 1_000  # tokens of the newest step that won

@@ -5,6 +5,7 @@ predictions, and shows what fails. The designer has no other memory: the same po
 """
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.families import Space
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
@@ -12,7 +13,6 @@ from ksflow.search.forecast import Forecasts
 from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, select_promising
 from ksflow.search.moves import Proposal, proposals
 from ksflow.search.space import exhausted_error, space
-from ksflow.source.families import Space
 
 STAGE = "designer=rules"
 _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake

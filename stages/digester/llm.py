@@ -12,19 +12,19 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.hardware.target import label
+from ksflow.kernels.hardware.target import label
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, ModelStage, Program
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.lm.prompts.findings import findings as written
+from ksflow.lm.prompts.outcomes import reports
 from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
 from ksflow.notes.relevance import ShownPassage, passages, question
-from ksflow.prompts import render
-from ksflow.prompts.brief import STABLE, VOLATILE, Section
-from ksflow.prompts.findings import findings as written
-from ksflow.prompts.outcomes import reports
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
-from ksflow.source.tokens import estimate
 from ksflow.stages.digester.places import Places, chooser
 
 _OUTCOMES = 60  # the latest trials that are shown

@@ -1,1 +1,1 @@
-"""Evaluators: a kernel in, its verdict out; each variant is one file, what does the work is in rooms."""
+"""Evaluators: a kernel in, its verdict out; each variant is one file, `ksflow.evaluation` does the work."""

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from ksflow.compilers.commands import CommandRunner
 from ksflow.errors import ConfigError
+from ksflow.evaluation.compilers.commands import CommandRunner
+from ksflow.evaluation.sandbox.levels import probe
 from ksflow.protocols import Evaluator
 from ksflow.records import (
     SELF_TIMED,
@@ -31,7 +32,6 @@ from ksflow.records import (
     Verdict,
     round_significant,
 )
-from ksflow.sandbox.levels import probe
 
 _VERSION = 1
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}

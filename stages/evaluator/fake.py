@@ -1,10 +1,11 @@
 """`FakeEvaluator`: a stand-in that compiles and runs nothing, for dry runs and tests. Its times mean nothing.
 
-They come from a landscape: recorded configurations in a file, or a made-up one (`ksflow.source.landscape`).
+They come from a landscape: recorded configurations in a file, or a made-up one (`ksflow.kernels.source.landscape`).
 """
 
 from dataclasses import replace
 
+from ksflow.kernels.source.landscape import Landscape
 from ksflow.protocols import Evaluator
 from ksflow.records import (
     Claim,
@@ -20,7 +21,6 @@ from ksflow.records import (
     geomean,
     round_significant,
 )
-from ksflow.source.landscape import Landscape
 
 
 class FakeEvaluator(Evaluator):

@@ -1,8 +1,10 @@
-"""`LocalEvaluator`: compiles and judges here, on the CPU or on its GPUs. `ksflow.judge.evaluator` does it."""
+"""`LocalEvaluator`: compiles and judges here, on the CPU or on its GPUs. `ksflow.evaluation.judge.evaluator` does
+it.
+"""
 
-from ksflow.judge.evaluator import LocalJudge, require_isolation
+from ksflow.evaluation.judge.evaluator import LocalJudge, require_isolation
+from ksflow.evaluation.sandbox.levels import LOWEST_FLOOR
 from ksflow.records import Target
-from ksflow.sandbox.levels import LOWEST_FLOOR
 
 
 class LocalEvaluator(LocalJudge):

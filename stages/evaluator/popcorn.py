@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError, reaching
+from ksflow.evaluation.remote import popcorn_results as results
+from ksflow.evaluation.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
+from ksflow.evaluation.remote.popcorn_lint import fault
+from ksflow.evaluation.remote.popcorn_results import SubmissionResult
+from ksflow.evaluation.remote.popcorn_submission import SubmissionWork, Submitter, turn
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
-from ksflow.remote import popcorn_results as results
-from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
-from ksflow.remote.popcorn_lint import fault
-from ksflow.remote.popcorn_results import SubmissionResult
-from ksflow.remote.popcorn_submission import SubmissionWork, Submitter, turn
 
 _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": ("leaderboard",)}
 """What is submitted, in this order."""

@@ -1,18 +1,19 @@
 """`RayEvaluator`: verdicts as tasks of a Ray cluster, one GPU each. Compiles and runs nothing itself.
 
-`ksflow.remote.ray_client` asks and says what it does not cover; on the workers is the judge of evaluator=local.
+`ksflow.evaluation.remote.ray_client` asks and says what it does not cover; on the workers is the judge of
+evaluator=local.
 """
 
 from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.judge import VERSION
-from ksflow.judge.evaluator import require_isolation
+from ksflow.evaluation.judge import VERSION
+from ksflow.evaluation.judge.evaluator import require_isolation
+from ksflow.evaluation.remote import job_store
+from ksflow.evaluation.remote.ray_client import ClusterSettings, RayClient
+from ksflow.evaluation.sandbox.levels import LEVELS, LOWEST_FLOOR
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
-from ksflow.remote import job_store
-from ksflow.remote.ray_client import ClusterSettings, RayClient
-from ksflow.sandbox.levels import LEVELS, LOWEST_FLOOR
 
 
 class RayEvaluator(Evaluator):

@@ -1,22 +1,22 @@
 """`SpoolEvaluator`: asks for verdicts through a folder. Whoever has the machine runs `python -m ksflow worker FOLDER`.
 
 Runs nothing. Where the compiler of a GPU kernel is here, the kernel is compiled before it is sent. What comes back is
-data, checked before it is believed: a result can make this machine do nothing but record it. `ksflow.remote.job_store`
-has the folder's format, and what it does not cover.
+data, checked before it is believed: a result can make this machine do nothing but record it.
+`ksflow.evaluation.remote.job_store` has the folder's format, and what it does not cover.
 """
 
 from dataclasses import replace
 
-from ksflow import compilers
 from ksflow.errors import ConfigError
-from ksflow.judge import VERSION
-from ksflow.languages import ON_DEVICE
+from ksflow.evaluation import compilers
+from ksflow.evaluation.judge import VERSION
+from ksflow.evaluation.remote import job_store
+from ksflow.evaluation.remote.job_client import JobClient
+from ksflow.evaluation.remote.job_store import JobStore
+from ksflow.evaluation.sandbox.levels import probe
+from ksflow.kernels.languages import ON_DEVICE
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Kernel, Problem, Target, Trial, Verdict
-from ksflow.remote import job_store
-from ksflow.remote.job_client import JobClient
-from ksflow.remote.job_store import JobStore
-from ksflow.sandbox.levels import probe
 
 
 class SpoolEvaluator(Evaluator):

@@ -9,11 +9,12 @@ import re
 from dataclasses import replace
 from functools import cached_property
 
-from ksflow import compilers
-from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
-from ksflow.judge.bench import Emulator
-from ksflow.languages import LANGUAGES, ON_DEVICE
+from ksflow.evaluation import compilers
+from ksflow.evaluation.compilers.occupancy import occupancy
+from ksflow.evaluation.judge.bench import Emulator
+from ksflow.evaluation.sandbox.levels import probe
+from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.protocols import Evaluator
 from ksflow.records import (
     CompiledKernel,
@@ -26,7 +27,6 @@ from ksflow.records import (
     Verdict,
     parse,
 )
-from ksflow.sandbox.levels import probe
 
 _VERSION = 1
 

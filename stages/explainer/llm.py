@@ -14,8 +14,8 @@ import dspy
 
 from ksflow.errors import shorten
 from ksflow.lm.program import Inquiry, ModelStage
-from ksflow.prompts import render
-from ksflow.prompts.brief import SLOW, STABLE, Section
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.brief import SLOW, STABLE, Section
 from ksflow.records import Explanation, Kernel, Presence, Problem, Statement, Step, Trial
 
 _MOST, _MOST_LINES = 24, 6

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 import dspy
 
-from ksflow.languages import LANGUAGES
+from ksflow.kernels.languages import LANGUAGES
+from ksflow.kernels.source.contract import contract
 from ksflow.lm.program import Inquiry, ModelStage
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.lm.prompts.findings import FINDINGS
+from ksflow.lm.prompts.findings import findings as written
 from ksflow.notes import probes
 from ksflow.notes.probes import Figure, Probe, ProbeBench
-from ksflow.prompts import render
-from ksflow.prompts.brief import STABLE, VOLATILE, Section
-from ksflow.prompts.findings import FINDINGS
-from ksflow.prompts.findings import findings as written
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
-from ksflow.source.contract import contract
 from ksflow.stages.prober.ready import find_probe
 
 _LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}

@@ -12,8 +12,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
+from ksflow.kernels.source.families import FamilyMember, declared, families, space, values_in
 from ksflow.records import Kernel, Origin, Population, Problem, Selection, Trial, by_number
-from ksflow.source.families import FamilyMember, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
 _PATIENCE = 12  # experiments that halve the hope

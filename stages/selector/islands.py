@@ -8,9 +8,9 @@ Where an island has nothing left to try, a kernel of any other is its base.
 
 from random import Random
 
+from ksflow.kernels.source.families import has_untried, values_in
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Trial, digest, first_attempt
-from ksflow.source.families import has_untried, values_in
 from ksflow.stages.selector.tournament import winner
 
 _DRAWS = 16  # winners that are looked at before an island counts as used up

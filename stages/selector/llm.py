@@ -7,10 +7,10 @@ import dspy
 
 from ksflow.errors import shorten
 from ksflow.lm.program import Inquiry, ModelStage
-from ksflow.prompts import render
-from ksflow.prompts.brief import SLOW, STABLE, Section
-from ksflow.prompts.target import describe
-from ksflow.prompts.views import view
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.brief import SLOW, STABLE, Section
+from ksflow.lm.prompts.target import describe
+from ksflow.lm.prompts.views import view
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Target
 

@@ -3,18 +3,18 @@
 Kernels are told apart by what they are, not by how fast they are. A cell is the kernels alike on every axis:
 
     language    cpp, triton, cuda, ...
-    features    what the source shows: matrix cores, shared memory, vectors, ... (`ksflow/source/features.yaml`)
+    features    what the source shows: matrix cores, shared memory, vectors, ... (`ksflow/kernels/source/features.yaml`)
     structure   the names of the tunables, and the values of those that choose between forms of the code
 """
 
 from collections.abc import Callable, Sequence
 from random import Random
 
+from ksflow.kernels.source.families import STRUCTURE, declared, has_untried
+from ksflow.kernels.source.features import features
+from ksflow.kernels.source.tunables import effective_values
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Kernel, Population, Presence, Problem, Selection, Trial
-from ksflow.source.families import STRUCTURE, declared, has_untried
-from ksflow.source.features import features
-from ksflow.source.tunables import effective_values
 
 _AXES = ("language", "features", "structure")
 

@@ -2,9 +2,9 @@
 
 from random import Random
 
+from ksflow.kernels.source.families import draw_untried, values_in
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Trial
-from ksflow.source.families import draw_untried, values_in
 
 
 class Tournament:

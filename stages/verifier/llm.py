@@ -6,12 +6,12 @@ from typing import Any
 import dspy
 
 from ksflow.lm.program import Inquiry, ModelStage
-from ksflow.prompts import excerpt, render
-from ksflow.prompts.brief import STABLE, VOLATILE, Section
-from ksflow.prompts.difference import unified
-from ksflow.prompts.failures import failure
-from ksflow.prompts.findings import findings as written
-from ksflow.prompts.target import describe
+from ksflow.lm.prompts import excerpt, render
+from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.lm.prompts.difference import unified
+from ksflow.lm.prompts.failures import failure
+from ksflow.lm.prompts.findings import findings as written
+from ksflow.lm.prompts.target import describe
 from ksflow.protocols import Verifier
 from ksflow.records import Experiment, Finding, Kernel, Note, Problem, Review, Selection, Target, Trial
 

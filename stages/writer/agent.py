@@ -6,15 +6,15 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
+from ksflow.kernels.source.answer import end_with_newline
 from ksflow.lm import Model
 from ksflow.lm.adapter import KernelAdapter, doc
 from ksflow.lm.program import Inquiry
-from ksflow.prompts.brief import count
-from ksflow.prompts.excerpt import first_lines
-from ksflow.prompts.findings import findings as written
+from ksflow.lm.prompts.brief import count
+from ksflow.lm.prompts.excerpt import first_lines
+from ksflow.lm.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, override_call
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial, digest
-from ksflow.source.answer import end_with_newline
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 _IN_PLACE = 60  # tokens of what is told in TASK.md itself

@@ -7,12 +7,12 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
+from ksflow.kernels.source.answer import as_files, as_text, end_with_newline, split_files
+from ksflow.kernels.source.patch import apply, has_edits
 from ksflow.lm.program import MoreWanted
-from ksflow.prompts import excerpt
-from ksflow.prompts.brief import VOLATILE, Section, count
+from ksflow.lm.prompts import excerpt
+from ksflow.lm.prompts.brief import VOLATILE, Section, count
 from ksflow.records import Kernel
-from ksflow.source.answer import as_files, as_text, end_with_newline, split_files
-from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 CODE = 9_000

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from ksflow.lm.program import Unusable
+from ksflow.lm.prompts.brief import count
 from ksflow.lm.replay import Replay
-from ksflow.prompts.brief import count
 from ksflow.protocols import WriteFunction
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
 from ksflow.stages.writer.diff import CODE, Diff

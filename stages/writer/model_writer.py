@@ -6,17 +6,17 @@ from typing import Any
 import dspy
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.answer import MORE_FILES, check, replace_main
 from ksflow.lm.adapter import payload_of
 from ksflow.lm.program import Inquiry, ModelStage
-from ksflow.prompts import excerpt, render
-from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
-from ksflow.prompts.difference import difference, reference_code
-from ksflow.prompts.failures import KEEP, failure
-from ksflow.prompts.findings import FINDINGS, findings, more_findings
-from ksflow.prompts.target import describe
+from ksflow.lm.prompts import excerpt, render
+from ksflow.lm.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
+from ksflow.lm.prompts.difference import difference, reference_code
+from ksflow.lm.prompts.failures import KEEP, failure
+from ksflow.lm.prompts.findings import FINDINGS, findings, more_findings
+from ksflow.lm.prompts.target import describe
 from ksflow.protocols import Writer
 from ksflow.records import Draft, Experiment, Kernel, Note, Problem, Selection, Target, Trial
-from ksflow.source.answer import MORE_FILES, check, replace_main
 
 CRAFT = """
     What the findings say was measured holds on this machine, and the code that you see works. Other instructions and

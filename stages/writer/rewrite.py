@@ -4,11 +4,11 @@ from typing import Any
 
 import dspy
 
+from ksflow.kernels.source.answer import as_files
 from ksflow.lm.call import LONGEST_ANSWER
 from ksflow.lm.prices import answer_limit
-from ksflow.prompts.brief import count
+from ksflow.lm.prompts.brief import count
 from ksflow.records import Kernel
-from ksflow.source.answer import as_files
 from ksflow.stages.writer.model_writer import CRAFT, REPORT, ModelWriter, WriterSignature
 
 _GROWTH = 1.25

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.answer import with_main
+from ksflow.kernels.source.tunables import DISPATCH, assign, dispatches, effective_values, tunables, values
 from ksflow.protocols import Writer
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
-from ksflow.source.answer import with_main
-from ksflow.source.tunables import DISPATCH, assign, dispatches, effective_values, tunables, values
 
 STAGE = "writer=tune"
 

@@ -25,7 +25,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.languages import detect_language
+from ksflow.kernels.languages import detect_language
 from ksflow.records import Kernel
 
 ROOT = Path(__file__).parent

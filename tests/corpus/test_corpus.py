@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ksflow.hardware import target
 from ksflow.home import cache
-from ksflow.problem import loader as problems
+from ksflow.kernels.hardware import target
+from ksflow.kernels.problem import loader as problems
 from ksflow.records import Evaluation, Limits, Origin, Problem, Trial, Verdict, as_json
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ksflow.errors import ConfigError
 from ksflow.formats.command.importer import load
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.lineage.store import Store
 from ksflow.records import SELF_TIMED, Kernel, Origin, Population, Problem, Trial, Verdict
 from ksflow.report import briefing

@@ -18,7 +18,7 @@ from ksflow.formats.cases import build_cases
 from ksflow.formats.flashinfer.importer import _solution, load
 from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
 from ksflow.formats.runtime import SourceFiles, vary_contents
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.report import briefing
 from ksflow.stages.evaluator.local import LocalEvaluator

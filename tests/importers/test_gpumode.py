@@ -16,14 +16,14 @@ from conftest import accepted, rejected, until
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
+from ksflow.evaluation.judge.client import check_solutions
+from ksflow.evaluation.sandbox.runners.foreign import bound
+from ksflow.evaluation.sandbox.runners.protocol import WrongResult
 from ksflow.formats import assembly, cases, checkout
 from ksflow.formats.gpumode import importer
 from ksflow.formats.runtime import install
-from ksflow.hardware.target import detect
-from ksflow.judge.client import check_solutions
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
-from ksflow.sandbox.runners.foreign import bound
-from ksflow.sandbox.runners.protocol import WrongResult
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 TASK = "input_t = output_t = object\n"

@@ -7,7 +7,7 @@ import pytest
 
 from ksflow.errors import ConfigError
 from ksflow.formats.kernel.importer import load
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

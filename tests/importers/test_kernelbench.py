@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.foreign import bound
+from ksflow.evaluation.sandbox.runners.protocol import WrongResult
+from ksflow.evaluation.sandbox.runners.pytree import Flat
 from ksflow.formats import sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
-from ksflow.hardware.target import detect, from_data_sheet
+from ksflow.kernels.hardware.target import detect, from_data_sheet
 from ksflow.records import Kernel, Problem, Verdict
-from ksflow.sandbox.runners.foreign import bound
-from ksflow.sandbox.runners.protocol import WrongResult
-from ksflow.sandbox.runners.pytree import Flat
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"

@@ -7,10 +7,10 @@ import pytest
 from importers.test_kernelbench import NEW, answer, foreign, room
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.protocol import WrongResult
 from ksflow.formats import cases, describe, sizes
 from ksflow.formats.kernelbench import importer
-from ksflow.hardware.target import detect
-from ksflow.sandbox.runners.protocol import WrongResult
+from ksflow.kernels.hardware.target import detect
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
 TRANSPOSED = f"""{_HEAD}class Model(nn.Module):

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means
+from ksflow.evaluation.sandbox.runners.foreign import bound
 from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.formats.tritonbench.calls import classify_calls
 from ksflow.formats.tritonbench.importer import load
 from ksflow.formats.tritonbench.runtime import TritonBench
-from ksflow.hardware.target import detect
+from ksflow.kernels.hardware.target import detect
 from ksflow.records import Kernel, Verdict
-from ksflow.sandbox.runners.device_mapping import cuda_means
-from ksflow.sandbox.runners.foreign import bound
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 UPPER = '''import torch

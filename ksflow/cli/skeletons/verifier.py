@@ -1,7 +1,7 @@
 """A verifier of one's own: what reads a kernel before it is compiled, for `writer=verified`."""
 
+from ksflow.kernels.source.tunables import values
 from ksflow.records import Experiment, Finding, Kernel, Note, Problem, Review, Selection, Trial
-from ksflow.source.tunables import values
 
 
 class Mine:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.answer import with_main
+from ksflow.kernels.source.tunables import assign
 from ksflow.records import Experiment, Kernel, Note, Problem, Selection, Trial
-from ksflow.source.answer import with_main
-from ksflow.source.tunables import assign
 
 
 class Mine:

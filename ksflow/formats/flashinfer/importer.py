@@ -19,8 +19,8 @@ from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.flashinfer.solutions import adapt_solution, params
 from ksflow.formats.gpumode.importer import reference_seed
-from ksflow.languages import detect_language
-from ksflow.problem.loader import read_text
+from ksflow.kernels.languages import detect_language
+from ksflow.kernels.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
 _MOST = 8

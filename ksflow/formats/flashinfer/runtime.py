@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from ksflow.evaluation.judge.tolerance import rms
+from ksflow.evaluation.sandbox.runners.pytree import Tree
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
-from ksflow.judge.tolerance import rms
-from ksflow.sandbox.runners.pytree import Tree
 
 _MOST_HEADER = 100 << 20
 _CLAMP = 2.0

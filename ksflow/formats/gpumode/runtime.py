@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ksflow.evaluation.sandbox.runners.pytree import Tree
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, accepts
-from ksflow.sandbox.runners.pytree import Tree
 
 
 class GpuMode(Task):

@@ -24,10 +24,10 @@ from ksflow.formats.cases import SeededParams, parameters
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.loops import naive
 from ksflow.formats.sizes import constants
-from ksflow.languages import LANGUAGES
-from ksflow.problem.loader import for_gpus, kernel_file, read_text
+from ksflow.kernels.languages import LANGUAGES
+from ksflow.kernels.problem.loader import for_gpus, kernel_file, read_text
+from ksflow.kernels.source import signature
 from ksflow.records import Json, Kernel, Problem, Seed, Target
-from ksflow.source import signature
 
 _CHECKS = ("check_implementation", "oracle")
 _BUDGET = CaseBudget(memory_mb=8192, generate_s=60.0, run_s=60.0)

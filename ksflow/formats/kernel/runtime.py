@@ -4,11 +4,11 @@ one; else what is right follows from the outputs' number formats.
 
 import torch
 
+from ksflow.evaluation.judge.tolerance import expected, first_error
+from ksflow.evaluation.sandbox.runners.pytree import Tree, flatten
 from ksflow.formats.gpumode.runtime import GpuMode
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.formats.runtime import Json, Params, SourceFiles, accepts
-from ksflow.judge.tolerance import expected, first_error
-from ksflow.sandbox.runners.pytree import Tree, flatten
 
 _CHECK = {"c1": 8.0, "accumulate": "float32"}
 

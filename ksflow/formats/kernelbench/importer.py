@@ -18,7 +18,7 @@ from ksflow.formats import sizes
 from ksflow.formats.assembly import CUT, UNCOMPILED, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import case_name
 from ksflow.formats.checkout import parse_python, provenance, slug
-from ksflow.problem.loader import read_text
+from ksflow.kernels.problem.loader import read_text
 from ksflow.records import Case, Json, Kernel, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
+from ksflow.evaluation.judge.tolerance import rms, strips
+from ksflow.evaluation.sandbox.runners.device_mapping import seeded
+from ksflow.evaluation.sandbox.runners.foreign import draw_constants
+from ksflow.evaluation.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
 from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple
 from ksflow.formats.sizes import resize_source
-from ksflow.judge.tolerance import rms, strips
-from ksflow.sandbox.runners.device_mapping import seeded
-from ksflow.sandbox.runners.foreign import draw_constants
-from ksflow.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
 
 SEED = 42
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -18,15 +18,15 @@ from typing import Any
 import torch
 
 from ksflow.errors import catch_foreign
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.probes import probe
+from ksflow.evaluation.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.evaluation.sandbox.runners.pytree import Flat, flatten
 from ksflow.formats.assembly import ACCUMULATE
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
 from ksflow.formats.tritonbench.runtime import CapturedCall, TritonBench, are_equal
-from ksflow.judge.cases import Reference
-from ksflow.judge.probes import probe
 from ksflow.records import Check
-from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
-from ksflow.sandbox.runners.pytree import Flat, flatten
 
 _WHERE = re.compile(r"^(?:accepted on )?case [^:]*: ")
 _PATIENCE = 4

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from ksflow.errors import catch_foreign
+from ksflow.evaluation.sandbox.runners.device_mapping import seeded
+from ksflow.evaluation.sandbox.runners.pytree import Tree, build, flatten
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
-from ksflow.sandbox.runners.device_mapping import seeded
-from ksflow.sandbox.runners.pytree import Tree, build, flatten
 
 _MOST = 64
 """Calls of one file."""

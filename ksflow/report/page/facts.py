@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from ksflow.errors import one_line, pluralize
-from ksflow.hardware import roofline
+from ksflow.kernels.hardware import roofline
+from ksflow.kernels.problem.texts import model_region
 from ksflow.lineage import Lineage
 from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
-from ksflow.problem.texts import model_region
 from ksflow.records import (
     Evaluation,
     Explanation,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.processes.child_environment import base_environment
+from ksflow.evaluation.processes.child_environment import base_environment
 
 _BROWSERS = (
     "chromium",

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from ksflow.errors import pluralize
+from ksflow.kernels.problem import licences
+from ksflow.kernels.problem.texts import model_region
 from ksflow.lineage import Lineage
-from ksflow.problem import licences
-from ksflow.problem.texts import model_region
 from ksflow.records import Json, Problem, Speedup, Trial
 from ksflow.records.scale import Scale
 from ksflow.report.headline import baseline_name, headline, known_baselines

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ksflow.kernels.source.launches import parse, plan_cases
 from ksflow.records import Problem
-from ksflow.source.launches import parse, plan_cases
 
 from .specimens import CATEGORIES, EXPECTED, Specimen, folder, problems, specimens
 

@@ -10,9 +10,9 @@ from random import Random
 
 from conftest import paired
 
+from ksflow.kernels.source.tunables import values
 from ksflow.protocols import Designer, Selector
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Population, Problem, Timing, Trial, Verdict, geomean
-from ksflow.source.tunables import values
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.writer.tune import Tune
 

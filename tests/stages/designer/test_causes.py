@@ -3,11 +3,11 @@
 import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, gemm, run, seeds
 
+from ksflow.kernels.source.causes import Failures, Item, Point
+from ksflow.kernels.source.tunables import values
 from ksflow.protocols import Designer
 from ksflow.records import Experiment, Material, Note, Plan, Population, Problem, Selection, Verdict, portfolio
 from ksflow.search.space import space
-from ksflow.source.causes import Failures, Item, Point
-from ksflow.source.tunables import values
 from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
 from ksflow.stages.digester.rules import RulesDigester as Digester

@@ -9,6 +9,8 @@ from random import Random
 import pytest
 from conftest import paired
 
+from ksflow.kernels.source.launches import parse, plan_cases
+from ksflow.kernels.source.tunables import DISPATCH, dispatches, values
 from ksflow.protocols import Designer
 from ksflow.records import (
     Case,
@@ -25,8 +27,6 @@ from ksflow.records import (
 )
 from ksflow.search.dispatch import combine_best, effective
 from ksflow.search.space import space
-from ksflow.source.launches import parse, plan_cases
-from ksflow.source.tunables import DISPATCH, dispatches, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.tune import Tpe
 from ksflow.stages.selector.fastest import Fastest

@@ -10,9 +10,9 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run
 
 from ksflow.errors import StageError
 from ksflow.home import shipped_path
+from ksflow.kernels.source.tunables import Tunable, tunables, values
 from ksflow.records import Plan, Population, Verdict, geomean
 from ksflow.search.catalogue import catalogue
-from ksflow.source.tunables import Tunable, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe

@@ -8,10 +8,10 @@ import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
+from ksflow.kernels.source.tunables import effective_values, tunables, values
 from ksflow.protocols import Designer
 from ksflow.records import Material, Plan, Population, Verdict
 from ksflow.search.space import space
-from ksflow.source.tunables import effective_values, tunables, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe

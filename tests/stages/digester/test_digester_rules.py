@@ -4,6 +4,7 @@ import re
 
 from conftest import paired
 
+from ksflow.kernels.source.families import structure_of
 from ksflow.records import (
     Evaluation,
     Experiment,
@@ -18,7 +19,6 @@ from ksflow.records import (
     Verdict,
     geomean,
 )
-from ksflow.source.families import structure_of
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.digester.rules import RulesDigester
 

@@ -70,9 +70,9 @@ def _reachable(command: list[str], user: int) -> list[str]:
 
 def main() -> None:
     """Do the jobs, one after another."""
-    from ksflow.processes.server_process import ServerProcess
+    from ksflow.evaluation.processes.server_process import ServerProcess
 
-    server = ServerProcess("ksflow.compilers.server", {})
+    server = ServerProcess("ksflow.evaluation.compilers.server", {})
     found = {name: server.ask(job, 300) for name, job in json.load(sys.stdin).items()}
     sys.stdout.write(json.dumps(found))
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from ksflow.problem.loader import load
-from ksflow.sandbox.runners.interpreted import TritonInterpreted
-from ksflow.sandbox.runners.torch_kernel import load_module
-from ksflow.source.launches import parse, plan_cases
-from ksflow.source.tunables import assign
+from ksflow.evaluation.sandbox.runners.interpreted import TritonInterpreted
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.launches import parse, plan_cases
+from ksflow.kernels.source.tunables import assign
 
 
 def main() -> None:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ksflow.judge.cases import Reference
-from ksflow.judge.probes import probe
-from ksflow.problem.loader import load
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.probes import probe
+from ksflow.kernels.problem.loader import load
 
 Rows = dict[str, tuple[bool, str]]
 Admit = Callable[..., Rows]
@@ -27,7 +27,7 @@ cases:
 """
 CODE = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(n, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -208,7 +208,7 @@ def test_a_mean_of_values_far_from_zero_is_refused_and_one_around_zero_is_admitt
 
 PRODUCT = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(m, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -264,7 +264,7 @@ def test_shortcuts_in_a_product_are_named(tmp_path: Path, looser: float, change:
 
 STEP = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(n, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)

@@ -14,15 +14,15 @@ import torch
 
 from evaluator import toy
 from evaluator.test_contents import pool
-from ksflow.judge.comparison import Effort, PairedComparison
-from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import InputPool, PoolLimits
-from ksflow.judge.mutants import MUTANTS, Right
-from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
-from ksflow.judge.samples import Samples
-from ksflow.judge.session import _CONFIRMING, Host, Judgement
-from ksflow.judge.timing import Backend, Replicate, TimedKernel
-from ksflow.judge.tolerance import expected
+from ksflow.evaluation.judge.comparison import Effort, PairedComparison
+from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.input_pool import InputPool, PoolLimits
+from ksflow.evaluation.judge.mutants import MUTANTS, Right
+from ksflow.evaluation.judge.outcome import CaseResult, CaseResults, Outcome
+from ksflow.evaluation.judge.samples import Samples
+from ksflow.evaluation.judge.session import _CONFIRMING, Host, Judgement
+from ksflow.evaluation.judge.timing import Backend, Replicate, TimedKernel
+from ksflow.evaluation.judge.tolerance import expected
 from ksflow.records import Evaluation, Problem, Timing, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -87,7 +87,7 @@ def _judged(
     backend = SimpleNamespace(evidence=dict, device_uuid="")
     with pytest.MonkeyPatch.context() as patch:
         run = SimpleNamespace(run=lambda *_: left.pop(0))
-        patch.setattr("ksflow.judge.session.PairedComparison", lambda *_: run)
+        patch.setattr("ksflow.evaluation.judge.session.PairedComparison", lambda *_: run)
         return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
 
 
@@ -121,8 +121,8 @@ def test_no_claim_is_made_of_kernels_that_were_not_held_to_one_process() -> None
 
 def test_a_quota_that_stopped_the_judge_is_blamed_and_not_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter((3, 46))
-    monkeypatch.setattr("ksflow.processes.quota.stops", lambda: next(counts))
-    monkeypatch.setattr("ksflow.processes.quota.cores", lambda: 1.5)
+    monkeypatch.setattr("ksflow.evaluation.processes.quota.stops", lambda: next(counts))
+    monkeypatch.setattr("ksflow.evaluation.processes.quota.cores", lambda: 1.5)
     first = _outcome({"": 1.0, "00001": 1.0})
     first.ratios["00001"] |= {"ranked": False, "why": "x1, x2 leave x0.5 to x2 (is the machine busy?)"}
     evidence = _judged(False, first)["evidence"]
@@ -220,7 +220,7 @@ def test_a_rival_that_failed_is_tried_beside_itself(monkeypatch: pytest.MonkeyPa
         def run(self, own: object, opener: object) -> Outcome:
             return beside[len(tried) - 1]
 
-    monkeypatch.setattr("ksflow.judge.session.PairedComparison", Played)
+    monkeypatch.setattr("ksflow.evaluation.judge.session.PairedComparison", Played)
     pool = SimpleNamespace(tests=[], large=False, problem={"limits": {}})
     request = {"kernel": {"id": ""}, "against": [{"id": "00001"}, {"id": "00002"}]}
     host, backend = SimpleNamespace(sandbox_core=None), SimpleNamespace(evidence=dict, device_uuid="")

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from ksflow.judge.__main__ import tell
-from ksflow.judge.evaluator import _nonsense
-from ksflow.processes import wire
+from ksflow.evaluation.judge.__main__ import tell
+from ksflow.evaluation.judge.evaluator import _nonsense
+from ksflow.evaluation.processes import wire
 from ksflow.records import Evidence, Json, misfits, parse
 
 

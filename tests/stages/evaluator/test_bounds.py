@@ -6,10 +6,10 @@ import numpy
 import pytest
 import torch
 
-from ksflow.judge import bounds
-from ksflow.judge.cases import Reference
-from ksflow.judge.mutants import MUTANTS, Right
-from ksflow.judge.tolerance import errors, expected, first_error, worst_error
+from ksflow.evaluation.judge import bounds
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.mutants import MUTANTS, Right
+from ksflow.evaluation.judge.tolerance import errors, expected, first_error, worst_error
 from ksflow.records import Check
 
 SEED = torch.Generator()

@@ -9,11 +9,11 @@ import socket
 import pytest
 import torch
 
-from ksflow.judge.buffers import Buffers, BufferSizes
-from ksflow.judge.cases import Piece
-from ksflow.judge.check import poisons
-from ksflow.judge.sandboxed import Sandbox, SandboxSpec
-from ksflow.judge.tolerance import Expected, expected, first_error
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
+from ksflow.evaluation.judge.cases import Piece
+from ksflow.evaluation.judge.check import poisons
+from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.tolerance import Expected, expected, first_error
 
 
 def test_next_box_finds_nothing_of_the_last_one() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from ksflow.evaluation.sandbox.levels import PRIVATE, probe
 from ksflow.records import Problem, Seed, Verdict
-from ksflow.sandbox.levels import PRIVATE, probe
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from ksflow import home
-from ksflow.compilers import client
 from ksflow.errors import ConfigError
-from ksflow.handover.loader import host_code
-from ksflow.hardware import target
-from ksflow.problem.loader import load
+from ksflow.evaluation.compilers import client
+from ksflow.evaluation.sandbox.levels import probe
+from ksflow.integrate.handover.loader import host_code
+from ksflow.kernels.hardware import target
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.tunables import assign, effective_values, tunables, values
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.sandbox.levels import probe
-from ksflow.source.tunables import assign, effective_values, tunables, values
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy

@@ -9,9 +9,9 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
-from ksflow.hardware import target
+from ksflow.evaluation.sandbox import cgroup, levels
+from ksflow.kernels.hardware import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.sandbox import cgroup, levels
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evaluator import toy
-from ksflow.judge.buffers import Buffers
-from ksflow.judge.failure import without_values
-from ksflow.judge.input_pool import InputPool, PoolLimits
+from ksflow.evaluation.judge.buffers import Buffers
+from ksflow.evaluation.judge.failure import without_values
+from ksflow.evaluation.judge.input_pool import InputPool, PoolLimits
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

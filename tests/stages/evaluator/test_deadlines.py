@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from conftest import again, until
 
-from ksflow.compilers import client
 from ksflow.errors import ConfigError, LineageError
-from ksflow.hardware.target import detect
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.evaluation.compilers import client
+from ksflow.evaluation.judge.evaluator import LocalJudge
+from ksflow.evaluation.processes import wire
+from ksflow.evaluation.processes.deadline import end_process, killed_after, locked_within
+from ksflow.kernels.hardware.target import detect
 from ksflow.lineage import Lineage, locks
 from ksflow.lineage.git_processes import Git
 from ksflow.lineage.store import ZERO, Store
-from ksflow.processes import wire
-from ksflow.processes.deadline import end_process, killed_after, locked_within
 from ksflow.records import Problem, Verdict
 
 from . import toy
@@ -78,14 +78,14 @@ def test_a_message_that_nobody_reads_is_given_up() -> None:
 
 HELD = """
 import os, signal, sys, time
-from ksflow.sandbox import zygote
+from ksflow.evaluation.sandbox import zygote
 control = zygote.spawn()
 zygote.wait(control)
 me = os.getpid()
 (child,) = open(f"/proc/{me}/task/{me}/children").read().split()
-from ksflow.judge.buffers import Buffers, BufferSizes
-from ksflow.judge.sandboxed import Sandbox, SandboxSpec
-from ksflow.judge.failure import Failure
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
+from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.failure import Failure
 
 def tried(what, *arguments):
     try:

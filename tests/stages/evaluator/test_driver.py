@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.judge.gpu_state import Amdgpu
+from ksflow.evaluation.judge.gpu_state import Amdgpu
+from ksflow.evaluation.sandbox.driver import _EARLY, _LAUNCH, Driver, HipDriver
+from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.runners.device import Launcher
 from ksflow.records import Json
-from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, HipDriver
-from ksflow.sandbox.platforms import open_driver
-from ksflow.sandbox.runners.device import Launcher
 
 RUNTIME = """
 #include <stdio.h>

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from ksflow.compilers.client import compile_kernel
-from ksflow.compilers.emulator import DEVICE_HEADERS, emulate_kernel
-from ksflow.hardware import target
+from ksflow.evaluation.compilers.client import compile_kernel
+from ksflow.evaluation.compilers.emulator import DEVICE_HEADERS, emulate_kernel
 from ksflow.home import shipped_path
-from ksflow.problem.loader import load
+from ksflow.kernels.hardware import target
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -7,10 +7,10 @@ import pytest
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.hardware import roofline
-from ksflow.hardware.cost_model import evaluate, floor_us
-from ksflow.hardware.target import detect, from_data_sheet, shipped_targets
-from ksflow.problem.loader import load
+from ksflow.kernels.hardware import roofline
+from ksflow.kernels.hardware.cost_model import evaluate, floor_us
+from ksflow.kernels.hardware.target import detect, from_data_sheet, shipped_targets
+from ksflow.kernels.problem.loader import load
 from ksflow.records import Case, Target
 
 GPU = Target(

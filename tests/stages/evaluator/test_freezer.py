@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
-from ksflow.sandbox import cgroup, linux
+from ksflow.evaluation.judge.freezer import Freezer, GroupFreezer, SignalFreezer
+from ksflow.evaluation.sandbox import cgroup, linux
 
 BUSY = """
 import signal, sys, threading

@@ -11,15 +11,15 @@ from test_handover import WORTHY, module, won
 
 from evaluator import toy
 from evaluator.test_admission import admit, failed
-from ksflow.handover.package import write_best
-from ksflow.handover.winner import hand_over
-from ksflow.hardware.target import detect
-from ksflow.judge.cases import Reference
-from ksflow.judge.in_place import InPlace
-from ksflow.judge.tolerance import expected, first_error
-from ksflow.problem.loader import load
+from ksflow.evaluation.judge.cases import Reference
+from ksflow.evaluation.judge.in_place import InPlace
+from ksflow.evaluation.judge.tolerance import expected, first_error
+from ksflow.integrate.handover.package import write_best
+from ksflow.integrate.handover.winner import hand_over
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import load
+from ksflow.kernels.source.contract import contract
 from ksflow.records import Check, Evaluation, Kernel, Problem, Verdict
-from ksflow.source.contract import contract
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 CHECK = asdict(Check())
@@ -40,7 +40,7 @@ cases:
 """
 ADDED = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(m, n, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -72,7 +72,7 @@ cases:
 """
 APPENDED = """
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 def generate_input(heads, length, d, at, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ksflow.evaluation.judge.bench import Emulator
 from ksflow.home import shipped_path
-from ksflow.judge.bench import Emulator
 from ksflow.records import Kernel, Verdict
 
 from . import toy
@@ -104,7 +104,7 @@ NARROW = """
 import torch
 import triton
 import triton.language as tl
-from ksflow.sandbox.runners import interpreted
+from ksflow.evaluation.sandbox.runners import interpreted
 
 interpreted._round_like_devices()
 interpreted._compute_like_devices()

@@ -17,12 +17,12 @@ import pytest
 
 from evaluator import boxes, toy
 from ksflow.errors import ConfigError
-from ksflow.hardware import target
+from ksflow.evaluation.processes import child_environment
+from ksflow.evaluation.processes.server_process import ServerProcess
+from ksflow.evaluation.sandbox import levels, seccomp
 from ksflow.home import PACKAGE
-from ksflow.processes import child_environment
-from ksflow.processes.server_process import ServerProcess
+from ksflow.kernels.hardware import target
 from ksflow.records import Kernel, Problem
-from ksflow.sandbox import levels, seccomp
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from .test_containment import processes
@@ -261,7 +261,8 @@ def found(path):
         return len(open(os.path.join(here, path), "rb").read(9))
     except OSError as error:
         return errno.errorcode[error.errno]
-names = ("ksflow/problems/softmax/problem.yaml", "ksflow/judge/check.py", "ksflow/sandbox/root.py", "other/file.py")
+judge = "ksflow/evaluation/judge/check.py"
+names = ("ksflow/problems/softmax/problem.yaml", judge, "ksflow/evaluation/sandbox/root.py", "other/file.py")
 print(json.dumps([found(name) for name in names]))
 """
 
@@ -292,7 +293,7 @@ def test_an_installed_ksflow_shows_its_problems_to_nobody(level: str, ordinary: 
 def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
     mark = f"{tmp_path}/{after_s}"
     mounts = Path("/proc/mounts").read_text()
-    server = ServerProcess("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
+    server = ServerProcess("ksflow.evaluation.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
     server.ask({"op": "hello"}, 10)
     server.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
     time.sleep(after_s)
@@ -357,7 +358,7 @@ def test_foreign_calls_kill() -> None:
         pytest.skip("only x86-64 has a second set of numbers")
     code = """
 import ctypes
-from ksflow.sandbox import linux, seccomp
+from ksflow.evaluation.sandbox import linux, seccomp
 linux.no_new_privileges()
 seccomp.restrict(private=True)
 ctypes.CDLL(None).syscall(0x40000000 + 39)
@@ -400,7 +401,7 @@ def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeyp
 
 TELLS = """
 import ctypes, fcntl, json, os, platform, struct, sys
-from ksflow.sandbox import linux, seccomp, syscalls
+from ksflow.evaluation.sandbox import linux, seccomp, syscalls
 libc = ctypes.CDLL(None, use_errno=True)
 def error_of(name, *arguments):
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]

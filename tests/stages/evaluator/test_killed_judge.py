@@ -15,14 +15,14 @@ import pytest
 
 from evaluator import toy
 from evaluator.test_containment import HANGS, processes
-from ksflow.compilers import sanitized
 from ksflow.errors import ConfigError
-from ksflow.hardware import target
-from ksflow.judge.buffers import Buffers, BufferSizes
-from ksflow.judge.failure import Failure
-from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.compilers import sanitized
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
+from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.sandbox import linux
+from ksflow.kernels.hardware import target
 from ksflow.records import Problem, Verdict
-from ksflow.sandbox import linux
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -119,12 +119,12 @@ def test_a_sandbox_that_no_zygote_takes_leaves_nothing_open(artefact: str) -> No
 
 
 BROKEN = """
-from ksflow.sandbox import zygote
+from ksflow.evaluation.sandbox import zygote
 control = zygote.spawn("broken")
 zygote.wait(control)
-from ksflow.judge.buffers import Buffers, BufferSizes
-from ksflow.judge.sandboxed import Sandbox, SandboxSpec
-from ksflow.judge.failure import Failure
+from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
+from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.evaluation.judge.failure import Failure
 spec = SandboxSpec(control, "python", {"kernel.py": "raise ImportError"})
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     try:
@@ -136,12 +136,14 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
 
 @pytest.mark.slow
 def test_box_whose_own_code_does_not_load_blames_no_kernel(tmp_path: Path) -> None:
-    missing = 'import sys\nsys.modules["ksflow.sandbox.runners.torch_kernel"] = None\n'
+    missing = 'import sys\nsys.modules["ksflow.evaluation.sandbox.runners.torch_kernel"] = None\n'
     (tmp_path / "broken.py").write_text(missing, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", BROKEN]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
-    assert done.stdout.startswith("harness import of ksflow.sandbox.runners.torch_kernel halted"), done.stderr
+    assert done.stdout.startswith("harness import of ksflow.evaluation.sandbox.runners.torch_kernel halted"), (
+        done.stderr
+    )
 
 
 @pytest.mark.slow
@@ -171,7 +173,7 @@ def test_no_kernel_is_blamed_for_the_null_kernels_end(problem: Problem) -> None:
 @pytest.mark.slow
 def test_judge_dies_with_this_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from ksflow.hardware import target\n"
+        "import sys, time; from ksflow.kernels.hardware import target\n"
         "from ksflow.stages.evaluator.local import LocalEvaluator\n"
         "made = LocalEvaluator(target.detect()); print(made._judge.pid, flush=True); time.sleep(100)"
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.hardware import cpu
-from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.judge.machine_rates import with_measured_rates
+from ksflow.evaluation.judge.machine_rates import with_measured_rates
+from ksflow.kernels.hardware import cpu
+from ksflow.kernels.hardware.target import detect, from_data_sheet
 from ksflow.records import Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -45,7 +45,7 @@ def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Call
 def test_a_rate_that_was_seen_once_is_forgotten(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that jumped: from then on every floor would be too low."""
     target, now, rate = detect(), 1.8e9, 9e15
-    monkeypatch.setattr("ksflow.judge.machine_rates._measure", lambda _: {"bytes": rate, "flops.fp32": rate})
+    monkeypatch.setattr("ksflow.evaluation.judge.machine_rates._measure", lambda _: {"bytes": rate, "flops.fp32": rate})
     monkeypatch.setattr("time.time", lambda: now)
     first = with_measured_rates(target).measured
     assert all(first[key] <= peak for key, peak in target.peaks.items() if key in first)  # whatever a clock says
@@ -65,7 +65,8 @@ def test_a_rate_that_was_seen_once_is_forgotten(cache: Callable[[], Path], monke
 @pytest.mark.slow
 def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[], Path]) -> None:
     code = (
-        "from ksflow.hardware.target import detect; from ksflow.judge.machine_rates import with_measured_rates; "
+        "from ksflow.kernels.hardware.target import detect; "
+        "from ksflow.evaluation.judge.machine_rates import with_measured_rates; "
         "print(sorted(with_measured_rates(detect()).measured.items()))"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
@@ -77,7 +78,7 @@ def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[]
 def test_what_cannot_be_measured_stays_as_it_came(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = from_data_sheet("x", "chip", "sm_90a", {"bytes": 1.0})
     assert with_measured_rates(gpu) is gpu
-    monkeypatch.setattr("ksflow.judge.machine_rates.find", lambda: None)
+    monkeypatch.setattr("ksflow.evaluation.judge.machine_rates.find", lambda: None)
     assert with_measured_rates(detect()) == detect()
     with pytest.raises(StopIteration):
         cache()

@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.compilers import BuildResult
+from ksflow.evaluation.compilers import BuildResult
+from ksflow.evaluation.processes.device_lock import DeviceBusy, lock_device, lock_file
+from ksflow.evaluation.profiling import ncu, rocprof, sanitizer
+from ksflow.evaluation.profiling.inspector import AcceptedKernel, Findings, Inspector
+from ksflow.evaluation.profiling.summary import LINES
+from ksflow.evaluation.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.evaluation.profiling.workload import WORKLOAD, Workload, smallest, workloads
+from ksflow.evaluation.sandbox.levels import PRIVATE, probe
 from ksflow.home import cache
-from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
-from ksflow.profiling import ncu, rocprof, sanitizer
-from ksflow.profiling.inspector import AcceptedKernel, Findings, Inspector
-from ksflow.profiling.summary import LINES
-from ksflow.profiling.tool_sandbox import ToolResult, program, run
-from ksflow.profiling.workload import WORKLOAD, Workload, smallest, workloads
 from ksflow.records import Claim, Kernel, Problem, SanitizerFinding
-from ksflow.sandbox.levels import PRIVATE, probe
 
 Install = Callable[[str, str], None]
 
@@ -485,7 +485,8 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
     while not processes(mark):
         assert looking.is_alive()
         time.sleep(0.01)
-    taken = "import sys; from ksflow.processes.device_lock import lock_device\nwith lock_device(sys.argv[1], 0): pass"
+    taken = "import sys; from ksflow.evaluation.processes.device_lock import lock_device\n"
+    taken += "with lock_device(sys.argv[1], 0): pass"
     other = subprocess.run([sys.executable, "-c", taken, gpu], capture_output=True, text=True, check=False)
     with (
         pytest.raises(DeviceBusy, match=rf"process \d+ \(.*, user \w+\) holds .*ksflow-device-{gpu}"),
@@ -587,7 +588,7 @@ def test_marks_reach_the_library_that_rocprofv3_loaded(tmp_path: Path) -> None:
     source, library = tmp_path / "roctx.c", tmp_path / "librocprofiler-sdk-roctx.so.1"
     source.write_text("int roctxProfilerResume(unsigned long thread) { return thread == 0 ? 42 : 0; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=30)
-    code = "from ksflow.profiling.program import _roctx; print(_roctx().roctxProfilerResume(0))"
+    code = "from ksflow.evaluation.profiling.program import _roctx; print(_roctx().roctxProfilerResume(0))"
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=True
@@ -614,6 +615,6 @@ def test_the_memory_of_a_watched_kernel_lives_until_its_last_call(tmp_path: Path
     job = {"mode": "native", "file": "kernel.so", "reference": "reference.py", "case": "one", "params": {}, "seed": 1}
     job |= {"dims": [4], "outputs": 1, "memory_mb": 100, "device": "cpu", "calls": 3}
     (tmp_path / WORKLOAD).write_text(json.dumps(job))
-    ran = [sys.executable, "-P", "-m", "ksflow.profiling.program", WORKLOAD]
+    ran = [sys.executable, "-P", "-m", "ksflow.evaluation.profiling.program", WORKLOAD]
     done = subprocess.run(ran, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == ["called"] * 3 + ["given back"] * 2

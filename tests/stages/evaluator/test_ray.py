@@ -19,15 +19,15 @@ import pytest
 from conftest import until
 
 from ksflow.errors import ConfigError
-from ksflow.hardware import target
-from ksflow.judge import VERSION
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.evaluation.judge import VERSION
+from ksflow.evaluation.judge.evaluator import LocalJudge
+from ksflow.evaluation.remote import ray_task
+from ksflow.evaluation.remote.ray_client import ClusterSettings, RayClient
+from ksflow.evaluation.sandbox.levels import SandboxSupport
+from ksflow.kernels.hardware import target
 from ksflow.loop import judging
 from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.remote import ray_task
-from ksflow.remote.ray_client import ClusterSettings, RayClient
-from ksflow.sandbox.levels import SandboxSupport
 from ksflow.stages.evaluator.ray import RayEvaluator
 
 from . import toy
@@ -185,7 +185,7 @@ def test_a_lease_that_is_too_long_is_given_up_and_what_is_finished_is_kept(
     two_workers: RayEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = two_workers.client
-    monkeypatch.setattr("ksflow.remote.ray_client._ATTEMPTS", 1)
+    monkeypatch.setattr("ksflow.evaluation.remote.ray_client._ATTEMPTS", 1)
     monkeypatch.setattr(client, "settings", replace(client.settings, lease_minutes=4 / 60))
     found = verdicts(two_workers, problem, [says("sleep 1000"), *(says(f"sleep 1 {number}") for number in range(3))])
     until(lambda: len(found) == 4)

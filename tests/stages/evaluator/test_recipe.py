@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from ksflow.source import launches
-from ksflow.source.expressions import calculate
+from ksflow.kernels.source import launches
+from ksflow.kernels.source.expressions import calculate
 
 CUDA = """
 constexpr int BM = 64;    // tune: 64 128 | tile

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ksflow.judge.outcome import CaseResult, CaseResults
-from ksflow.judge.overhead import NullTimings
-from ksflow.judge.samples import Samples, samples_of
+from ksflow.evaluation.judge.outcome import CaseResult, CaseResults
+from ksflow.evaluation.judge.overhead import NullTimings
+from ksflow.evaluation.judge.samples import Samples, samples_of
 
 Batches = list[tuple[float, float]]
 FLOOR = {"name": "only", "floor": (2.0, "16 kB at 8 GB/s")}

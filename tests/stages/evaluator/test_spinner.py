@@ -6,9 +6,9 @@ import subprocess
 import sys
 import time
 
-from ksflow.judge.spinner import IdleSpinner
-from ksflow.sandbox.kill_others import is_running
-from ksflow.sandbox.linux import cpu_s
+from ksflow.evaluation.judge.spinner import IdleSpinner
+from ksflow.evaluation.sandbox.kill_others import is_running
+from ksflow.evaluation.sandbox.linux import cpu_s
 
 _BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
 

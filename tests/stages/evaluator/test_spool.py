@@ -19,18 +19,18 @@ import pytest
 from conftest import accepted, until
 from test_suite import at_work
 
-from ksflow.compilers import build
 from ksflow.errors import ConfigError, StageError
+from ksflow.evaluation.compilers import build
+from ksflow.evaluation.judge import VERSION
+from ksflow.evaluation.judge.evaluator import LocalJudge
+from ksflow.evaluation.remote import job_store, worker, worker_payload
+from ksflow.evaluation.remote.job_store import JobStore
+from ksflow.evaluation.sandbox import levels
 from ksflow.formats.runtime import SourceFiles
-from ksflow.hardware import target
-from ksflow.hardware.target import fits
-from ksflow.judge import VERSION
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.kernels.hardware import target
+from ksflow.kernels.hardware.target import fits
 from ksflow.protocols import override_call
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, as_json, parse
-from ksflow.remote import job_store, worker, worker_payload
-from ksflow.remote.job_store import JobStore
-from ksflow.sandbox import levels
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
 from . import gpu_toy, toy
@@ -161,7 +161,7 @@ def test_what_the_compiler_here_has_nothing_against_is_sent(
     evaluator = SpoolEvaluator(gpu_toy.H200, str(tmp_path / "spool"), compile_first=fault != "not asked for")
     problem, text = gpu_toy.problem(tmp_path), gpu_toy.CUDA
     if fault == "no compiler":
-        monkeypatch.setattr("ksflow.compilers.nvcc.find", lambda: None)
+        monkeypatch.setattr("ksflow.evaluation.compilers.nvcc.find", lambda: None)
     if fault == "slow":
         problem = replace(problem, limits=replace(problem.limits, compile_s=0.001))
         text = text.replace("BLOCK = 256", "BLOCK = 512")  # not found among what was made before
@@ -407,7 +407,7 @@ def test_ctrl_c_ends_the_wait_for_a_worker_that_is_not_there(
         asked.set()
         yield asked.is_set
 
-    monkeypatch.setattr("ksflow.remote.job_client._QUIET_S", 0.1)
+    monkeypatch.setattr("ksflow.evaluation.remote.job_client._QUIET_S", 0.1)
     evaluator = SpoolEvaluator(target.default_target(), str(tmp_path / "spool"))
     with (
         override_call(unanswered=waiting),
@@ -516,7 +516,9 @@ def test_a_mistyped_worker_is_answered_in_one_line(
 
 def test_a_worker_below_its_floor_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for level, words in (("landlock", ["isolation_floor=userns"]), ("none", [])):
-        monkeypatch.setattr("ksflow.remote.worker.probe", lambda level=level: levels.SandboxSupport(level, {}))
+        monkeypatch.setattr(
+            "ksflow.evaluation.remote.worker.probe", lambda level=level: levels.SandboxSupport(level, {})
+        )
         with pytest.raises(ConfigError, match=rf"isolation_floor=\w+, but sandboxes reach only {level} here"):
             worker.main([str(tmp_path), "once=true", *words])
 
@@ -531,16 +533,16 @@ def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
     assert not (code / "ksflow/lm").exists()
     manifest = job_store.read_json(code / "manifest.json")
     assert manifest is not None
-    gone, changed = code / "ksflow/old.py", code / "ksflow/hardware/cost_model.py"
+    gone, changed = code / "ksflow/old.py", code / "ksflow/kernels/hardware/cost_model.py"
     gone.write_text("")
     changed.write_text("")
-    files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/hardware/cost_model.py": "2", "../../keep": "3"}
+    files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/kernels/hardware/cost_model.py": "2", "../../keep": "3"}
     (asking.spool.root.parent / "keep").write_text("")
     job_store.write(code / "manifest.json", {"files": files})
     worker_payload.refresh(asking.spool.root)
     assert not gone.exists()
     assert (asking.spool.root.parent / "keep").exists()
-    assert changed.read_bytes() == (worker_payload.PACKAGE / "hardware/cost_model.py").read_bytes()
+    assert changed.read_bytes() == (worker_payload.PACKAGE / "kernels/hardware/cost_model.py").read_bytes()
     assert job_store.read_json(code / "manifest.json") == manifest
 
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 import torch
 
-from ksflow.judge import statistics
-from ksflow.judge.outcome import CaseResult, CaseResults, Outcome
-from ksflow.judge.samples import Samples
-from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
+from ksflow.evaluation.judge import statistics
+from ksflow.evaluation.judge.outcome import CaseResult, CaseResults, Outcome
+from ksflow.evaluation.judge.samples import Samples
+from ksflow.evaluation.judge.timing import CaseBenchmark, Replicate, TimedKernel
 from ksflow.records import Evidence, Json, Ratio, misfits, parse
 
 _LOGS = [math.log(value) for value in (1.05, 1.04, 1.07, 0.99, 1.055)]

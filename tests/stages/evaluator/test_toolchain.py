@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from ksflow import compilers
-from ksflow.compilers import BuildResult, hip, resources
-from ksflow.compilers import container as containers
-from ksflow.compilers.emulator import DEVICE_HEADERS
-from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
+from ksflow.evaluation import compilers
+from ksflow.evaluation.compilers import BuildResult, hip, resources
+from ksflow.evaluation.compilers import container as containers
+from ksflow.evaluation.compilers.emulator import DEVICE_HEADERS
+from ksflow.evaluation.compilers.occupancy import occupancy
 from ksflow.records import Json, Kernel, Problem, Target
 
 from . import gpu_toy

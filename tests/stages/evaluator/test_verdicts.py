@@ -7,8 +7,8 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
+from ksflow.evaluation.sandbox.levels import LEVELS
 from ksflow.records import Kernel, Problem, Verdict, as_json
-from ksflow.sandbox.levels import LEVELS
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 

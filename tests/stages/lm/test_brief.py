@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lm.program import Program
-from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, fill
+from ksflow.lm.prompts.brief import SLOW, STABLE, VOLATILE, Section, fill
 from ksflow.records import Experiment, Note
-from ksflow.source.tokens import estimate
 from ksflow.stages.writer.rewrite import Rewrite, Write
 from lm.scripted import dummy
 

@@ -3,8 +3,8 @@
 import pytest
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.kernels.source.tunables import values
 from ksflow.records import Experiment, Kernel, Origin, Population, Trial
-from ksflow.source.tunables import values
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.scripted import dummy, scripted

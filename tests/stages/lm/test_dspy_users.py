@@ -7,10 +7,10 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError
-from ksflow.optimize.examples import Case
-from ksflow.optimize.teaching import Course
 from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
+from ksflow.training.optimize.examples import Case
+from ksflow.training.optimize.teaching import Course
 from lm.scripted import dummy
 from lm.server import Reply
 

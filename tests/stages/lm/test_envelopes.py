@@ -3,7 +3,7 @@
 import pytest
 
 from ksflow.errors import StageError
-from ksflow.source.answer import as_code
+from ksflow.kernels.source.answer import as_code
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.conftest import CODE
 from lm.server import Reply

@@ -8,8 +8,8 @@ import pytest
 from conftest import accepted, draft
 
 from ksflow.errors import StageError
+from ksflow.kernels.source import features
 from ksflow.records import Explanation, Kernel, Origin, Population, Presence, Problem, Statement, Trial
-from ksflow.source import features
 from ksflow.stages.explainer.llm import LlmExplainer
 from lm.scripted import dummy, scripted
 

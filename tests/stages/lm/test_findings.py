@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ksflow.prompts.findings import findings, more_findings
+from ksflow.lm.prompts.findings import findings, more_findings
 from ksflow.records import Experiment, Kernel, Note, Population, Status
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.verifier.llm import LlmVerifier

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from conftest import paired
 
-from ksflow.prompts.failures import failure
-from ksflow.prompts.hardware import hardware, roofline_share
-from ksflow.prompts.tried import tried_experiments
-from ksflow.prompts.views import view
+from ksflow.lm.prompts.failures import failure
+from ksflow.lm.prompts.hardware import hardware, roofline_share
+from ksflow.lm.prompts.tried import tried_experiments
+from ksflow.lm.prompts.views import view
 from ksflow.records import Evaluation, Evidence, Kernel, Origin, Timing, Trial, Verdict, parse
 
 COMPILER = [

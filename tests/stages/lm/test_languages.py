@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import StageError
-from ksflow.prompts import render
+from ksflow.kernels.source.contract import contract
+from ksflow.lm.prompts import render
 from ksflow.records import Experiment, Kernel, Origin, Population, Problem, Trial
-from ksflow.source.contract import contract
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.conftest import accepted

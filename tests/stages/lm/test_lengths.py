@@ -6,12 +6,12 @@ import pytest
 
 from ksflow.cli.llm import llm
 from ksflow.errors import ConfigError, StageError
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lm.answers import answer
 from ksflow.lm.prices import price
 from ksflow.lm.probe_call import ask
-from ksflow.prompts.brief import SLOW, STABLE, Section
+from ksflow.lm.prompts.brief import SLOW, STABLE, Section
 from ksflow.protocols import override_call
-from ksflow.source.tokens import estimate
 from ksflow.stages.selector.llm import LlmSelector
 from lm.server import TOKENS_IN, Reply, counts
 

@@ -8,9 +8,9 @@ import pytest
 from conftest import paired
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.lm.prompts.brief import count
 from ksflow.notes.document_claims import TEXT, claims
 from ksflow.notes.documents import Progress, Unread, locate
-from ksflow.prompts.brief import count
 from ksflow.records import (
     Document,
     Evaluation,

@@ -6,8 +6,9 @@ from itertools import product
 import pytest
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.kernels.source.tunables import values
 from ksflow.lm.answers import answer
-from ksflow.prompts.findings import findings
+from ksflow.lm.prompts.findings import findings
 from ksflow.records import (
     Document,
     Experiment,
@@ -21,7 +22,6 @@ from ksflow.records import (
     Status,
     Trial,
 )
-from ksflow.source.tunables import values
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.designer.mix import MixDesigner as DesignerMix
 from ksflow.stages.digester.llm import LlmDigester

@@ -6,9 +6,9 @@ import pytest
 
 from ksflow.errors import StageError
 from ksflow.lm import Model
+from ksflow.lm.prompts import excerpt
+from ksflow.lm.prompts.brief import count
 from ksflow.lm.replay import Replay
-from ksflow.prompts import excerpt
-from ksflow.prompts.brief import count
 from ksflow.protocols import override_call
 from ksflow.records import Experiment, Kernel, Origin, Population, Trial
 from ksflow.stages.writer.diff import Diff

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from conftest import paired
 
-from ksflow.prompts import render
-from ksflow.prompts.failures import failure
-from ksflow.prompts.tried import tried_experiments
-from ksflow.prompts.views import view
+from ksflow.kernels.source.tokens import estimate
+from ksflow.lm.prompts import render
+from ksflow.lm.prompts.failures import failure
+from ksflow.lm.prompts.tried import tried_experiments
+from ksflow.lm.prompts.views import view
 from ksflow.records import (
     Case,
     Claim,
@@ -27,7 +28,6 @@ from ksflow.records import (
     geomean,
     parse,
 )
-from ksflow.source.tokens import estimate
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.home import shipped_path
-from ksflow.prompts.target import describe
+from ksflow.kernels.hardware.target import detect, from_data_sheet
+from ksflow.lm.prompts.target import describe
 from ksflow.records import Experiment, Target
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.selector.llm import LlmSelector

@@ -5,10 +5,10 @@ import pytest
 
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.optimize.examples import Case
-from ksflow.optimize.teaching import Course, Settings, compiled
 from ksflow.protocols import override_call
 from ksflow.stages.selector.llm import LlmSelector
+from ksflow.training.optimize.examples import Case
+from ksflow.training.optimize.teaching import Course, Settings, compiled
 from lm.scripted import scripted
 
 

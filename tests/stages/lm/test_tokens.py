@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ksflow.home import PACKAGE, shipped_path
+from ksflow.kernels.source.tokens import estimate
 from ksflow.lm import tokenizer
-from ksflow.source.tokens import estimate
 
 tiktoken = pytest.importorskip("tiktoken")
 TEXTS = [

@@ -6,8 +6,8 @@ import pytest
 from conftest import paired
 
 from ksflow.errors import StageError
-from ksflow.prompts.tried import tried_experiments
-from ksflow.prompts.views import view
+from ksflow.lm.prompts.tried import tried_experiments
+from ksflow.lm.prompts.views import view
 from ksflow.protocols import Context
 from ksflow.records import (
     Evaluation,

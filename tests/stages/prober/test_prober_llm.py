@@ -8,8 +8,8 @@ from lm.server import Provider
 
 from ksflow.cli.probe import ask_own, settle
 from ksflow.errors import ConfigError, StageError
-from ksflow.hardware.target import detect, from_data_sheet
-from ksflow.judge.bench import Bench
+from ksflow.evaluation.judge.bench import Bench
+from ksflow.kernels.hardware.target import detect, from_data_sheet
 from ksflow.notes import probes
 from ksflow.records import Arg, Case, Note, Problem, Status
 from ksflow.stages.prober.llm import LlmProber

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ksflow.source.patch import apply
+from ksflow.kernels.source.patch import apply
 
 FILE = "one\n  two\nthree\n\nfour\n  two\nfive\n"
 

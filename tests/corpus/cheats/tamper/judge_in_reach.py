@@ -6,7 +6,7 @@ import types
 
 for name in ("tolerance", "check", "cases", "timing", "statistics", "session", "comparison", "sandboxed"):
     try:
-        module = importlib.import_module(f"ksflow.judge.{name}")
+        module = importlib.import_module(f"ksflow.evaluation.judge.{name}")
     except ImportError:
         continue
     for key, value in list(vars(module).items()):

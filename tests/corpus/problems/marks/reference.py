@@ -2,7 +2,7 @@
 
 import torch
 
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 Data = tuple[torch.Tensor, ...]
 

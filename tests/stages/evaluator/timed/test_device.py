@@ -21,17 +21,17 @@ import pytest
 from evaluator import gpu_toy, test_in_place, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
-from ksflow.judge import statistics
-from ksflow.judge.device import Device, DeviceStuck
-from ksflow.judge.device_backend import ranked_window
-from ksflow.judge.device_sandbox import DeviceSandbox
-from ksflow.processes import device_lock
-from ksflow.profiling.inspector import Inspector
-from ksflow.profiling.workload import WORKLOAD
+from ksflow.evaluation.judge import statistics
+from ksflow.evaluation.judge.device import Device, DeviceStuck
+from ksflow.evaluation.judge.device_backend import ranked_window
+from ksflow.evaluation.judge.device_sandbox import DeviceSandbox
+from ksflow.evaluation.processes import device_lock
+from ksflow.evaluation.profiling.inspector import Inspector
+from ksflow.evaluation.profiling.workload import WORKLOAD
+from ksflow.evaluation.sandbox import linux
+from ksflow.evaluation.sandbox.driver import DriverError
+from ksflow.evaluation.sandbox.platforms import open_driver
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
-from ksflow.sandbox import linux
-from ksflow.sandbox.driver import DriverError
-from ksflow.sandbox.platforms import open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 EMULATED = Target("emulated", "gpu", "emulated GPU", march="emulated")
@@ -441,7 +441,7 @@ def test_device_that_does_not_come_back_is_told(emulated: Device) -> None:
 def test_driver_that_does_not_return_ends_the_judge_with_the_cause() -> None:
     code = """
 import time
-from ksflow.judge import device
+from ksflow.evaluation.judge import device
 device._STUCK_S = device._LOOK_S = 0.1
 with device.Watchdog().step():
     time.sleep(600)
@@ -455,7 +455,7 @@ with device.Watchdog().step():
 def test_steps_that_end_in_time_end_nothing() -> None:
     code = """
 import time
-from ksflow.judge import device
+from ksflow.evaluation.judge import device
 device._STUCK_S = device._LOOK_S = 0.05
 watchdog = device.Watchdog()
 for _ in range(3):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from evaluator import toy
+from ksflow.evaluation.processes import core_pinning
 from ksflow.home import cache
-from ksflow.processes import core_pinning
 from ksflow.records import Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

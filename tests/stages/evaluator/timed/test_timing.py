@@ -9,8 +9,8 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge, in_the_end
-from ksflow.compilers.client import compile_loop
-from ksflow.hardware import target
+from ksflow.evaluation.compilers.client import compile_loop
+from ksflow.kernels.hardware import target
 from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -196,7 +196,8 @@ def test_large_outputs_are_checked_at_a_sample(evaluator: LocalEvaluator, proble
 
 def test_this_process_stays_light() -> None:
     code = (
-        "import sys; from ksflow.hardware import target; from ksflow.stages.evaluator.local import LocalEvaluator;"
+        "import sys; from ksflow.kernels.hardware import target; "
+        "from ksflow.stages.evaluator.local import LocalEvaluator;"
         "LocalEvaluator(target.detect()); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, timeout=600, check=False)
@@ -217,7 +218,7 @@ def test_without_a_compiler_python_calls_the_kernels_and_the_evidence_says_so(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for made, said in (("", True), (compile_loop(), False)):
-        monkeypatch.setattr("ksflow.judge.client.compile_loop", lambda made=made: made)
+        monkeypatch.setattr("ksflow.evaluation.judge.client.compile_loop", lambda made=made: made)
         evaluator = LocalEvaluator(target.detect())
         result = evaluator(problem, toy.RIGHT_CPP, ())
         evaluator.close()

@@ -1,7 +1,7 @@
 """c = a @ b in float32, with long sums."""
 
 import torch
-from ksflow.judge import bounds
+from ksflow.evaluation.judge import bounds
 
 Data = tuple[torch.Tensor, ...]
 

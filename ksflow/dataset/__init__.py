@@ -1,9 +1,0 @@
-"""The lineage as training data: the command `dataset`.
-
-In come the runs of a repository (`lineage.history`); out go JSON Lines in the layouts of TRL's
-trainers. Only the commands import it. It judges, trains and publishes nothing.
-"""
-
-from ksflow.dataset.verb import dataset
-
-__all__ = ["dataset"]

@@ -1,0 +1,1 @@
+"""How a kernel is compiled, held, checked, timed and profiled, here and on other machines."""

@@ -1,0 +1,390 @@
+"""The compiler's sandbox: source -> one shared object, cached under a digest of everything that it depends on.
+
+Covered: only the judge's own flags and those that a kernel may ask for, a scrubbed environment, the layers of a sandbox
+(`ksflow.evaluation.sandbox`), limits on wall and CPU time, memory and disk, a cache that concurrent runs can share.
+NOT covered: where sandboxes reach `rlimits` only, a source can have the compiler read the user's files (`#include`,
+`.incbin`).
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ksflow import home
+from ksflow.errors import ConfigError
+from ksflow.evaluation.processes.child_environment import child_environment
+from ksflow.evaluation.processes.server_process import ServerProcess
+from ksflow.evaluation.processes.wire import Closed
+from ksflow.evaluation.sandbox import runners
+from ksflow.evaluation.sandbox.levels import PRIVATE, probe
+from ksflow.kernels.hardware import cpu
+from ksflow.kernels.hardware.executables import output
+from ksflow.kernels.source.contract import defines
+from ksflow.kernels.source.flags import compiler_flags
+from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
+
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs", "-s", "-Wl,--build-id=none")
+"""The last two strip everything but code, so that the same code gives the same file."""
+LIBRARY_FLAGS = frozenset({"-O3", "-shared", "-Wl,-z,defs", "-s"})
+"""Flags of an optimised library; a program that locates a crash is built without them."""
+_SOURCES = (".cpp", ".cc", ".c")
+_UNFINISHED = "tmp-"
+_PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
+_PARTS = ("include", "lib", "lib32", "lib64", "libexec", "*-*-*")
+_LOG = 4000
+_FILE_MB, _DISK_MB = 256, 512
+_ZIG_USER = 61183  # user of zig's sandboxes, which share a cache that outlives them
+_TRIVIAL_S = 30.0
+_MISTYPED = "target.march={}: {} does not know it; {}"
+_ZIG_UNKNOWN = "available CPUs for architecture"
+_HELD = ("landlock", *PRIVATE)  # levels at which a kernel cannot write to the user's files
+_DIGESTS: dict[str, str] = {}  # path of a cached file -> SHA-256
+_KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
+_FIRST_ZIG_S = 600
+_ERROR = re.compile(r"(?:fatal )?[eE]rror: |undefined reference|undefined symbol|: error:")
+_OWN_FAULT = re.compile(r":\d+:\d+: (?:fatal )?error: |undefined reference|undefined symbol")
+"""Matches errors of the source, for which a second attempt is useless."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler of this machine."""
+
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+
+    @property
+    def zig(self) -> bool:
+        """Whether it is zig's, which has other flags, a cache of its own, and is slower."""
+        return len(self.command) > 1
+
+    @property
+    def name(self) -> str:
+        """Short name with version, for a fingerprint."""
+        number = re.search(r"\d+(\.\d+)+", self.version)
+        kind = "zig" if self.zig else Path(self.command[0]).name
+        return f"{kind}{number[0] if number else ''}"
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """Result of building a kernel: an artefact to launch, or the reason for a failure."""
+
+    artefact: str = ""
+    """Path of the shared object (host mode) or the device container (strong mode); empty if none is needed."""
+    reason: str = ""  # why it cannot be built; empty if it can
+    log: str = ""
+    timed_out: bool = False
+    cached: bool = False
+    mode: str = "host"
+    """`strong`: device code alone, launched by our launcher; `host`: the kernel's own host code launches."""
+    resources: tuple[Json, ...] = ()
+    """A row for each kernel and variant: registers, shared memory, occupancy, instructions."""
+
+
+@cache
+def find() -> Compiler | None:
+    """Return the first compiler that works: g++, clang++, c++, zig's from PyPI; None if there is none."""
+    limits = {"g++": ("-fmax-errors=5",), "clang++": ("-ferror-limit=5",), "c++": ()}
+    for name, flags in limits.items():
+        path = shutil.which(name)
+        if path and (version := output(path, "--version").partition("\n")[0].strip()):
+            return Compiler((path,), version, ("-fdiagnostics-color=never", *flags))
+    zig = (sys.executable, "-m", "ziglang")
+    if version := output(*zig, "version").strip():
+        return Compiler((*zig, "c++"), version, ("-fno-sanitize=undefined", "-ferror-limit=5"))
+    return None
+
+
+def require_compiler() -> Compiler:
+    """Return the compiler. Raises ConfigError if there is none."""
+    if compiler := find():
+        return compiler
+    raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+
+
+def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
+    """Return the compiler's flags for a chip."""
+    return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
+
+
+def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
+    """Compile a C++ kernel to a shared object. Raises ConfigError if there is no compiler."""
+    compiler = require_compiler()
+    march = target.march.replace("-", "_") if compiler.zig else target.march
+    if not compiler.zig and (hint := _unknown(compiler, march)):
+        raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
+    machine = " ".join(cpu.read_cpu().flags) if target.march == "native" else ""
+    try:
+        asked = [flag for flag in compiler_flags(kernel.main) if _takes(compiler, march, flag)]
+    except ValueError as error:
+        return BuildResult(reason=str(error))
+    built = _compiled(compiler, kernel, (f"-march={march}", *asked, *defines(problem)), problem.limits, machine)
+    if compiler.zig and _ZIG_UNKNOWN in built.log:
+        raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
+    return built
+
+
+def compile_loop() -> str:
+    """Compile the library that calls native kernels in a sandbox; return its path, or "" on failure: Python calls
+    then."""
+    text = (Path(runners.__file__).parent / "loop.cpp").read_text(encoding="utf-8")
+    limits = Limits(compile_s=120, check_s=0, time_s=0, memory_mb=1024)
+    compiler = find()
+    with contextlib.suppress(ConfigError):
+        return _compiled(compiler, Kernel("cpp", {"loop.cpp": text}), (), limits).artefact if compiler else ""
+    return ""
+
+
+def _compiled(
+    compiler: Compiler, kernel: Kernel, more_flags: Sequence[str], limits: Limits, machine: str = ""
+) -> BuildResult:
+    """Compile sources to a shared object. machine: further text for the cache key."""
+    flags = [*_FLAGS, *compiler.flags, *more_flags]
+    sources = [name for name in kernel.files if name.endswith(_SOURCES)]
+    warm = home.cache("zig", f"warm-{digest(*flags, digits=32)}")
+    limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else limits.compile_s
+    memory_mb = limits.memory_mb * (4 if compiler.zig else 1)
+
+    def make(artefact: Path) -> BuildResult:
+        command = [*compiler.command, *flags, "-o", artefact.name, *sources]
+        options: Json = {"extra": _parts(Path(compiler.command[0]))}
+        if compiler.zig:  # its cache outlives the sandbox
+            folder, order = lasting_folder(_ZIG_USER, "zig", "files")
+            options |= {**order, "environment": {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": folder}}
+        request = box_request(command, dict(kernel.files), artefact, limit, memory_mb, **options)
+        answer = SHARED_SERVER.ask(request, limit)
+        if compiler.zig and not answer["timed_out"]:
+            warm.touch()  # zig compiles its C++ library on first use, once for each -march
+        return outcome(answer, str(artefact), limit, memory_mb)
+
+    name = digest(kernel.digest, *flags, *compiler.command, compiler.version, machine, digits=32)
+    return cached_build(name, "so", make, _OWN_FAULT)
+
+
+def cached_build(
+    name: str, ending: str, make: Callable[[Path], BuildResult], own_fault: re.Pattern[str]
+) -> BuildResult:
+    """Return the artefact cached under `name`, else the result of `make`, which writes it to the given path.
+
+    `name` must depend on all inputs. A failure whose log matches `own_fault` is cached too.
+    """
+    trim_cache(home.cache("build"))
+    folder = home.cache("build", name[:2])
+    done, failed = folder / f"{name}.{ending}", folder / f"{name}.log"
+    if _is_kept(done):
+        os.utime(done)
+        return BuildResult(str(done), cached=True)
+    if _is_kept(failed):
+        return failure(failed.read_text(encoding="utf-8"), cached=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
+        artefact = Path(work, f"made.{ending}")
+        built = make(artefact)
+        if built.artefact:
+            _DIGESTS[str(done)] = _digest(artefact)
+            os.replace(artefact, done)
+            return BuildResult(str(done))
+        if built.reason and not built.timed_out and own_fault.search(built.log) and "emory" not in built.log:
+            home.write(failed, built.log)
+            _DIGESTS[str(failed)] = _digest(failed)
+        return built
+
+
+def digest_of(artefact: str) -> str:
+    """Return the SHA-256 of a cached file as this process wrote or found it; "" for any other file."""
+    return _DIGESTS.get(artefact, "")
+
+
+def kept_by_name(path: Path, content: bytes) -> bool:
+    """Return whether a cached file, named by its content, still holds this content."""
+    _DIGESTS[str(path)] = hashlib.sha256(content).hexdigest()
+    return _is_kept(path)
+
+
+def _is_kept(file: Path) -> bool:
+    """Return whether a cached file can be trusted: it belongs to this user or root, others cannot write to it, and it
+    is unchanged since this process made or found it. If kernels run as this user, another process' file may be a
+    kernel's work and is made again."""
+    try:
+        status, digest_now = os.lstat(file), _digest(file)
+    except OSError:
+        return False
+    known = _DIGESTS.get(str(file))
+    if known is None and os.getuid() and probe().level not in _HELD:
+        return False
+    theirs = status.st_uid not in (0, os.getuid()) or bool(status.st_mode & stat.S_IWOTH)
+    if theirs or not stat.S_ISREG(status.st_mode) or known not in (None, digest_now):
+        return False
+    _DIGESTS[str(file)] = digest_now
+    return True
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def box_request(
+    command: Sequence[str], files: Mapping[str, str], result: Path, limit: float, memory_mb: int, **options: Any
+) -> Json:
+    """Return a request: one command in one sandbox, which makes one file. options: overrides of the sandbox's order."""
+    order = {
+        "level": probe().level,
+        "command": [*command],
+        "makes": result.name,
+        "environment": boxed_environment(),
+        "memory_mb": memory_mb,
+        "cpu_s": int(limit) + 5,
+        "file_mb": _FILE_MB,
+        "disk_mb": _DISK_MB,
+        **options,
+    }
+    return {"op": "make", "files": files, "order": order, "wall_s": limit, "into": str(result) if result.name else ""}
+
+
+def boxed_environment() -> dict[str, str]:
+    """Return the environment of a command in a sandbox, which has its own TMPDIR."""
+    return {name: value for name, value in child_environment({}).items() if name != "TMPDIR"}
+
+
+def _parts(command: Path) -> list[str]:
+    """Return what a compiler may read where it is installed: programs, libraries and headers. The folder may be a
+    home."""
+    program = command.resolve()
+    paths = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
+    paths += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
+    return sorted({str(path) for path in (command, program, *paths) if path.exists()})
+
+
+def lasting_folder(user: int, *parts: str) -> tuple[str, Json]:
+    """Return a cache folder that outlives the sandboxes writing to it, and the options of their order.
+
+    user: the sandboxes' user if this process is root, so that each may change the files of earlier ones.
+    """
+    folder = home.cache(*parts)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    order: Json = {"writable": [str(folder)]}
+    if os.getuid() == 0:
+        order["uid"] = user
+        os.chown(folder, user, user)
+    return str(folder), order
+
+
+def outcome(answer: dict[str, Any], artefact: str, limit: float, memory_mb: int) -> BuildResult:
+    """Return the result of a request. Raises ConfigError if sandboxes do not start."""
+    words = answer["words"]
+    if answer["timed_out"]:
+        return BuildResult(reason=f"compile: took longer than {limit:g} s", timed_out=True)
+    if words.get("exit") == "0":
+        return BuildResult(artefact)
+    if "exit" not in words and "disk" not in words:
+        raise ConfigError(f"the compiler's sandbox does not start: {words.get('fault', 'its supervisor ended')}")
+    text = _trim(answer["log"])
+    for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
+        if word in words:
+            return BuildResult(reason=f"compile: {reason}", log=text)
+    return failure(text or f"the compiler ended with status {words['exit']}")
+
+
+class CompileServer:
+    """The process that runs compilers in sandboxes, started by the first request.
+
+    grace_s: time for its own work, beside the limit of a command.
+    """
+
+    def __init__(self, grace_s: float = 30.0) -> None:
+        self._grace_s = grace_s
+        self._lock = threading.Lock()
+        self._child: ServerProcess | None = None
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """Return the answer; a process that died is restarted once. Raises ConfigError if that fails."""
+        cause = ""
+        with self._lock:
+            for _ in range(2):
+                if self._child is None:
+                    self._child = ServerProcess("ksflow.evaluation.compilers.server", {})
+                elif not self._child.alive:
+                    self._child.restart()
+                try:
+                    return self._child.ask(request, limit + self._grace_s)
+                except Closed as error:
+                    cause = str(error)
+        raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 before the first request."""
+        return self._child.pid if self._child else 0
+
+
+SHARED_SERVER = CompileServer()  # the server that all compilers share; more may be started beside it
+
+
+@cache
+def _unknown(compiler: Compiler, march: str) -> str:
+    done = _asked(compiler, f"-march={march}")
+    if done.returncode == 0:
+        return ""
+    hint = re.search(r"did you mean '([^']+)'", done.stderr)
+    return f"did you mean {hint[1]}?" if hint else "native stands for this machine"
+
+
+@cache
+def _takes(compiler: Compiler, march: str, flag: str) -> bool:
+    return _asked(compiler, f"-march={march}", flag).returncode == 0
+
+
+def _asked(compiler: Compiler, *flags: str) -> "subprocess.CompletedProcess[str]":
+    """Compile an empty file with these flags. Raises ConfigError on a timeout."""
+    command = [*compiler.command, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
+    extra: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
+    try:
+        return subprocess.run(command, check=False, timeout=_TRIVIAL_S, **extra)
+    except subprocess.TimeoutExpired as error:
+        words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
+        raise ConfigError(f"{words}: repair it, or put another C++ compiler before it in PATH") from error
+
+
+@cache
+def trim_cache(folder: Path) -> None:
+    """Remove files that are old, then the least recently used beyond the size limit. Runs once per process."""
+    used, total, oldest = [], 0, time.time() - _KEPT_S
+    for path in folder.glob("??/*"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if path.is_file():
+                used.append((status.st_mtime, status.st_size, path))
+            elif path.name.startswith(_UNFINISHED) and status.st_mtime < oldest:
+                shutil.rmtree(path, ignore_errors=True)
+    for when, size, path in sorted(used, reverse=True):
+        total += size
+        if total > _KEPT_BYTES or when < oldest:
+            path.unlink(missing_ok=True)
+
+
+def failure(log: str, cached: bool = False) -> BuildResult:
+    """Return a failed result whose reason is the first error of the log."""
+    lines = log.splitlines()
+    reason = next((line for line in lines if _ERROR.search(line)), lines[0])
+    return BuildResult(reason=reason[:300], log=log, cached=cached)
+
+
+def _trim(text: str) -> str:
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
+    return "\n".join(lines[max(first - 2, 0) :])[:_LOG]

@@ -1,0 +1,263 @@
+"""Negative controls: common kinds of wrong answers, made from a right one, that a check must reject."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ksflow.evaluation.judge.cases import Tensors
+from ksflow.evaluation.judge.tolerance import Expected, parts, rms, same_bits, strips, to_comparable
+from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
+
+_SCALE, _BF16 = 1.02, 7
+_BYTES = (0xFF, 0x3F, 0x02)  # bytes of memory that was never written
+
+
+@dataclass(frozen=True)
+class Right:
+    """One case's contents and the reference's answer, from which wrong answers are made."""
+
+    data: Tensors
+    outputs: Tensors
+    want: tuple[Expected, ...]  # the oracle's; empty if only a property is checked
+    other: Tensors  # other contents of the same case
+    run: Callable[[Tensors], Tensors]  # the reference
+    digits: int = 23  # mantissa bits of the arithmetic that the problem asks for
+    inout: tuple[tuple[int, int], ...] = ()  # indices in `data` of what is changed in place, before and after a call
+
+    structured: bool = False  # whether the contents are not the problem's own draw
+
+    def own_error(self, index: int) -> float:
+        """Return the root mean square error of the reference's own output; 0 if not all of it is known."""
+        want = self.want[index] if index < len(self.want) else None
+        if want is None or want.sample is not None:
+            return 0.0
+        return rms(self.outputs[index].reshape(-1), want.value)
+
+    def but_for(self, index: int, output: torch.Tensor) -> Tensors:
+        """Return the outputs with one replaced."""
+        return (*self.outputs[:index], output, *self.outputs[index + 1 :])
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A kind of wrong answer."""
+
+    name: str
+    answers: Callable[[Right], list[Tensors]]
+    """Returns answers that must all be rejected; none if the kind does not apply."""
+    meaning: str
+    remedy: str
+    otherwise: str = "the outputs are integers, or property_check alone decides"  # why the kind does not apply
+
+
+def _one_output(
+    change: Callable[[torch.Tensor], torch.Tensor], floats_only: bool = True
+) -> Callable[[Right], list[Tensors]]:
+    """Return a function that makes one answer per output with an oracle: that output changed, the others right."""
+
+    def answers(right: Right) -> list[Tensors]:
+        return [
+            right.but_for(index, change(out))
+            for index, out in enumerate(right.outputs)
+            if right.want and out.numel() and (parts(out).is_floating_point() or not floats_only)
+        ]
+
+    return answers
+
+
+def _mean(out: torch.Tensor) -> torch.Tensor:
+    total, count = 0.0, 0
+    for (part,) in strips(out):
+        wide = part.double()
+        sound = wide[wide.isfinite()]
+        total, count = total + float(sound.sum()), count + sound.numel()
+    mean = torch.tensor(total / count if count else 0.0, dtype=torch.float64, device=out.device)
+    result = torch.empty_like(out, memory_format=torch.contiguous_format)
+    flat = to_comparable(result)
+    flat.copy_((mean if flat.is_floating_point() else mean.round()).to(flat.dtype).expand(flat.shape))
+    return result
+
+
+def _elementwise(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    result = torch.empty_like(out, memory_format=torch.contiguous_format)
+    for part, into in strips(out, result):
+        into.copy_(change(part.double()))
+    return result
+
+
+def _constant(right: Right) -> list[Tensors]:
+    return [tuple(map(_mean, right.outputs))] if any(out.numel() > 1 for out in right.outputs) else []
+
+
+def _shifted(out: torch.Tensor) -> torch.Tensor:
+    step = (_SCALE - 1) * rms(out)
+    return _elementwise(out, lambda wide: wide + step)
+
+
+def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def changed(out: torch.Tensor) -> torch.Tensor:
+        result = out.clone(memory_format=torch.contiguous_format)
+        flat = parts(result).view(-1)
+        flat[-1] = change(flat)
+        return result
+
+    return changed
+
+
+def _another(flat: torch.Tensor) -> torch.Tensor:
+    """Return the element that differs most from the last one, as with a wrong index; if all are equal, one more."""
+    if flat.dtype is torch.bool:
+        return ~flat[-1]
+    last = flat[-1].double().nan_to_num()
+    far, apart = flat[-1], 0.0
+    for (part,) in strips(flat):
+        off = (part.double().nan_to_num() - last).abs()
+        if float(off.max()) > apart:
+            far, apart = part[int(off.argmax())], float(off.max())
+    return far if apart else (last + 1).to(flat.dtype)
+
+
+def _nan(flat: torch.Tensor) -> torch.Tensor:
+    last = flat[-1].double()
+    return torch.where(last.isnan(), 0.0, torch.nan).to(flat.dtype)
+
+
+def _unwritten(right: Right) -> list[Tensors]:
+    answers: list[Tensors] = []
+    for value in _BYTES:
+        filled = [torch.full((out.nbytes,), value, dtype=torch.uint8, device=out.device) for out in right.outputs]
+        pairs = zip(filled, right.outputs, strict=True)
+        answers.append(tuple(raw.view(out.dtype).view(out.shape) for raw, out in pairs))
+    return answers
+
+
+def left(right: Right) -> list[Tensors]:
+    """Return outputs for each argument that is changed in place, with that one unchanged. Left out: in another
+    format's problem, an argument that the reference leaves unchanged on these contents."""
+    count = len(right.data) - len(right.outputs)
+    pairs = [(target - count, right.data[place]) for place, target in right.inout]
+    foreign = hasattr(right.data, "binding")
+    return [right.but_for(at, old) for at, old in pairs if not (foreign and same_bits(old, right.outputs[at]))]
+
+
+def twice(right: Right) -> Tensors:
+    """Return the outputs of a kernel that applies its change twice."""
+    data, count = list(right.data), len(right.data) - len(right.outputs)
+    for place, target in right.inout:
+        data[place] = right.outputs[target - count]
+    return right.run(replace_tensors(right.data, data))
+
+
+def _rough(right: Right) -> list[Tensors]:
+    """Return the reference on inputs in bf16, and its outputs in bf16, truncated and rounded, where they differ."""
+    if right.digits <= _BF16:
+        return []
+    inputs, answers = len(right.data) - len(right.outputs), []
+    for cut in (True, False):
+        made = [digits(tensor, _BF16, cut) if at < inputs else tensor.clone() for at, tensor in enumerate(right.data)]
+        answers += [
+            right.run(replace_tensors(right.data, made)),
+            tuple(digits(out, _BF16, cut) for out in right.outputs),
+        ]
+    return [answer for answer in answers if not all(map(_same, answer, right.outputs))]
+
+
+def digits(tensor: torch.Tensor, kept: int, cut: bool = False) -> torch.Tensor:
+    """Return float32 or fp64 numbers with `kept` mantissa bits (TF32 10, bf16 7): rounded to nearest even, or truncated
+    if `cut`. Other types are copied."""
+    result = tensor.clone()
+    if tensor.is_complex():
+        parts(result).copy_(digits(parts(tensor), kept, cut))
+    elif tensor.dtype in (torch.float32, torch.float64):
+        bits, gone = tensor.float().contiguous().view(torch.int32), 23 - kept
+        near = bits if cut else bits + ((1 << (gone - 1)) - 1) + ((bits >> gone) & 1)
+        result.copy_(torch.where(tensor.isfinite(), (near & -(1 << gone)).view(torch.float32), tensor))
+    return result
+
+
+def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
+    pairs = strips(first, other)
+    return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
+
+
+def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
+    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean.
+
+    Integers may be indices: on a GPU only existing values are used, because a wrong index would end the judge.
+    """
+    tensor = right.data[index]
+    if parts(tensor).is_floating_point() or tensor.dtype.itemsize == 1:
+        others = [right.other[index], torch.zeros_like(tensor)]
+        others += [_mean(tensor)] if tensor.dtype.itemsize > 1 else []
+    else:
+        first = tensor.reshape(-1)[:1].expand(tensor.numel()).view(tensor.shape)
+        others = [first] if tensor.is_cuda else [right.other[index], first]
+    return [other for other in others if other.shape == tensor.shape and not same_bits(other, tensor)]
+
+
+def answer_with(right: Right, index: int, instead: torch.Tensor) -> Tensors:
+    """Return the reference's answer with an input replaced. May raise whatever the reference does."""
+    tensors = [tensor.clone() for tensor in right.data]
+    tensors[index].copy_(instead)
+    return right.run(replace_tensors(right.data, tensors))
+
+
+_TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
+
+MUTANTS = (
+    Mutant(
+        "zeros",
+        lambda right: [tuple(map(torch.zeros_like, right.outputs))],
+        "a kernel that writes nothing but zeros would win",
+        _TIGHTEN,
+    ),
+    Mutant(
+        "an argument left as it was",
+        left,
+        "a kernel that leaves it alone would win",
+        "draw contents that the call changes by more than the bound, or declare it with role in",
+        "no argument is changed in place",
+    ),
+    Mutant(
+        "a constant",
+        _constant,
+        "a kernel that writes the mean everywhere would win",
+        _TIGHTEN,
+        "every output is a single number",
+    ),
+    Mutant(
+        "the answer to other inputs",
+        lambda right: [right.run(right.other)],
+        "the outputs hardly depend on the inputs, so a kernel could keep its first answer",
+        "draw inputs that move the outputs by more than their bound",
+    ),
+    Mutant(
+        "a wrong scale",
+        _one_output(lambda out: _elementwise(out, lambda wide: wide * _SCALE)),
+        "outputs 2 % too large would pass",
+        _TIGHTEN,
+    ),
+    Mutant("a shift", _one_output(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
+    Mutant(
+        "lower precision",
+        _rough,
+        "arithmetic in bf16 would pass where check.accumulate asks for more",
+        "lower check.c1 or the magnitude; or say accumulate: bfloat16, if that is meant",
+        "no input and no output is wider than bf16, or check.accumulate is no wider",
+    ),
+    Mutant(
+        "one wrong element",
+        _one_output(_last(_another), floats_only=False),
+        "an index that is off would pass",
+        _TIGHTEN,
+        "property_check alone decides, and one changed element may be right",
+    ),
+    Mutant("one NaN", _one_output(_last(_nan)), "a NaN would pass", _TIGHTEN),
+    Mutant(
+        "unwritten outputs",
+        _unwritten,
+        "outputs that a kernel never wrote would pass",
+        "let property_check look at every element, or the oracle's magnitude be finite",
+    ),
+)

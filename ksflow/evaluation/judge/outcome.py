@@ -1,0 +1,353 @@
+"""Results of a comparison: samples by case and replicate, and speed-ups of one kernel over another."""
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ksflow.evaluation.judge import statistics
+from ksflow.evaluation.judge.samples import Samples
+from ksflow.evaluation.judge.timing import CaseBenchmark
+from ksflow.records import round_significant
+from ksflow.records.evidence import BUSY, RESOLVED
+
+Json = dict[str, Any]
+
+_KEPT_SAMPLES = 64
+_MARGIN = math.log(RESOLVED)
+_FEW, _CLOSE, _CLOSE_BESIDE_OTHERS = 4, math.log(1.1), math.log(1.5)
+"""With fewer replicates than _FEW, a smaller difference is not called faster or slower. The last value applies while
+other programs use the machine."""
+_CALM = 0.75  # share of undisturbed calls below which other programs use the machine
+_WIDE = math.log(1.1)  # an interval that contains 1 and is wider than this decides nothing
+_HOPE = 0.05  # a claim less likely to succeed is given up
+_BY_MEAN = "the mean over all calls, which differs from the usual call"
+_BY_CPU = "CPU time of all calls, as most of them were preempted"
+_LEAST_US = 1e-9
+_DISAGREE = 0.01  # p value below which replicates are said to disagree
+
+
+@dataclass
+class CaseResult:
+    """One case in one replicate: the samples of every kernel that finished it, and the kernels that began it."""
+
+    samples: dict[str, Samples]
+    entered: frozenset[str]
+    rounds: int
+    calls: int
+    worst: float  # the first kernel's largest error, as a share of its bound
+    contents: list[int]
+    whole: int  # how many contents were compared in all elements
+    read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
+
+    @classmethod
+    def from_benchmark(cls, done: CaseBenchmark) -> "CaseResult":
+        """Return the result of a finished benchmark."""
+        samples = {kernel.name: kernel.samples for kernel in done.kernels}
+        entered = frozenset({*samples, *done.dropped})
+        worst = done.kernels[0].caller.worst
+        return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole)
+
+    def pair(self, first: str, other: str, clock: str) -> tuple[list[float], list[float]]:
+        """Return the samples of two kernels by a clock, of the rounds in which both were timed."""
+        own, theirs = (list(getattr(self.samples[name], clock)) for name in (first, other))
+        rounds = min(len(own), len(theirs))
+        return own[-rounds:], theirs[-rounds:]
+
+    def is_usable(self, first: str, other: str) -> bool:
+        """Return whether enough rounds disturbed neither kernel, and each kernel came first in some."""
+        return self.rounds > 1 and not statistics.are_too_few(_keep(self.samples[first], self.samples[other]))
+
+    def log(self, first: str, other: str, clock: str) -> tuple[float, float]:
+        """Return the logarithm of the speed-up of `first` over `other`, by low means, and its variance."""
+        if (key := (first, other, clock)) not in self.read:
+            own, theirs = self.pair(first, other, clock)
+            keep, window = _keep(self.samples[first], self.samples[other]), self.samples[first].window
+            lows = [statistics.low_mean(statistics.pick(row, keep), window) for row in (theirs, own)]
+            seed = zlib.crc32(repr((self.contents, *key)).encode())
+            draws = statistics.ratio_logs(theirs, own, keep, torch.Generator().manual_seed(seed), window)
+            variance = float(draws.var()) if bool(draws.amin() < draws.amax()) else 0.0
+            self.read[key] = math.log(max(lows[0], _LEAST_US) / max(lows[1], _LEAST_US)), variance
+        return self.read[key]
+
+
+@dataclass
+class CaseResults:
+    """One case in all replicates."""
+
+    case: Json
+    results: list[CaseResult] = field(default_factory=list)
+
+    def samples(self, name: str) -> list[Samples]:
+        """Return a kernel's samples by replicate: the replicates with enough undisturbed calls, or all if none has."""
+        samples = [result.samples[name] for result in self.results if name in result.samples]
+        return [each for each in samples if not statistics.are_too_few(each.undisturbed)] or samples
+
+    def doubt(self, name: str) -> str:
+        """Return why a kernel's time on this case cannot be ranked, or ""."""
+        replicates = self.samples(name)
+        us, floor = _mean([each.low_mean() for each in replicates]), float(self.case.get("floor", (0.0, ""))[0])
+        below = f"x{us / floor:.2g} of the least possible time, which the judge cannot confirm" if us < floor else ""
+        preempted = (
+            "most of its calls were preempted"
+            if any(statistics.are_too_few(each.undisturbed) for each in replicates)
+            else ""
+        )
+        doubts = [*(each.doubt for each in replicates), below, preempted]
+        return next((f"{self.case['name']}: {doubt} {BUSY}" for doubt in doubts if doubt), "")
+
+    def row(self, name: str) -> Json:
+        """Return the record of a kernel's time on this case, per call. The interval covers that of every replicate.
+
+        A time below the floor is `impossible` if enough undisturbed batches are below it even with only the fastest
+        null batch subtracted. Otherwise the measurement is at fault, and the upper limit is recorded.
+        """
+        replicates = self.samples(name)
+        samples = [us for each in replicates for us in each.us]
+        intervals = [_interval(each, seed) for seed, each in enumerate(replicates)]
+        floor, why = self.case.get("floor", (0.0, "none known"))
+        us = _mean([each.low_mean() for each in replicates])
+        most = _mean([each.low_mean() if each.most_us is None else each.most_us for each in replicates])
+        impossible = max(us, most) < floor and all(each.enough for each in replicates)
+        us = us if us >= floor else max(most, floor)
+        low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
+        return {
+            "case": self.case["name"],
+            "us": round(us, 3),
+            "interval_us": [round(min(low, us), 3), round(max(high, us), 3)],
+            "at_most_us": round(most, 3),
+            "impossible": impossible,
+            "median_us": round(statistics.median(samples), 3),
+            "wall_us": round(_mean([_low(each.wall, each) for each in replicates]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in replicates]), 3) if replicates[0].cpu else None,
+            "floor_us": round(float(floor), 3),
+            "floor": str(why),
+            "samples_us": [round(us, 3) for us in samples[:_KEPT_SAMPLES]],
+            "disturbed": sum(not undisturbed for each in replicates for undisturbed in each.undisturbed),
+            "legs": len(replicates),
+            "rounds": sum(result.rounds for result in self.results),
+            "calls": self.results[0].calls,
+            "worst": round(max(result.worst for result in self.results), 4),
+            "contents": [seed for result in self.results for seed in result.contents],
+            "compared_whole": sum(result.whole for result in self.results),
+            **replicates[-1].notes,
+        }
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The speed-up of one kernel over another."""
+
+    effect: statistics.RandomEffects  # the logarithm
+    mean: statistics.RandomEffects  # the logarithm by the mean over all calls
+    values: list[float]  # the logarithm of each replicate
+    clocks: list[str]  # names of the clocks
+    usable: bool  # whether enough calls were undisturbed
+    calm: bool = True  # whether hardly any call was disturbed
+
+    def row(self) -> Json:
+        """Return the record; a speed-up above 1 means that the first kernel is faster."""
+        effect, mean = self.effect, self.mean
+        ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
+        speedup, low, high = (round_significant(math.exp(end)) for end in (effect.mean, *ends))
+        values = [round_significant(math.exp(value)) for value in self.values]
+        return {
+            "speedup": speedup,
+            "low": low,
+            "high": high,
+            "mean": [round_significant(math.exp(end)) for end in (mean.mean, mean.low, mean.high)],
+            "replicates": values,
+            "tau": round(effect.tau, 5),
+            "heterogeneity_p": round(effect.p, 6),
+            "clocks": self.clocks,
+            "ranked": not self.doubt,
+            "why": self.doubt,
+        }
+
+    def clear(self, claimed: bool, patient: bool, most: int) -> bool:
+        """Return whether further replicates could not change the decision.
+
+        That is so if one kernel is surely faster or the first is surely not ahead by `RESOLVED`; without a claim, also
+        if the first does not seem ahead; with a claim, also if it is unlikely to succeed within `most` replicates. If
+        the usual calls decide nothing and `patient` is False, the mean over all calls may decide.
+        """
+        if self.doubt:
+            return not patient and self.mean.reach < _MARGIN
+        if self.effect.reach < _MARGIN:
+            return True
+        if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
+            return True
+        return abs(self.sure_log) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
+
+    @property
+    def sure_log(self) -> float:
+        """Return the logarithm of the certain lead, below 0 if the other kernel leads; 0 if neither does."""
+        return self._apart if self._claims else 0.0
+
+    @property
+    def _apart(self) -> float:
+        return max(self.effect.low, 0.0) + min(self.effect.high, 0.0)
+
+    @property
+    def _claims(self) -> bool:
+        """Return whether there are enough replicates for a claim: a few agree by chance more often than their interval
+        suggests."""
+        if len(self.values) >= _FEW:
+            return True
+        return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
+
+    @property
+    def doubt(self) -> str:
+        """Return why the two kernels cannot be ranked, or ""."""
+        effect, mean = self.effect, self.mean
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
+        if not self.usable:
+            why = "most of their calls were preempted"
+        elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
+            ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
+            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
+        elif abs(self.sure_log) > _MARGIN and not (mean.low > 0 if self.sure_log > 0 else mean.high < 0):
+            ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
+            why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"
+        else:
+            return ""
+        return f"{why} {BUSY}"
+
+
+@dataclass
+class Outcome:
+    """Results of a comparison of one kernel with others."""
+
+    cases: list[CaseResults]
+    rows: list[Json] = field(default_factory=list)  # per case, of the first kernel
+    ratios: dict[str, Json] = field(default_factory=dict)  # of the first kernel to each other one
+    skipped: dict[str, str] = field(default_factory=dict)
+    locked: bool = True
+    spread: float = statistics.SPREAD  # prior of the spread between replicates
+
+    def pool(self, outcome: "Outcome", name: str) -> "Outcome":
+        """Return this outcome with the samples of another one of the same kernels; the ratios are this outcome's."""
+        both = self._joined(outcome, name)
+        both.ratios = self.ratios
+        return both
+
+    def with_comparison(self, outcome: "Outcome", name: str) -> "Outcome":
+        """Return this outcome together with one of the same kernel and other rivals."""
+        both = self._joined(outcome, name)
+        both.ratios = self.ratios | outcome.ratios
+        both.skipped = self.skipped | outcome.skipped
+        both.locked = self.locked and outcome.locked
+        return both
+
+    def _joined(self, outcome: "Outcome", name: str) -> "Outcome":
+        pairs = zip(self.cases, outcome.cases, strict=True)
+        cases = [CaseResults(own.case, own.results + other.results) for own, other in pairs]
+        return Outcome(cases, [results.row(name) for results in cases], spread=self.spread)
+
+    def doubt(self, *names: str) -> str:
+        """Return why the times of these kernels cannot be ranked, or ""."""
+        return next((doubt for results in self.cases for name in names if (doubt := results.doubt(name))), "")
+
+    def ratio(self, first: str, other: str, control: tuple[str, str] | None = None) -> Json | None:
+        """Return the record of the speed-up of `first` over `other`; None unless both finished every case that both
+        began."""
+        reading = self.reading(first, other, control)
+        return reading.row() if reading else None
+
+    def reading(self, first: str, other: str, control: tuple[str, str] | None = None) -> "Reading | None":
+        """Return the speed-up of `first` over `other` over all cases and replicates that both began.
+
+        Rounds in which one of the two was preempted are left out, and replicates with too few rounds left. If a
+        kernel's times come from its own process, the judge's clock is read too and the lower of the two results counts.
+        If most calls were preempted, the CPU time of all calls may show that the first is not ahead. If the mean over
+        all calls contradicts the usual calls, the mean counts. control: a kernel and its copy, whose difference widens
+        the interval (`RandomEffects.with_control`). Returns None unless both finished every case that both began.
+        """
+        if (both := self._both(first, other)) is None:
+            return None
+        usable = [cells for cells in both if all(cell.is_usable(first, other) for cell in cells)]
+        samples = [cell.samples[name] for cells in both for cell in cells for name in (first, other)]
+        clocks = ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall")
+        control_effect = self._both(*control) if control else None
+        found = []
+        for clock in clocks:
+            effect, values = _effect(usable or both, first, other, clock, self.spread)
+            if control and control_effect:
+                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread)[0])
+            found.append((effect, values))
+        all_calls = ["charged_us" if clock == "us" else clock for clock in clocks]
+        means = [_mean_effect(usable or both, first, other, clock, self.spread) for clock in all_calls]
+        effect, values = min(found, key=lambda each: each[0].low)
+        mean, by_mean = min(means, key=lambda each: each[0].low)
+        by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
+        enough = len(usable) > 1 or len(usable) == len(both)
+        if (
+            not enough and samples[0].cpu and mean.reach < _MARGIN
+        ):  # CPU time excludes waiting, so it cannot show that a kernel is ahead
+            return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
+        if abs(effect.mean - mean.mean) > effect.half + mean.half:
+            effect, values, by = mean, by_mean, [*by, _BY_MEAN]
+        seen = [cell.samples[name].undisturbed for cells in both for cell in cells for name in (first, other)]
+        calm = all(sum(each) >= _CALM * len(each) for each in seen)
+        return Reading(effect, mean, values, by, enough, calm)
+
+    def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
+        """Return the results of the replicates that both kernels began, or None unless both finished each."""
+        replicates = [
+            [cell for cell in cells if {first, other} <= cell.entered]
+            for cells in zip(*(results.results for results in self.cases), strict=True)
+        ]
+        both = [cells for cells in replicates if cells]
+        finished = all({first, other} <= cell.samples.keys() for cells in both for cell in cells)
+        return both if both and finished else None
+
+
+def _effect(
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
+) -> tuple[statistics.RandomEffects, list[float]]:
+    """Return the logarithm of the speed-up by a clock, averaged over the cases, and its value in each replicate."""
+    logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
+    values = [math.fsum(log for log, _ in row) / len(row) for row in logs]
+    variances = [math.fsum(variance for _, variance in row) / len(row) ** 2 for row in logs]
+    if len(logs) == 1 and not all(variance for _, variance in logs[0]):
+        variances = [statistics.UNKNOWN**2]
+    return statistics.random_effects(values, variances, spread), values
+
+
+def _mean_effect(
+    replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
+) -> tuple[statistics.RandomEffects, list[float]]:
+    """Return the same as `_effect` by the mean over all calls.
+
+    Samples of a case have one cap: a kernel pays for its own slow calls, and not for a disturbance.
+    """
+    logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
+    cases = [[cell.pair(first, other, clock) for cell in cells] for cells in zip(*replicates, strict=True)]
+    for pairs in cases:
+        most = statistics.cap([row for pair in pairs for row in pair])
+        for number, (own, theirs) in enumerate(pairs):
+            log, variance = statistics.mean_log(theirs, own, most)
+            logs[number] += log / len(cases)
+            variances[number] += variance / len(cases) ** 2
+    return statistics.random_effects(logs, variances, spread), logs
+
+
+def _keep(own: Samples, theirs: Samples) -> list[bool]:
+    """Return, for each round in which both were timed, whether it disturbed neither."""
+    rounds = min(len(own.us), len(theirs.us))
+    return [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
+
+
+def _interval(samples: Samples, seed: int) -> tuple[float, float]:
+    picked = statistics.pick(samples.us, samples.undisturbed)
+    return statistics.low_interval(picked, torch.Generator().manual_seed(seed), samples.window)
+
+
+def _low(clock: list[float], samples: Samples) -> float:
+    return statistics.low_mean(statistics.pick(clock, samples.undisturbed), samples.window)
+
+
+def _mean(values: list[float]) -> float:
+    return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))

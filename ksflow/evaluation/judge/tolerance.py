@@ -1,0 +1,384 @@
+"""The derived tolerance: c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|, element by element.
+
+u_out is half of the output type's eps, the cost of one correct rounding; half of the smallest subnormal is added for
+the same reason. NaN and infinity must be where the oracle has them. Integers and booleans must be equal, booleans by
+their bytes, of which only 0 and 1 are valid. A complex element is two floats, each with the element's bound. The bound
+is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value: comparing
+with them decides exactly as fp64 would.
+"""
+
+import ctypes
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ksflow.evaluation.judge.bounds import ALLOWED, portion
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+AT_RANDOM = "draws at random: its outputs for the same inputs differ between calls; seed its generator"
+_STEADY = 0.001
+"""Two answers to the same inputs may differ by this share of the root mean square, or by one rounding of the type."""
+_STEADY_ELEMENTS = 0.01  # share of elements that may differ, for integers
+ALL = 1 << 22
+"""Outputs of up to so many elements can be compared as a whole; of larger ones a sample of this size is compared."""
+_STEPS = 8.0
+"""Roundings of the number format that an element may be off by, where only the reference says what is right."""
+_LEAST, _LEAST_64 = 1e-4, 2e-13
+"""Sums in another order differ by more than their format's step: some 800 of float32's, and of float64's."""
+_SMALL = 1e-30
+_RUN = 64
+_STRIP = 1 << 24
+_ENOUGH = 1 << 16
+
+
+_FLOATS = (
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "complex32 complex64 complex128"
+)
+_WHOLE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+COMPARED = frozenset(getattr(torch, name) for name in f"{_FLOATS} {_WHOLE}".split() if hasattr(torch, name))
+"""Types that the judge can compare."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Allowed values of one output, flat: of each element (each part of a complex one), or of a secret sample."""
+
+    value: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    sample: torch.Tensor | None
+    """Indices of the runs of 64 elements to compare, beside the last `numel % 64` elements; None for all elements."""
+    shape: tuple[int, ...]
+    special: bool  # whether a NaN is expected
+    group: torch.Tensor | None = None
+    """Index of the group with which each compared element shares a factor, if the oracle's row has `common`."""
+    common: torch.Tensor | None = None  # how far each group's factor may be from 1, in fp64
+
+    @property
+    def nbytes(self) -> int:
+        held = (self.value, self.low, self.high, self.sample, self.group, self.common)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
+
+
+def parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as pairs of floats in one more dimension; other tensors unchanged."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def to_comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as pairs of floats and booleans as bytes (torch takes any byte but 0 for true)."""
+    return tensor.view(torch.uint8) if tensor.dtype is torch.bool else parts(tensor)
+
+
+def invalid_booleans(outputs: tuple[torch.Tensor, ...]) -> str:
+    """Return which boolean output holds a byte other than 0 and 1, or ""."""
+    for index, out in enumerate(outputs):
+        if out.dtype is torch.bool and out.numel() and (byte := int(to_comparable(out).max())) > 1:
+            return f"output {index} holds the byte {byte}, which is no truth value"
+    return ""
+
+
+def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield tensors of one size in flat parts, to bound the memory of temporaries."""
+    flat = [to_comparable(tensor).reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _STRIP):
+        yield tuple(part[start : start + _STRIP] for part in flat)
+
+
+def rms(tensor: torch.Tensor, *less: torch.Tensor) -> float:
+    """Return the root mean square of the finite elements of `tensor - less`, in fp64; 0 if there is none."""
+    total, count = 0.0, 0
+    for part, *others in strips(tensor, *less):
+        wide = part.double()
+        for other in others:
+            wide = wide - other.double()
+        sound = wide[wide.isfinite()]
+        total += float(sound.square().sum())
+        count += sound.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def is_unsteady(first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> bool:
+    """Return whether two answers to the same inputs differ by more than the order of additions explains."""
+    for mine, theirs in zip(first, again, strict=True):
+        if parts(mine).is_floating_point():
+            share = max(_STEADY, torch.finfo(parts(mine).dtype).eps)
+            if rms(parts(mine), parts(theirs)) > share * rms(parts(mine)):
+                return True
+        elif mine.numel() and float((mine != theirs).double().mean()) > _STEADY_ELEMENTS:
+            return True
+    return False
+
+
+def same_bits(first: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have the same shape, type and bits."""
+    if first.shape != other.shape or first.dtype != other.dtype:
+        return False
+    return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(first), bits(other)))
+
+
+def by_format(
+    value: torch.Tensor, rtol: float | None = None, atol: float | None = None, c1: float = 1.0
+) -> dict[str, Any]:
+    """The oracle's row of a reference's answer: an element may be off by what its number format allows, or by as much
+    as is said, and absolutely by no more than the answer's own size allows. c1: that of the problem's check."""
+    if not parts(value).is_floating_point():
+        return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1}
+    kind = parts(value).dtype
+    usual = max(_STEPS * torch.finfo(kind).eps, _LEAST_64 if kind is torch.float64 else _LEAST)
+    rtol, atol = (usual if given is None else given for given in (rtol, atol))
+    room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
+    return {
+        "expected": value,
+        "magnitude": torch.tensor(room / c1, dtype=torch.float64),
+        "relative": rtol,
+        "terms": 1,
+        "eps": 1.0,
+    }
+
+
+def is_constant(tensor: torch.Tensor) -> bool:
+    """Return whether all elements are the same."""
+    each = bits(tensor).view(-1, tensor.element_size())
+    return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor's bytes, flat."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def expected(
+    row: dict[str, Any],
+    out: torch.Tensor,
+    check: dict[str, Any],
+    most: int = ALL,
+    before: torch.Tensor | None = None,
+) -> Expected:
+    """Return the allowed values of an output of `out`'s type and shape, at `most` elements of it.
+
+    before: the initial contents of an output that is changed in place; half of a sample is drawn from what changes.
+
+    Optional keys of a row, beside those of `bounds`: `relative` adds so many times an element's size to its bound;
+    `eps` replaces the accumulator's; `spread`, of a sum of products the root of the sum of squares, bounds the error of
+    the matrix unit and of operands in `check.allow`'s precision; `common` allows elements to be off by one shared
+    factor beside their own bounds. `common` is a relative error in the magnitude's unit and has the output's shape with
+    size 1 along the dimensions whose elements share the factor. Raises ValueError if an output of this type cannot hold
+    the expected value.
+    """
+    if out.is_complex():
+        row = _in_parts(row, check)
+    out, value = to_comparable(out), row["expected"].reshape(-1)
+    magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
+    growth = _growth(row, check)
+    unit, allowed = float(check.get("unit", 0.0)), 2 * ALLOWED[check.get("allow", "")]
+    if (spread := row.get("spread")) is not None and (unit or allowed):
+        spread = spread.to(value.device).reshape(-1)
+        magnitude = magnitude + (spread * (unit + allowed) + value.abs().nan_to_num(posinf=0.0) * allowed) / growth
+    sample = None
+    if value.numel() > min(most, ALL):
+        changing = None if before is None else _changing(value, to_comparable(before).reshape(-1))
+        sample = _sample(value.numel(), min(most, ALL), changing).to(value.device)
+        value = _pick(value, sample)
+        magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
+    if not out.dtype.is_floating_point:
+        whole = parts(value).to(torch.int64)
+        if value.is_complex() or not torch.equal(whole.to(value.dtype), value):
+            raise ValueError(f"the oracle's value of an output of {out.dtype} is no integer: round it there")
+        return Expected(whole, whole, whole, sample, tuple(out.shape), False)
+    group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
+    kind = torch.float64 if out.dtype == torch.float64 else torch.float32
+    middle, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
+    special, relative = False, float(row.get("relative", 0.0))
+    chunk = portion(value)
+    for start in range(0, value.numel(), chunk):
+        part = slice(start, start + chunk)
+        slack = (magnitude[part] if magnitude.numel() > 1 else magnitude).double() * growth
+        exact = value[part].double()
+        if relative:
+            slack = slack + relative * exact.abs().nan_to_num(posinf=0.0)
+        exact, bound = _bounded(exact, slack, out.dtype)
+        middle[part] = exact
+        low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
+        special |= bool(exact.isnan().any())
+    shared = None if common is None else common.reshape(-1).double() * growth
+    return Expected(middle, low, high, sample, tuple(out.shape), special, group, shared)
+
+
+def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
+    """Return the first element of `got` outside its bound, and how many are; empty if none is."""
+    flat = _pick(to_comparable(got).reshape(-1), want.sample).to(want.low.dtype)
+    own = _own(want, flat)
+    good = (own >= want.low) & (own <= want.high)
+    if want.special:
+        good |= flat.isnan() & want.value.isnan()
+    if bool(good.all()):
+        return {}
+    bad = ~good
+    index = int(bad.nonzero()[0])
+    at = index
+    if want.sample is not None:  # index in the whole output
+        sampled = want.sample.numel() * _RUN
+        after = math.prod(want.shape) // _RUN * _RUN + index - sampled
+        at = after if index >= sampled else int(want.sample[index // _RUN]) * _RUN + index % _RUN
+    return {
+        "index": [int(i) for i in torch.unravel_index(torch.tensor(at), want.shape)],
+        "got": number(float(flat[index])),
+        "expected": number(float(want.value[index])),
+        "bound": number(float(want.high[index] - want.value[index])),
+        "bad": int(bad.sum()),
+        "of": bad.numel(),
+    }
+
+
+def worst_error(want: Expected, got: torch.Tensor) -> float:
+    """Return the largest error of a right output (its first 65,536 elements), as a share of its bound."""
+    flat = _own(want, _pick(to_comparable(got).reshape(-1), want.sample).to(want.low.dtype))
+    if flat.numel() > _ENOUGH:
+        want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
+        flat = flat[:_ENOUGH]
+    slack = torch.where(flat > want.value, want.high - want.value, want.value - want.low).double()
+    share = (flat - want.value).abs().double() / slack
+    share = share[share.isfinite()]
+    return min(float(share.max()), 1.0) if share.numel() else 0.0
+
+
+def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
+    """Return the largest absolute and the largest relative error of the elements that are finite in both."""
+    least = torch.finfo(got.dtype).tiny if parts(got).is_floating_point() else 1
+    absolute = relative = 0.0
+    for pair in strips(got, exact):
+        mine, theirs = (part.double() for part in pair)
+        both = mine.isfinite() & theirs.isfinite()
+        off, size = (mine - theirs).abs()[both], theirs.abs()[both]
+        if off.numel():
+            absolute = max(absolute, float(off.max()))
+            relative = max(relative, float((off / size.clamp_min(least)).max()))
+    return absolute, relative
+
+
+def same_bytes(first: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
+    if first.is_cuda:
+        return torch.equal(first.view(torch.int64), other.view(torch.int64))  # slots are whole pages
+    return not _memcmp(first.data_ptr(), other.data_ptr(), first.nbytes)
+
+
+def is_filled(region: torch.Tensor, byte: int) -> bool:
+    """Return whether every byte of a region equals `byte`. The region's size must be a multiple of a page."""
+    if region.is_cuda:
+        word = int.from_bytes(bytes([byte]) * 8, "little", signed=True)
+        return all(int(edge) == word for edge in torch.aminmax(region.view(torch.int64)))
+    return int(region[0]) == byte and not _memcmp(region.data_ptr(), region.data_ptr() + 1, region.nbytes - 1)
+
+
+def number(value: float) -> float | str:
+    """Return a value that JSON can hold: strings for NaN and infinity."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
+    """Return a complex row as one of pairs of floats. `relative` refers to the absolute value of the complex
+    element."""
+    value = row["expected"].to(torch.complex128)
+    growth = _growth(row, check)
+    wider = value.abs().nan_to_num(posinf=0.0) * (float(row.get("relative", 0.0)) / growth)
+    magnitude = torch.as_tensor(row["magnitude"], device=value.device) + wider
+    both = {name: row[name].unsqueeze(-1).expand(*value.shape, 2) for name in ("spread",) if name in row}
+    both |= {name: row[name] for name in ("eps",) if name in row}
+    magnitude = magnitude.unsqueeze(-1).expand(*value.shape, 2)
+    return {"expected": torch.view_as_real(value), "magnitude": magnitude, "terms": row["terms"], **both}
+
+
+def _changing(value: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of the whole runs in which an element changes."""
+    whole = value.numel() // _RUN * _RUN
+    other = value[:whole] != before[:whole].to(value)
+    return other.view(-1, _RUN).any(1).nonzero().view(-1).cpu()
+
+
+def _sample(total: int, count: int, among: torch.Tensor | None = None) -> torch.Tensor:
+    """Draw secret runs, half of them from `among` where it is given; the first and the last run are always included."""
+    secret = torch.Generator().manual_seed(secrets.randbits(62))
+    runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
+    if among is not None and among.numel():
+        half = runs.numel() // 2
+        runs[:half] = among[torch.randint(among.numel(), (half,), generator=secret)]
+    runs[0], runs[-1] = 0, total // _RUN - 1
+    return runs.sort().values
+
+
+def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
+    if sample is None:
+        return flat
+    whole = flat.numel() // _RUN * _RUN
+    runs = flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
+    return runs if whole == flat.numel() else torch.cat((runs, flat[whole:]))
+
+
+def _groups(common: torch.Tensor, shape: torch.Size, sample: torch.Tensor | None) -> torch.Tensor:
+    """Return, for each compared element, the index of its group in `common`."""
+    total = math.prod(shape)
+    left = torch.arange(total, device=common.device) if sample is None else _places(total, sample)
+    index = torch.zeros_like(left)
+    step = 1
+    for size, groups in zip(reversed(shape), reversed(common.shape), strict=True):
+        if groups > 1:
+            index += left % size * step
+            step *= size
+        left = left // size
+    return index
+
+
+def _places(total: int, sample: torch.Tensor) -> torch.Tensor:
+    """Return the indices in the whole output of the elements that `_pick` returns."""
+    runs = sample.unsqueeze(1) * _RUN + torch.arange(_RUN, device=sample.device)
+    return torch.cat((runs.view(-1), torch.arange(total // _RUN * _RUN, total, device=sample.device)))
+
+
+def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
+    """Return the elements divided by their group's common factor, as far as that factor is allowed."""
+    if want.group is None or want.common is None:
+        return flat
+    wide = flat.double()
+    got, exact = (torch.zeros_like(want.common).index_add_(0, want.group, each) for each in (wide, want.value.double()))
+    off = (got / exact - 1).nan_to_num(0.0, 0.0, 0.0)
+    return wide / (1 + off.clamp(-want.common, want.common))[want.group]
+
+
+def _bounded(value: torch.Tensor, slack: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the values as the output type can hold them (overflow is infinity), and their bounds."""
+    limits = torch.finfo(dtype)
+    size = value.abs()
+    bound = slack + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
+    if size.numel() and not bool(size.max() < limits.max):  # some overflow or are not finite
+        overflow = size >= limits.max * (1 + limits.eps / 4)
+        value = torch.where(overflow, value.sign() * math.inf, value)
+        bound = torch.where(value.isfinite(), bound, 0.0)
+    return value, bound
+
+
+def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
+    """Return `edge` in a narrower type, rounded up or down so that the bound never widens."""
+    if kind == edge.dtype:
+        return edge
+    narrow = edge.to(kind)
+    out = (narrow.double() < edge) if up else (narrow.double() > edge)
+    bits = narrow.add_(0.0).view(torch.int32)  # -0 becomes 0
+    step = torch.where(narrow < 0 if up else narrow > 0, -1, 1).to(torch.int32)
+    return (bits + step * out).view(kind)
+
+
+def _growth(row: dict[str, Any], check: dict[str, Any]) -> float:
+    return float(check["c1"] * (row.get("eps") or _eps(check["accumulate"])) * math.sqrt(row["terms"]))
+
+
+def _eps(dtype: str) -> float:
+    return float(torch.finfo(getattr(torch, dtype)).eps)

@@ -1,0 +1,110 @@
+"""The first process of a sandbox: trusted, the root of its tree, in the sandbox's namespaces if it has any.
+
+It waits for the supervisor to map its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks
+the candidate's process and reaps. Messages to the supervisor: `here` (from the candidate's process, before it is
+confined), `ask` (with the listener's descriptor), `exit N`, `stopped N`, `disk`, `fault` + text. After the supervisor's
+`lock`, a stopped candidate is not reported any more: without a cgroup the judge itself stops it between its turns by
+signals.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+from typing import Any, NoReturn
+
+from ksflow.evaluation.sandbox import levels, linux, root
+from ksflow.evaluation.sandbox.confine import confine
+from ksflow.evaluation.sandbox.runners import cpu, device, program
+
+
+def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
+    """Run the sandbox's first process; never returns."""
+    linux.die_with_parent()
+    linux.adopt_orphans()
+    # leave the candidate's core: this process wakes up whenever the candidate is stopped
+    if others := os.sched_getaffinity(0) - {order["core"]}:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, others)
+    try:
+        candidate = _start(order, supervisor, fds)
+    except OSError as error:
+        supervisor.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    for fd in fds:
+        os.close(fd)
+    _reap(candidate, supervisor, watch_disk=order["level"] in levels.PRIVATE)
+
+
+def _start(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> int:
+    _wait(supervisor)
+    linux.set_dumpable(False)
+    if order["level"] in levels.PRIVATE:
+        if order["level"] == "userns" and order["uid"] is not None:
+            os.setgroups([])
+        if order.get("profiler"):
+            linux.bring_up_loopback()
+        os.umask(0o022)
+        root.build(order, os.getuid() if order["uid"] is None else order["uid"])
+        order = {**order, "folder": root.INSIDE}
+    _wait(supervisor)
+    candidate = os.fork()
+    if candidate == 0:
+        _be_candidate(order, supervisor, fds)
+    return candidate
+
+
+def _wait(supervisor: socket.socket) -> None:
+    """Wait for the supervisor's message; exit if the supervisor is gone."""
+    if not supervisor.recv(16):
+        os._exit(1)
+
+
+def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
+    language = order["language"]
+    try:
+        os.setsid()
+        supervisor.send(b"here")
+        listener = confine(order, fds[order["artefact"] :] if order.get("artefact") else [])
+        if listener is not None:
+            socket.send_fds(supervisor, [b"ask"], [listener])
+            os.close(listener)
+        if language not in ("tool", "nothing"):
+            cpu.prepare(order)
+    except BaseException as error:  # noqa: BLE001 - a layer that fails, or a fault of ours: no sandbox
+        supervisor.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    supervisor.close()
+    if language == "nothing":
+        os._exit(0)
+    if language == "tool":
+        program.run(order, fds)
+    (device if order.get("device") else cpu).run(order, fds)
+    raise AssertionError("a sandbox never returns")
+
+
+def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoReturn:
+    options = os.WUNTRACED
+    while True:
+        try:
+            pid, status = os.waitpid(-1, options)
+        except ChildProcessError:
+            signal.pause()
+            continue
+        if pid != candidate:
+            continue
+        if os.WIFSTOPPED(status):
+            if _locked(supervisor):
+                options = 0
+            else:
+                supervisor.send(f"stopped {os.WSTOPSIG(status)}".encode())
+            continue
+        if watch_disk and root.is_full():
+            supervisor.send(b"disk")
+        supervisor.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
+
+
+def _locked(supervisor: socket.socket) -> bool:
+    with contextlib.suppress(BlockingIOError, ConnectionError):
+        return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
+    return False

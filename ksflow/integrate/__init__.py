@@ -1,0 +1,1 @@
+"""From a person's code to a problem, and from the winner back into that code."""

@@ -1,0 +1,107 @@
+"""The winner as files a user can take away: the kernel, its evidence, and what runs it or says how it is run."""
+
+import contextlib
+import json
+import re
+from pathlib import Path
+
+from ksflow import home
+from ksflow.integrate.handover.loader import TEXTS, compile_command, host_code
+from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
+from ksflow.kernels.source.contract import device_signature
+from ksflow.kernels.source.tunables import launch_lines
+from ksflow.records import Json, Kernel, Problem, Target, Trial, schema
+
+_LAYOUTS = {"row-major": "row-major", "contiguous": "row-major", "column-major": "column-major"}
+"""How an argument's layout begins in words -> what a call sees to; no other is touched."""
+_STRONG = """\
+It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
+these lines of the source say: grid, block (or warps and stages), arguments.{more}
+
+    {lines}
+
+Workspaces are device memory that stays allocated between calls. Names are the sizes of a case and the constants that
+the source declares; a `dispatch:` line gives these other values for some cases, so compile once for each set of values.
+`ksflow problem show` explains the lines. `handover/` has a Python file that compiles and launches it so."""
+_EARLY = " What has\n`pdl` may begin before the one before it has ended (programmatic dependent launch)."
+_MAPS = """ A
+`tensormap:` line is a CUtensorMap of cuTensorMapEncodeTiled: the array, its type, extents and box."""
+_TRITON = """\
+It is a module: `custom_kernel(({data}))` takes tensors on the device, outputs preallocated, and returns the outputs."""
+_HOST = """\
+It launches itself on the stream that it is given. Pointers are the device's, `strides` holds every tensor's strides in
+elements, one tensor after the other, on the host:
+
+    {signature};"""
+
+
+def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, commit: str, claim: str = "") -> Path:
+    """Write `trial` under `folder`; the module to import, or for a GPU the source, with a README beside it.
+
+    claim: the run's figures, such as `47.1 µs, x4.82 [4.71, 4.9] over PyTorch`.
+    """
+    assert trial.kernel is not None
+    assert trial.evaluation is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # of the winner before, under other names
+        for name in map(str, json.loads((folder / "origin.json").read_text(encoding="utf-8"))["files"]):
+            (folder / Path(name).name).unlink(missing_ok=True)
+    main = next(iter(trial.kernel.files))
+    renamed = trial.kernel.language == "python" and "best.py" not in trial.kernel.files
+    named = "best.py" if renamed else main  # the names of other languages' stand in what compiles them
+    files = {named if name == main else name: text for name, text in trial.kernel.files.items()}
+    for name, text in files.items():
+        home.write(folder / name, text)
+    home.write(folder / "evaluation.json", schema.dump("evaluation", trial.evaluation))
+    origin: Json = {"trial": trial.id, "commit": commit, "problem": problem.name, "digest": problem.digest}
+    origin["files"] = [*files, "best.py", "README.md"]
+    home.write(folder / "origin.json", json.dumps(origin, indent=1) + "\n")
+    cases = ", ".join(case.name for case in problem.benchmarks)
+    score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score} of {cases}) on {target.chip}"
+    if trial.kernel.language in ON_DEVICE:
+        how = _how_to_run(problem, target, trial.kernel, main)
+        home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n")
+    if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
+        return folder / named
+    asked = [dim for dim in problem.dims if not _size(problem, dim)]
+    call = TEXTS["ANY_SIZE"].format(
+        dims=list(problem.dims),
+        kinds=[arg.dtype for arg in problem.args],
+        written=[index for index, arg in enumerate(problem.args) if arg.role != "in"],
+        returned=", ".join(f"data[{index}]" for index, arg in enumerate(problem.args) if arg.role == "out") or None,
+        layouts=[_LAYOUTS.get(re.split(r"\W* ", f"{arg.layout} ")[0], "") for arg in problem.args],
+        sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
+        asked=f", *, {', '.join(asked)}" if asked else "",
+        why=f" No shape says {', '.join(asked)}." if asked else "",
+    )
+    head = TEXTS["BEST"].format(title=problem.title, id=trial.id, score=score)
+    module = folder / "best.py"
+    home.write(module, head + host_code(problem, target, trial.kernel) + call)
+    return module
+
+
+def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> str:
+    lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
+    strong = any(line.startswith("launch:") for line in lines)
+    if strong:
+        notes = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
+        notes += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
+        how = _STRONG.format(lines="\n    ".join(lines), more=notes)
+    elif LANGUAGES[kernel.language].python:
+        how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
+    else:
+        how = _HOST.format(signature=device_signature(problem))
+    if compiler := {"cuda": "nvcc", "hip": "hipcc"}.get(kernel.language):
+        words = compile_command(problem, target, kernel.language, [main], device_only=strong)
+        how += f"\n\nTo compile it:\n\n    {' '.join([compiler, *words])}"
+    return how
+
+
+def _size(problem: Problem, dim: str) -> str:
+    """`m=data[0].shape[1]`, or `m=64` where all cases have that; empty where a caller must say it."""
+    for position, arg in enumerate(problem.args):
+        axes = [axis.strip() for axis in arg.shape.split(",")]
+        if dim in axes:
+            return f"{dim}=data[{position}].shape[{axes.index(dim)}]"
+    values = {case.params[dim] for case in (*problem.tests, *problem.benchmarks)}
+    return f"{dim}={values.pop()}" if len(values) == 1 else ""

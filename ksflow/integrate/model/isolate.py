@@ -1,0 +1,410 @@
+"""A function of a person's repository as a problem folder: from the calls that their own command makes of it.
+
+Of what `capture` saw, the calls that a kernel could take are written with the writer of `model profile`. A function in
+torch goes through `torch.export`. The reference of one in NumPy is its own source, with what that needs of its package,
+or an import of the package where it cannot be cut out.
+"""
+
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ksflow.errors import ConfigError, catch_foreign, one_line
+from ksflow.formats.kernel import arrays
+from ksflow.formats.kernel.arrays import as_arrays, as_tensors
+from ksflow.integrate.model.capture import Family, Seen, inside
+from ksflow.integrate.model.graph import Forward, export_forward, names_for
+from ksflow.integrate.model.problem import Case, Folder, case_of
+from ksflow.integrate.model.profile import Meta, ModuleCall, Region
+from ksflow.integrate.model.slices import Unsliceable, fingerprint, sliced
+from ksflow.integrate.model.user_file import UserModel
+from ksflow.records import Json, amdahl
+
+_SHAPES = 12
+"""Of a problem: those that take the most time."""
+_ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[dict[str, object]]:
+    """Its own answer; an element may be off by what its number format allows (`tolerance.by_format`)."""
+    answer = ref_kernel(data)
+    changed = [data[place] for place in {inout}]
+    return [tolerance.by_format(one) for one in (*changed, *(answer if isinstance(answer, tuple) else (answer,)))]
+'''
+_BASELINE = '''"""Baseline: the function itself, as NumPy runs it."""
+
+import torch
+
+{forward}
+
+{arrays}
+
+def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What the reference computes."""
+    return forward(*data[:{count}])
+'''
+_STATEMENT = """# {title}
+
+`{target}` of {file} computes this. {command} called it {calls:,} times, which took {share:.3g} % of the time.
+A kernel gets the arrays of a call, flat{module}: `{call}`.{changed}
+Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
+{right}.
+
+How often it was called, by shape:
+
+{counts}
+
+```python
+{source}
+```
+"""
+_OBJECT = '''def _object(kind, attributes):
+    """An object as it was when its method was called."""
+    made = object.__new__(kind)
+    vars(made).update(attributes)
+    return made
+'''
+
+
+def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, Path]:
+    """Write the calls that take most of a function's time as a problem folder below `out`, of that name or of the
+    function's; the table of what was seen, and the folder. ConfigError where no kernel could take them."""
+    chosen = next((family for family in seen.families if not family.unfit), None)
+    if chosen is None:
+        raise ConfigError(f"{seen.target} {seen.families[0].unfit}")
+    for family in seen.families:
+        if family is not chosen:
+            calls, part = sum(row["calls"] for row in family.rows), family.seconds / seen.seconds
+            why = family.unfit or "has other constants, types, layouts or numbers of dimensions"
+            seen.remarks.append(f"not taken: {calls:,} calls, {100 * part:.3g} % of its time: {why}")
+    shapes: dict[str, list[Json]] = {}
+    for row in chosen.rows:
+        shapes.setdefault(repr(row["shapes"]), []).append(row)
+    groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
+    usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
+    rare = sorted(usable, key=lambda rows: sum(row["calls"] for row in rows))
+    held = rare[: len(usable) // 4 or 1] if len(usable) > 2 else []
+    shown = [rows for rows in usable if rows not in held]
+    if not held:
+        seen.remarks.append("no shapes are held out: it was called with fewer than three")
+    with torch.no_grad(), catch_foreign() as caught:
+        function = _Function(seen, chosen, folder)
+        numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
+        cases = [function.case(number, row, file) for number, row in numbered for file in row["samples"]]
+        made = _made(seen, function, cases, len(shown))
+        seen.remarks += function.remarks
+        table = _table(seen, groups, shown, held)
+        made.table, made.folder = table, name
+    if caught:
+        if isinstance(caught[0], ConfigError):
+            raise caught[0]
+        kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
+        raise ConfigError(f"{seen.target} is no problem: {one_line(f'{kind}{caught[0]}', 300)}") from caught[0]
+    return table, made.write(out, table)
+
+
+class _Function:
+    """A function with the calls of one family, as it is called with the arrays alone."""
+
+    def __init__(self, seen: Seen, family: Family, folder: Path) -> None:
+        self._seen, self._folder = seen, folder
+        self.family = family
+        self.numpy = family.leaves[0][1] == "numpy"
+        self.remarks: list[str] = []
+        self.words = names_for([leaf[0] for leaf in family.leaves])
+        file = Path(seen.facts["file"])
+        self.roots = [at for at in seen.facts["path"] if file.is_relative_to(at) and not at.endswith("-packages")]
+        """Where the package lies, if it is not an installed one."""
+        self.module: torch.nn.Module | None = None
+        self.inout = [word for word, leaf in zip(self.words, family.leaves, strict=True) if leaf[0] in family.written]
+        self.returned, leaves, given = next(row["returns"] for row in family.rows if row["samples"])
+        names = [leaf[0] for leaf in family.leaves]
+        self.given = [names.index(name) if name in names else None for name in given]
+        """Of each result the argument that it is, if it is one."""
+        self._outputs = [at for at, name in enumerate(given) if name not in family.written]
+        """Which of the results are no arguments that were changed."""
+        places = _places(self.returned, "result")
+        places = [
+            places[at]
+            if not self.numpy or leaves[at][3]
+            else f"np.{'bool' if leaves[at][2] == 'bool' else 'positive'}({places[at]})"
+            for at in self._outputs
+        ]
+        self.returns = places[0] if len(places) == 1 else f"({', '.join(places)})"
+
+    @property
+    def call(self) -> str:
+        """The call over the arrays' names."""
+        callee = self._seen.facts["callee"]
+        arguments = []
+        for name, by_name, node in self.family.nodes:
+            if node[0] == "module":
+                callee = f"module.{callee.rpartition('.')[2]}".removesuffix(".forward")
+                continue
+            arguments.append(f"{name}={self._text(node)}" if by_name else self._text(node))
+        return f"{callee}({', '.join(arguments)})"
+
+    def _text(self, node: Any) -> str:
+        """A value as Python, with the names of arrays."""
+        kind = node[0]
+        if kind == "leaf":
+            return str(self.words[node[1]])
+        if kind == "const":
+            return f'float("{node[2]}")' if node[2] in ("nan", "inf", "-inf") else str(node[2])
+        if kind == "text":
+            return str(node[1])
+        if kind == "object":
+            fields = ", ".join(f"{key!r}: {self._text(one)}" for key, one in node[2])
+            return f"_object({node[1].partition(':')[2]}, {{{fields}}})"
+        inner = [self._text(one) for _, one in node[1]]
+        if kind == "dict":
+            return f"{{{', '.join(f'{key}: {text}' for (key, _), text in zip(node[1], inner, strict=True))}}}"
+        return f"[{', '.join(inner)}]" if kind == "list" else f"({''.join(f'{text}, ' for text in inner)})"
+
+    def case(self, number: int, row: Json, file: str) -> Case:
+        """A call of which the contents are on record."""
+        record = _load(self._folder / file, self.roots)
+        if record["module"] is not None and self.module is None:
+            self.module = record["module"]
+        tensors = [_laid(tensor, meta) for tensor, meta in zip(record["in"], row["metas"], strict=True)]
+        inputs = tuple(
+            Meta(word, meta[3], meta[2], meta[4]) for word, meta in zip(self.words, row["metas"], strict=True)
+        )
+        answer = tuple(record["out"][at] for at in self._outputs)
+        outputs = tuple(
+            Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
+        )
+        given = dict(zip(self.words, tensors, strict=True))
+        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given)
+        return Case(made, inputs, tuple(tensors), answer)
+
+    def source(self, importing: bool) -> str:
+        """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
+        facts = self._seen.facts
+        root = facts["callee"].partition(".")[0]
+        head = _OBJECT if any(node[0] == "object" for node in inside(self.family.nodes)) else ""
+        if not importing:
+            return f"{sliced(Path(facts['file']), root, facts['path'])}\n\n\n{head}"
+        module = self._seen.target.partition(":")[0]
+        path = f"import sys\n\nsys.path[:0] = {self.roots!r}\n" if self.roots else ""
+        return f"{path}from {module} import {root}\n\n\n{head}"
+
+    def forward(self, importing: bool) -> str:
+        """The reference's function in NumPy, over tensors."""
+        words = ", ".join(self.words)
+        return (
+            f"import numpy as np\n\n{self.source(importing)}\n\ndef forward({words}):\n"
+            f"    {words}{',' if len(self.words) == 1 else ''} = as_arrays(({words},))\n"
+            f"    result = {self.call}\n    return as_tensors({self.returns})\n"
+        )
+
+    def wrapped(self) -> torch.nn.Module:
+        """The function in torch as a module that takes the tensors alone. Raises what their package raises."""
+        names: dict[str, Any] = {"torch": torch, "np": np}
+        if self.module is None:
+            exec(self.source(importing=True), names)
+            self.remarks.append(f"{self._seen.target.partition(':')[0]} was imported to export it")
+        names["module"] = self.module
+        text = f"def forward({', '.join(self.words)}):\n    result = {self.call}\n    return {self.returns}\n"
+        exec(text, names)
+        made = torch.nn.Module()
+        if self.module is not None:
+            made.module = self.module
+        made.forward = names["forward"]
+        return made.eval()
+
+
+class _FunctionFolder(Folder):
+    """A function as the files of a problem."""
+
+    command, what = "isolate", "function"
+    table: Json
+    folder = ""
+
+    def _name(self) -> str:
+        return self.folder or super()._name()
+
+    def __init__(
+        self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
+    ) -> None:
+        self._seen, self._function, self.inout = seen, function, function.inout
+        super().__init__(*parts)
+        if function.numpy:
+            self._forward = parts[3].body
+
+    def expect_same(self) -> None:
+        """Try the function on each call on record. ValueError where it does not answer as it did then."""
+        names: dict[str, Any] = {"torch": torch, "as_arrays": as_arrays, "as_tensors": as_tensors}
+        exec(self._forward, names)  # the person's own function
+        for case in self._calls:
+            answer = names["forward"](*(tensor.clone() for tensor in case.data))
+            several = answer if isinstance(answer, tuple | list) else (answer,)
+            for ours, other in zip(several, case.answer, strict=True):
+                if ours.shape != other.shape or not torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True):
+                    raise ValueError(
+                        "answers otherwise than in the run: it draws at random, or reads what is changed elsewhere"
+                    )
+
+    def _oracle(self) -> str:
+        places = [self._function.words.index(word) for word in self.inout]
+        return _ORACLE.format(inout=places) if self._function.numpy else super()._oracle()
+
+    def _reference(self) -> str:
+        text = super()._reference()
+        if not self._function.numpy:
+            return text
+        head = "from ksflow.evaluation.judge import bounds, contents\n"
+        ours = "from ksflow.formats.kernel.arrays import as_arrays, as_tensors\n"
+        ours += "from ksflow.evaluation.judge import contents, tolerance\n"
+        return text.replace(head, ours, 1)
+
+    def _seeds(self) -> dict[str, str]:
+        if not self._function.numpy:
+            return super()._seeds()
+        if "sys.path[:0]" in self._forward:
+            return {}
+        own = Path(arrays.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
+        return {"00_your_reference.py": _BASELINE.format(forward=self._forward, arrays=own, count=self._count)}
+
+    def _spec(self, saved: Json) -> Json:
+        made = super()._spec(saved)
+        return made | {"check": {**made["check"], "c1": 1}} if self._function.numpy else made
+
+    def _description(self) -> str:
+        return f"{self._seen.target}, {100 * self._seen.share:.3g} % of the time of {self._seen.command}."
+
+    def _statement(self) -> str:
+        seen, function = self._seen, self._function
+        with catch_foreign() as caught:
+            file, root = Path(seen.facts["file"]), seen.facts["callee"].partition(".")[0]
+            source = sliced(file, root, seen.facts["path"])
+        return _STATEMENT.format(
+            title=self._region.title,
+            target=seen.target,
+            file=self._user.file.name,
+            command=seen.command,
+            calls=seen.calls,
+            share=100 * seen.share,
+            module=", then its parameters and buffers" if function.module is not None else "",
+            call=function.call,
+            changed=f" It changes {' and '.join(self.inout)} in place." if self.inout else "",
+            right="an element is off by no more than its number format allows"
+            if function.numpy
+            else "within what honest arithmetic in the tensors' own types comes to",
+            counts="\n".join(
+                f"- {row[2]}: {row[1]} calls, {row[4]}" for row in self.table["rows"][1:] if row[5] == "a case"
+            ),
+            source="# its source is not at hand" if caught else textwrap.dedent(source).rstrip(),
+        )
+
+    def _facts(self, folder: Path) -> Json:
+        seen = self._seen
+        return {
+            "function": seen.target,
+            "file": os.path.relpath(seen.facts["file"], folder),
+            "command": seen.command,
+            "call": self._function.call,
+            "calls": seen.calls,
+            "share": seen.share,
+            "callee": seen.facts["callee"],
+            "library": "numpy" if self._function.numpy else "torch",
+            "arguments": self._function.family.nodes,
+            "returned": self._function.returned,
+            "given": self._function.given,
+            "path": seen.facts["path"],
+            "source": fingerprint(Path(seen.facts["file"]), seen.facts["callee"], seen.facts["path"]),
+        }
+
+
+def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _FunctionFolder:
+    """The folder of a problem, tried on all calls on record. Raises ValueError, and what their code raises."""
+    title = seen.target.partition(":")[2]
+    holder = torch.nn.Module()
+    holder.register_buffer("where", torch.empty(0, device=cases[0].data[0].device))
+    user = UserModel(Path(seen.facts["file"]), holder, (((), {}),) * shown, ())
+    region = Region(title, [seen.target], [case.call for case in cases], (), share=seen.share)
+    if not function.numpy:
+        module = function.wrapped()
+        forward = export_forward(module, [case.call for case in cases])
+        cases = [replace(case_of(module, case.call, forward.used), answer=case.answer) for case in cases]
+        made = _FunctionFolder(seen, function, (user, region, cases, forward))
+        made.expect_same()
+        return made
+    floats = [tensor.dtype for tensor in cases[0].answer if tensor.is_floating_point()]
+    computed = max(floats, key=lambda kind: torch.finfo(kind).eps, default=torch.float32)
+    why = ""
+    for importing in (False, True):
+        try:
+            text = function.forward(importing)
+            forward = Forward(text, [], function.words, set(), computed, [])
+            made = _FunctionFolder(seen, function, (user, region, cases, forward))
+            with catch_foreign() as caught:
+                made.expect_same()
+            if not caught:
+                break
+            why = f"{type(caught[0]).__name__}: {caught[0]}"
+        except Unsliceable as error:
+            why = str(error)
+        if importing:
+            raise ValueError(why)
+        lacking = ", which the sandbox does not have: so the function itself is no baseline" if function.roots else ""
+        function.remarks.append(f"its reference imports your package ({why}){lacking}")
+    return made
+
+
+def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
+    """A title, remarks, and rows with the heads first, for the terminal and for the page."""
+    half, nothing = (amdahl([(min(seen.share, 0.9999), ratio)]) for ratio in (2.0, math.inf))
+    title = (
+        f"{seen.target}: {seen.calls:,} calls, {100 * seen.share:.3g} % of the {seen.run_s:.3g} s of {seen.command}; "
+        f"the whole gains x{half:.3g} if it takes half as long, x{nothing:.3g} if it takes no time"
+    )
+    rows = [["", "calls", "arguments", "µs a call", "of its time", "is"]]
+    for at, one in enumerate(groups, 1):
+        calls, seconds = (sum(row[key] for row in one) for key in ("calls", "seconds"))
+        words = ", ".join(str(Meta(leaf[0], leaf[3], leaf[2], leaf[4])) for leaf in one[0]["metas"])
+        role = "held out" if one in held else "a case" if one in shown else "not taken: rare, or it raised"
+        rows.append(
+            [
+                str(at),
+                f"{calls:,}",
+                words,
+                f"{1e6 * seconds / max(calls, 1):.4g}",
+                f"{100 * seconds / seen.seconds:.3g} %",
+                role,
+            ]
+        )
+    return {"title": title, "remarks": seen.remarks, "rows": rows}
+
+
+def _places(node: Any, text: str) -> list[str]:
+    """The arrays of a result, as Python."""
+    if node[0] == "leaf":
+        return [text]
+    return [place for key, one in node[1] for place in _places(one, f"{text}[{key}]")] if node[0] != "const" else []
+
+
+def _load(file: Path, path: list[str]) -> Json:
+    """A call on record: its tensors, those that it returned, the module that it was a method of."""
+    if file.suffix == ".npz":
+        with np.load(file) as held:  # in the order in which they were given
+            return {
+                "in": [as_tensors(held[name]) for name in held.files if name.startswith("in")],
+                "out": [as_tensors(held[name]) for name in held.files if name.startswith("out")],
+                "module": None,
+            }
+    sys.path += [folder for folder in path if folder not in sys.path]  # a module is of their own class
+    return dict(torch.load(file, weights_only=False))
+
+
+def _laid(tensor: torch.Tensor, meta: Any) -> torch.Tensor:
+    """The tensor with the strides that it had."""
+    if tuple(tensor.stride()) == tuple(meta[4]):
+        return tensor
+    made = torch.empty_strided(tuple(meta[3]), tuple(meta[4]), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)

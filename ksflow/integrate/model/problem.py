@@ -1,0 +1,386 @@
+"""A region of a model as a problem folder that needs the model no longer.
+
+The reference is what `torch.export` reads of the module's own forward, operation by operation, with parameters and
+buffers as inputs, for all sizes that it was called with; it is tried on each of those calls. What the module is beside
+that (class, names in the model, arguments that are no tensors) is in `region.json`, for what puts a kernel in place.
+"""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from ksflow import home
+from ksflow.errors import ConfigError, catch_foreign, one_line
+from ksflow.evaluation.judge import contents
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
+from ksflow.integrate.model.arguments import apart
+from ksflow.integrate.model.graph import Forward, export_forward
+from ksflow.integrate.model.profile import PRECISIONS, Meta, ModuleCall, Region, meta, record_calls
+from ksflow.integrate.model.user_file import UserModel
+from ksflow.records import C_TYPES, Json
+
+_CONTENTS_OF = 4
+"""Modules whose calls' contents are looked at."""
+_KEPT_BYTES = 4 << 20
+"""Of a case's own contents."""
+_TIMEOUT_S = 300.0
+_EXPERT = """
+# A kernel of an expert is a baseline, too, timed in every claim: put its file into seeds/, with a line
+# SPDX-License-Identifier and where it comes from, and name it here."""
+_REFERENCE = '''"""{kind} of {file}, as `ksflow {command}` met it. Runs in the judge's process."""
+
+import torch
+{imports}
+from ksflow.evaluation.judge import bounds, contents
+
+MET = [
+{met}]
+"""What was in each tensor that it was called with; last, what it returned."""
+
+
+{forward}
+
+
+def generate_input(
+    {takes}, seed: int, real: int = 0, device: str = "cpu"
+) -> tuple[torch.Tensor, ...]:
+    """Contents like those that were met, or those themselves (real); outputs are preallocated."""
+    shapes = [{shapes}]
+    return contents.like(MET, shapes, seed, device, __file__ if real else None)
+
+
+def ref_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The {what} itself."""
+    return forward(*data[:{count}])
+
+
+{oracle}'''
+_ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
+    """The same in fp64, and how far honest arithmetic in the tensors' own types may be from it."""
+    return bounds.perturbed(forward, {exact})
+'''
+_SEED = '''"""Baseline: the {what} itself{how}."""
+
+import torch
+{imports}
+
+{forward}
+{compiled}
+
+def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What the reference computes."""
+    with torch.no_grad():
+        return forward(*data[:{count}])
+'''
+_STATEMENT = """# {title}
+
+{many} of `{file}` ({names}) compute this, and take {share:.3g} % of its
+time. A kernel gets what the module is called with, then its parameters and buffers.{constants}
+Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
+within what honest arithmetic in the tensors' own types comes to.
+
+```python
+{source}
+```
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call that is a case, with its tensors in the order of a kernel's."""
+
+    call: ModuleCall
+    tensors: tuple[Meta, ...]
+    data: tuple[torch.Tensor, ...]
+    answer: tuple[torch.Tensor, ...] = ()
+    """What it returned, where that is on record."""
+
+    @property
+    def every(self) -> tuple[Meta, ...]:
+        """Its tensors, outputs last."""
+        return (*self.tensors, *self.call.outputs)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tensor.shape for tensor in self.every)
+
+
+def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
+    """Write a region's folder below `out`; the folder. What it replaces of its own is replaced, kernels that were added
+    to its seeds stay. profile: the model's, as a table. ConfigError where no kernel could take the region's place."""
+    if region.why_unfit:
+        raise ConfigError(f"{region.modules[0]} {region.why_unfit}: no kernel can take its place; name another region")
+    some = region.modules[:_CONTENTS_OF]
+    with torch.no_grad(), catch_foreign() as caught:
+        calls = record_calls(user.model, (*user.inputs, *user.heldout), keep=some)
+        constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
+        calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
+        forward = export_forward(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
+        cases = [case_of(user.model.get_submodule(call.module), call, forward.used) for call in calls]
+        folder = Folder(user, region, cases, forward)
+        folder.expect_same()
+    if caught:
+        kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
+        message = one_line(f"{kind}{caught[0]}", 300)
+        raise ConfigError(f"{region.modules[0]} is no problem: {message}") from caught[0]
+    return folder.write(out, profile)
+
+
+def case_of(module: torch.nn.Module, call: ModuleCall, used: Sequence[str]) -> Case:
+    """A call with those of the module's parameters and buffers that are used."""
+    parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
+    state = {**dict(parameters), **dict(buffers)}
+    held = {name: state[name].detach() for name in used}
+    arguments: dict[str, torch.Tensor] = {}
+    for name, value in call.given.items():
+        apart(value, name, arguments)
+    return Case(
+        call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
+    )
+
+
+class Folder:
+    """A region as the files of a problem."""
+
+    command, what = "model profile", "module's own forward"
+    inout: Collection[str] = ()
+    """The arguments that it changes in place."""
+
+    def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
+        self._user, self._region, self._calls = user, region, cases
+        self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
+        first = self._cases[0]
+        words, self._read, self._computed = forward.words, forward.read, forward.computed
+        outputs = [f"y{index}" if len(first.call.outputs) > 1 else "y" for index in range(len(first.call.outputs))]
+        self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
+        self._count = len(words)
+        self._kinds = [tensor.dtype for tensor in first.every]
+        self._dims: dict[tuple[int, ...], str] = {}
+        """The sizes that a dimension has in each case -> what it is called, after the first tensor that has it."""
+        self._shapes: list[list[str]] = []
+        """Of each tensor, with the names of dimensions."""
+        for index, name in enumerate(self._names):
+            several = zip(*(case.shapes[index] for case in self._cases), strict=True)
+            self._shapes.append(
+                [
+                    "1" if set(sizes) == {1} else self._dims.setdefault(sizes, self._free(f"{name}_{axis}"))
+                    for axis, sizes in enumerate(several)
+                ]
+            )
+        device = f"    device = {words[0]}.device\n" if "device" in forward.body else ""
+        self._imports = "".join(f"import {name}\n" for name in forward.imports)
+        self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
+        if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
+            raise ValueError(f"has {unknown[0]}, which no kernel takes")
+        lying = [[contents.describe_strides(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
+        if any(row != lying[0] for row in lying):
+            raise ValueError("is called with tensors that lie differently in memory")
+        rows = [contents.describe_contents([case.data[index] for case in cases]) for index in range(self._count)]
+        rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
+        self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
+
+    def _free(self, word: str) -> str:
+        """The word, or one like it that is no tensor's name."""
+        return self._free(f"{word}_") if word in self._names else word
+
+    def expect_same(self) -> None:
+        """Try the function on each call. ValueError where it does not compute what the module does."""
+        names: dict[str, Any] = {"torch": torch}
+        exec(self._forward, names)  # the user's own module, as torch.export read it
+        for case in self._calls:
+            module = self._user.model.get_submodule(case.call.module)
+            pairs = zip(_several(names["forward"](*case.data)), _several(module(**case.call.given)), strict=True)
+            if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
+                raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
+
+    def _reference(self) -> str:
+        return _REFERENCE.format(
+            command=self.command,
+            what=self.what,
+            kind=self._region.kind,
+            file=self._user.file.name,
+            forward=self._forward,
+            imports=self._imports,
+            met="".join(f"    {row},\n" for row in self._met),
+            takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
+            shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
+            count=self._count,
+            oracle=self._oracle(),
+        )
+
+    def _name(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self._region.title).lower()
+
+    def _oracle(self) -> str:
+        """What says in the reference how exact an answer has to be."""
+        return _ORACLE.format(exact=self._exact())
+
+    def _seeds(self) -> dict[str, str]:
+        """The kernels that speed-ups are claimed against: file -> text."""
+        mode = 'mode="max-autotune-no-cudagraphs", ' if self._user.gpu else ""
+        compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
+        words = {"what": self.what, "imports": self._imports, "forward": self._forward, "count": self._count}
+        return {
+            "00_eager.py": _SEED.format(how="", compiled="", **words),
+            "01_compile.py": _SEED.format(how=", as torch.compile makes it", compiled=compiled, **words),
+        }
+
+    def _description(self) -> str:
+        many = len(self._region.modules)
+        return f"{many} modules of {self._user.file.name}, {100 * self._region.share:.3g} % of its time."
+
+    def _exact(self) -> str:
+        """Inputs for the bound, in words: what is less precise than the arithmetic is exact in it."""
+        words = []
+        for index, kind in enumerate(getattr(torch, name) for name in self._kinds[: self._count]):
+            coarse = kind.is_floating_point and torch.finfo(kind).eps > torch.finfo(self._computed).eps
+            wide = torch.float32 if {kind, self._computed} == {torch.float16, torch.bfloat16} else self._computed
+            words.append(f"data[{index}].to({wide})" if coarse else f"data[{index}]")
+        return f"[{', '.join(words)}]" if any(".to" in word for word in words) else f"data[:{self._count}]"
+
+    def _expect_apart(self, reference: str, content: Json) -> None:
+        """Try the reference in a fresh process on the smallest case. ConfigError where it does not work there."""
+        case = min(content["cases"]["tests"], key=lambda case: sum(case.values()) - case["seed"])
+        device = "cuda" if self._user.gpu else "cpu"
+        with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+            file = Path(folder, "reference.py")
+            file.write_text(reference, encoding="utf-8")
+            order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
+            try:
+                fault = run_isolated("ksflow.integrate.model.rehearsal", order, _TIMEOUT_S)
+            except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+                fault = f"its reference does not run in a fresh process: {error}"
+        if fault:
+            raise ConfigError(f"{self._region.modules[0]} is no problem: {fault}")
+
+    def write(self, out: Path, profile: Json) -> Path:
+        """Write them below `out`; the folder. ConfigError where something else is there."""
+        folder = out / self._name()
+        if folder.exists() and not (folder / "region.json").is_file():
+            raise ConfigError(f"{folder} is there and is no region of a model: say out=FOLDER")
+        saved = self._contents()
+        reference, content = self._reference(), self._spec(saved)
+        self._expect_apart(reference, content)
+        (folder / "seeds").mkdir(parents=True, exist_ok=True)
+        spec = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=110)
+        home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
+        home.write(folder / "reference.py", reference)
+        home.write(folder / "statement.md", self._statement())
+        for name, text in self._seeds().items():
+            home.write(folder / "seeds" / name, text)
+        home.write(folder / "region.json", json.dumps(self._facts(folder) | {"profile": profile}, indent=1) + "\n")
+        torch.save(saved, folder / contents.KEPT)
+        return folder
+
+    def _contents(self) -> dict[str, list[list[torch.Tensor]]]:
+        """Contents of calls of each case that is shown, as many as are few bytes."""
+        saved: dict[str, list[list[torch.Tensor]]] = {}
+        for case in (case for case in self._calls if self._shown(case)):
+            there = saved.setdefault(contents.name(case.shapes), [])
+            if sum(tensor.nbytes for tensor in case.data) * (len(there) + 1) <= _KEPT_BYTES:
+                there.append([tensor.cpu().clone() for tensor in case.data])
+        return {name: calls for name, calls in saved.items() if calls}
+
+    def _shown(self, case: Case) -> bool:
+        return case.call.number < len(self._user.inputs)
+
+    def _spec(self, saved: Json) -> Json:
+        """problem.yaml."""
+        sizes = {
+            case.shapes: {name: several[index] for several, name in self._dims.items()}
+            for index, case in enumerate(self._cases)
+        }
+        shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
+        held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
+        real = [{**dims, "real": 1, "seed": 1} for shapes, dims in sizes.items() if contents.name(shapes) in saved]
+        cases = {
+            "tests": [*({**dims, "seed": number} for number, dims in enumerate(shown, 1)), *real],
+            "leaderboard": [{**dims, "seed": number} for number, dims in enumerate(shown, 101)],
+            "heldout": [{**dims, "seed": number} for number, dims in enumerate(held, 201)],
+        }
+        args = [
+            {
+                "name": name,
+                "dtype": kind,
+                "shape": ", ".join(shape),
+                "layout": ", ".join(f"{key} {met[key]}" for key in ("order", "stride") if key in met) or "contiguous",
+                "role": "inout" if name in self.inout else "in" if index < self._count else "out",
+            }
+            for index, (name, kind, shape, met) in enumerate(
+                zip(self._names, self._kinds, self._shapes, self._met, strict=True)
+            )
+        ]
+        return {
+            "title": self._region.title,
+            "description": self._description(),
+            "languages": ["python", "triton", "cuda", "hip"] if self._user.gpu else ["python", "cpp"],
+            "args": args,
+            "dims": list(self._dims.values()),
+            "check": {"c1": 4 if self._computed.itemsize > 2 else 1, "accumulate": str(self._computed)[6:]},
+            "baselines": [*self._seeds()],
+            "limits": {"compile_s": 120, "check_s": 120, "time_s": 120},
+            "work": self._work(),
+            "cases": {name: rows for name, rows in cases.items() if rows},
+        }
+
+    def _work(self) -> Json:
+        """What no kernel can do without: a tensor of which a part may be left out is not counted."""
+        every = [*(name in self._read for name in self._names[: self._count]), *([True] * len(self._names))]
+        rows = [row for row, counts in zip(zip(self._kinds, self._shapes, strict=True), every, strict=False) if counts]
+        traffic = " + ".join("*".join([str(getattr(torch, kind).itemsize), *shape]) for kind, shape in rows)
+        kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
+        return {**({"dtype": kind} if kind else {}), "bytes": traffic}
+
+    def _statement(self) -> str:
+        modules = self._region.modules
+        names = ", ".join(modules[:3]) + (" ..." if len(modules) > 3 else "")
+        constants = {
+            name: value
+            for name, value in self._cases[0].call.constants.items()
+            if value is not None and not isinstance(value, dict)
+        }
+        with catch_foreign() as caught:
+            source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
+        return _STATEMENT.format(
+            title=self._region.title,
+            many=f"{len(modules)} modules" if len(modules) > 1 else "A module",
+            file=self._user.file.name,
+            names=names,
+            share=100 * self._region.share,
+            constants=f" Besides it was called with {constants}." if constants else "",
+            source="# its source is not at hand" if caught else textwrap.dedent(source).rstrip(),
+        )
+
+    def _facts(self, folder: Path) -> Json:
+        """region.json."""
+        region, call = self._region, self._cases[0].call
+        return {
+            "model": os.path.relpath(self._user.file, folder),
+            "class": region.kind,
+            "modules": region.modules,
+            "inputs": [tensor._asdict() for tensor in call.inputs],
+            "constants": call.constants,
+            "returns": call.returns,
+            "parameters": [tensor.name for tensor in self._cases[0].tensors[len(call.inputs) :]],
+            "outputs": [{"shape": tensor.shape, "dtype": tensor.dtype} for tensor in call.outputs],
+            "share": region.share,
+            "compiled_share": region.compiled_share,
+            "device": "cuda" if self._user.gpu else "cpu",
+        }
+
+
+def _several(result: Any) -> tuple[torch.Tensor, ...]:
+    found: dict[str, torch.Tensor] = {}
+    apart(result, "", found)
+    return tuple(found.values())

@@ -1,0 +1,423 @@
+"""Which regions of a model take its time: modules that compute alike, by torch's profiler, with what they could gain.
+
+A region is all modules of one class that have equal parameters and are called alike, at whatever sizes: 32 layers are
+one. Its share of the eager model is what torch.profiler saw its modules take: on a CPU of the wall clock, on a GPU of
+the time in which the device worked. Its share of the compiled model is an estimate: its modules compiled by themselves,
+less what a call of anything compiled takes, since nothing in a compiled model says which module it was made from.
+"""
+
+import inspect
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch._C._autograd import DeviceType
+from torch.profiler import ProfilerActivity, record_function
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from ksflow.errors import ConfigError, catch_foreign, error_location, one_line, suggest
+from ksflow.evaluation.judge.machine_rates import with_measured_rates
+from ksflow.integrate.model.arguments import apart, others
+from ksflow.integrate.model.user_file import Arguments, UserModel, wait
+from ksflow.kernels.hardware import roofline, target
+from ksflow.kernels.hardware.cost_model import CaseWork
+from ksflow.records import Json
+from ksflow.report.words import format_us
+
+PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
+"""A type -> the precision of the fastest unit that may compute in it."""
+_MARK = "ksflow::"
+_LEAST = 0.01
+"""Of the time: what takes less is not told."""
+_COMPILED = 0.03
+"""Of the time: what takes less is not compiled by itself."""
+_SECONDS = 0.5
+"""So long is a call timed, and the model profiled."""
+
+
+class Meta(NamedTuple):
+    """A tensor without its contents."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
+
+    def __str__(self) -> str:
+        plain = torch.empty(self.shape, device="meta").stride() == self.stride
+        return f"{self.name} {list(self.shape)} {self.dtype}{'' if plain else f' strides {list(self.stride)}'}"
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """One call of a module, as it was met."""
+
+    module: str
+    number: int
+    """Of the set of inputs."""
+    inputs: tuple[Meta, ...]
+    constants: Json
+    """Arguments that are no tensors; those that hold some, as `arguments.apart` has them."""
+    outputs: tuple[Meta, ...]
+    returns: Any
+    """Where they are in what it returns, as `arguments.apart` has it."""
+    unfit: str
+    """Why a kernel could not take its place; empty where it could."""
+    given: dict[str, Any] = field(default_factory=dict, compare=False)
+    """All arguments, where they were to be kept."""
+
+
+@dataclass
+class Region:
+    """Modules that compute alike, and what they take in a call of the model (the mean over the sets of inputs)."""
+
+    kind: str
+    """Their class."""
+    modules: list[str]
+    calls: list[ModuleCall]
+    parameters: tuple[Meta, ...]
+    us: float = 0.0
+    share: float = 0.0
+    compiled_share: float | None = None
+    flops: float = 0.0
+    """Of all its calls, matrix products and convolutions alone."""
+    roofline_us: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Its class without the module that has it."""
+        return self.kind.rpartition(".")[2]
+
+    @property
+    def why_unfit(self) -> str:
+        """Why no kernel can take its place; empty where one can."""
+        return next((call.unfit for call in self.calls if call.unfit), "")
+
+    def gain(self, left: float) -> float:
+        """How many times as fast the model is where this takes only `left` of its time (Amdahl's law)."""
+        return 1 / max(1 - self.share * (1 - left), 1e-9)
+
+    def traffic(self, sets: int) -> int:
+        """Bytes that its calls for the first sets of inputs read and write at least."""
+        tensors = (tensor for call in self.calls if call.number < sets for tensor in (*call.inputs, *call.outputs))
+        held = sum(tensor.nbytes for tensor in self.parameters) * sum(call.number < sets for call in self.calls)
+        return sum(tensor.nbytes for tensor in tensors) + held
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A model's times in µs (the mean over the sets of inputs), and its regions, those that take most first."""
+
+    regions: list[Region]
+    eager_us: float
+    compiled_us: float | None
+    failed: str
+    """Why it could not be compiled."""
+    chip: str
+    threads: int
+
+    def table(self, name: str, mode: str) -> Json:
+        """A title, remarks, and rows with the heads first, for the terminal and for the page."""
+        took = f"{format_us(self.eager_us)} µs eager"
+        if self.compiled_us:
+            took += (
+                f", {format_us(self.compiled_us)} µs compiled (mode {mode}), x{self.eager_us / self.compiled_us:.3g}"
+            )
+        threads = f"{self.threads} threads" if self.threads > 1 else "1 thread"
+        rows = [["", "modules", "µs", "share", "compiled", "of its roofline", "if half", "if nothing"]]
+        for at, region in enumerate(self.regions, 1):
+            many = f" x{len(region.modules)}" if len(region.modules) > 1 else ""
+            about = [f"{region.title}{many}: {region.modules[0]}", *map(str, region.calls[0].inputs)]
+            about += [f"no problem: {region.why_unfit}"] if region.why_unfit else []
+            near = f"{100 * region.roofline_us / region.us:.3g} %" if region.roofline_us and region.us else ""
+            share = "" if region.compiled_share is None else f"{100 * region.compiled_share:.3g} %"
+            gains = [f"x{region.gain(left):.3g}" for left in (0.5, 0.0)]
+            rows.append(
+                [str(at), "\n".join(about), format_us(region.us), f"{100 * region.share:.3g} %", share, near, *gains]
+            )
+        remarks = [f"torch.compile fails: {self.failed}"] if self.failed else []
+        return {"title": f"{name} on {self.chip}, {threads}: {took}", "remarks": remarks, "rows": rows}
+
+    def find_region(self, word: str) -> Region:
+        """The region with a number, of a class, or with a module of that name. ConfigError where there is none."""
+        if word.isdecimal() and 0 < int(word) <= len(self.regions):
+            return self.regions[int(word) - 1]
+        known = {name: part for part in reversed(self.regions) for name in (*part.modules, part.kind, part.title)}
+        if word not in known:
+            titles = suggest(word, {region.title for region in self.regions})
+            raise ConfigError(f"regions={word}: there are regions 1 to {len(self.regions)}; {titles}")
+        return known[word]
+
+
+def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
+    """Run a model as it is and compiled (with mode `none` not), and divide its time among regions.
+
+    step: told what is done next.
+    """
+    count = len(user.inputs)
+    chip = target.default_target() if user.gpu else with_measured_rates(target.detect())
+    with torch.no_grad():
+        step("what modules are called with")
+        with catch_foreign() as caught:
+            calls = record_calls(user.model, user.inputs)
+        if caught:
+            message = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+            raise ConfigError(f"{user.file}: {message}{error_location(caught[0])}") from caught[0]
+        counted = FlopCounterMode(display=False)
+        with (
+            catch_foreign() as uncounted,
+            counted,
+        ):  # it does not know every operation, such as attention of grouped queries
+            for args, named in user.inputs:
+                user.model(*args, **named)
+        flops = {name.partition(".")[2]: sum(ops.values()) for name, ops in counted.get_flop_counts().items()}
+        held = record_calls(user.model, user.heldout, first=count)
+        step("eager")
+        eager_us = sum(time_call(user, user.model, *arguments) for arguments in user.inputs) / count
+        step("eager, with torch.profiler")
+        spans = _spans(user, max(3, min(int(_SECONDS * 1e6 / eager_us / count), 50)))
+        regions = []
+        for region in _grouped(user.model, [*calls, *held]):
+            region.share = min(sum(spans[name] for name in region.modules) / max(spans[""], 1e-9), 1.0)
+            region.us = region.share * eager_us
+            region.flops = sum(flops.get(name, 0) for name in region.modules)
+            many = sum(call.number < count for call in region.calls)
+            kind = next((PRECISIONS[t.dtype] for t in region.calls[0].inputs if t.dtype in PRECISIONS), "")
+            work = CaseWork(region.flops / many, region.traffic(count) / many) if many and not uncounted else None
+            limit = work and roofline.bound(work, kind, chip)
+            region.roofline_us = limit[0] * many / count if limit else None
+            regions += [region] if region.share >= _LEAST else []
+        regions.sort(key=lambda region: -region.share)
+        compiled_us, failed = None, ""
+        if mode != "none":
+            with catch_foreign() as caught:
+                compiled_us = _compiled(user, mode, [region for region in regions if region.share >= _COMPILED], step)
+            failed = one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300) if caught else ""
+    return Profile(regions, eager_us, compiled_us, failed, chip.chip, torch.get_num_threads())
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A call that has not returned yet."""
+
+    module: str
+    bound: dict[str, Any]
+    """Its arguments by name."""
+    given: dict[str, Any]
+    """Copies of them, made before the module could write into them."""
+    versions: dict[str, tuple[torch.Tensor, int]]
+    why: str
+
+    def written(self, module: torch.nn.Module) -> str:
+        """What the call wrote into, as a reason against a kernel; empty for nothing."""
+        for name, (tensor, version) in _versions(module, self.bound).items():
+            before, known = self.versions.get(name, (None, -1))
+            if tensor is not before or version != known:
+                return f"writes into its {name}"
+        return ""
+
+
+def record_calls(
+    model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0
+) -> list[ModuleCall]:
+    """Every call of every module within a model. keep: of which modules arguments are kept. first: the sets' number."""
+    calls: list[ModuleCall] = []
+    begun: list[_Begun] = []
+    number = first
+
+    def begins(name: str) -> Callable[..., None]:
+        def hook(module: Any, args: Any, named: Any) -> None:
+            bound, why = _bound(module, args, named)
+            given = tree_map_only(torch.Tensor, torch.clone, bound)
+            begun.append(_Begun(name, bound, given if name in keep else {}, _versions(module, bound), why))
+
+        return hook
+
+    def ends(name: str) -> Callable[..., None]:
+        def hook(module: Any, _: Any, output: Any) -> None:
+            while (call := begun.pop()).module != name:
+                pass  # one that raised, which a module around it caught
+            tensors, outputs = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+            shapes = {key: apart(value, key, tensors) for key, value in call.bound.items()}
+            constants = {key: shape for key, shape in shapes.items() if key not in tensors}
+            returns = apart(output, "", outputs)
+            why = call.why or _unfit(module, tensors, constants, output, returns) or call.written(module)
+            calls.append(
+                ModuleCall(
+                    name,
+                    number,
+                    tuple(meta(key, tensor) for key, tensor in tensors.items()),
+                    constants if not why else {},
+                    tuple(meta("", torch.empty_like(tensor)) for tensor in outputs.values()),
+                    returns if outputs else None,
+                    why,
+                    call.given,
+                )
+            )
+
+        return hook
+
+    handles = []
+    for name, module in hookable_modules(model):
+        if name:
+            handles.append(module.register_forward_pre_hook(begins(name), with_kwargs=True))
+            handles.append(module.register_forward_hook(ends(name)))
+    try:
+        for number, (args, named) in enumerate(sets, start=first):  # noqa: B007 - read by the hooks
+            model(*args, **named)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def time_call(user: UserModel, call: Callable[..., Any], args: Sequence[Any] = (), named: Json | None = None) -> float:
+    """The median time of a call, in µs."""
+    named = named or {}
+    call(*args, **named)
+    times: list[float] = []
+    until = time.perf_counter() + _SECONDS
+    while len(times) < 5 or (time.perf_counter() < until and len(times) < 200):
+        wait(user.gpu)
+        began = time.perf_counter()
+        call(*args, **named)
+        wait(user.gpu)
+        times.append((time.perf_counter() - began) * 1e6)
+    return sorted(times)[len(times) // 2]
+
+
+def _grouped(model: torch.nn.Module, calls: Iterable[ModuleCall]) -> list[Region]:
+    """Regions, in the order in which they are called."""
+    regions: dict[str, Region] = {}
+    for call in calls:
+        module = model.get_submodule(call.module)
+        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        held = tuple(meta(name, tensor) for name, tensor in state.items())
+        kind = f"{type(module).__module__}.{type(module).__qualname__}"
+        takes = [(tensor.name, tensor.dtype, len(tensor.shape)) for tensor in call.inputs]
+        gives = call.returns, [len(tensor.shape) for tensor in call.outputs]
+        key = repr((kind, held, takes, call.constants, call.unfit, gives))
+        region = regions.setdefault(key, Region(kind, [], [], held))
+        region.calls.append(call)
+        region.modules += [call.module] if call.module not in region.modules else []
+    return list(regions.values())
+
+
+def _spans(user: UserModel, times: int) -> Counter[str]:
+    """What torch.profiler sees each module take, and "" for the whole model."""
+    open_: defaultdict[str, list[Any]] = defaultdict(list)
+
+    def begins(name: str) -> Callable[..., None]:
+        def begin(*_: Any) -> None:
+            span = record_function(f"{_MARK}{name}")
+            span.__enter__()  # type: ignore[no-untyped-call]
+            open_[name].append(span)
+
+        return begin
+
+    def ends(name: str) -> Callable[..., None]:
+        return lambda *_: open_[name].pop().__exit__(None, None, None)
+
+    handles = []
+    for name, module in hookable_modules(user.model):
+        handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
+    try:
+        with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
+            for _ in range(times):
+                for args, named in user.inputs:
+                    user.model(*args, **named)
+                    wait(user.gpu)
+    finally:
+        for handle in handles:
+            handle.remove()
+    spans: Counter[str] = Counter()
+    for event in profiler.events() or ():
+        if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:
+            spans[event.name.removeprefix(_MARK)] += event.device_time_total if user.gpu else event.cpu_time_total
+    return spans
+
+
+def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Callable[[str], None]) -> float:
+    """The compiled model's time; each region's share of it, where it can be compiled by itself."""
+    step(f"torch.compile, mode {mode}")
+    fast = torch.compile(user.model, mode=mode, dynamic=False)
+    whole = sum(time_call(user, fast, *arguments) for arguments in user.inputs)
+    element = next(iter(user.model.parameters()), torch.zeros(1)).detach().flatten()[:1]
+    least = torch.compile(torch.neg, dynamic=False)
+    overhead = time_call(user, least, (element,))
+    calls = record_calls(user.model, user.inputs, keep={region.modules[0] for region in regions})
+    for region in regions:
+        step(f"torch.compile, {region.title} by itself")
+        name, took = region.modules[0], 0.0
+        alone = torch.compile(user.model.get_submodule(name), mode=mode, dynamic=False)
+        counts = Counter(call.inputs for call in region.calls if call.number < len(user.inputs))
+        with catch_foreign() as caught:
+            for inputs, count in counts.items():
+                arguments = next(call.given for call in calls if call.module == name and call.inputs == inputs)
+                took += count * max(time_call(user, alone, (), arguments) - overhead, 0.0)
+        region.compiled_share = None if caught else min(took / whole, 1.0)
+    torch.compiler.reset()
+    return whole / len(user.inputs)
+
+
+def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, Any], str]:
+    """Arguments by name; where the module's forward does not take them as it says, none and why."""
+    with catch_foreign() as caught:
+        return dict(inspect.signature(module.forward).bind(*args, **named).arguments), ""
+    return {}, f"is called otherwise than its forward says ({one_line(str(caught[0]), 100)})"
+
+
+def _versions(module: torch.nn.Module, bound: dict[str, Any]) -> dict[str, tuple[torch.Tensor, int]]:
+    """Each tensor that a call could write into, with torch's count of the writes (which inference mode leaves out)."""
+    there = dict[str, torch.Tensor]()
+    for name, value in bound.items():
+        apart(value, f"input {name}", there)
+    there |= {f"parameter {name}": tensor for name, tensor in module.named_parameters()}
+    there |= {f"buffer {name}": tensor for name, tensor in module.named_buffers()}
+    return {name: (tensor, 0 if tensor.is_inference() else tensor._version) for name, tensor in there.items()}
+
+
+def _unfit(
+    module: torch.nn.Module, tensors: dict[str, torch.Tensor], constants: Json, output: Any, returns: Any
+) -> str:
+    """Why no kernel could take a module's place in a call with these arguments; empty where one could."""
+    if strange := [value for shape in constants.values() for value in others(shape) if not _plain(value)]:
+        return f"takes a {type(strange[0]).__name__}"
+    if not tensors:
+        return "takes no tensor"
+    if returns is output or any(value is not None for value in others(returns)):
+        return f"returns a {type(output).__name__}"
+    if any(size > 1 and not step for t in tensors.values() for size, step in zip(t.shape, t.stride(), strict=True)):
+        return "takes an expanded input"
+    if trains := [name for name, part in module.named_modules() if part.training]:
+        return f"is in training mode{trains[0] and f' in {trains[0]}'}"
+    return ""
+
+
+def hookable_modules(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """The modules that take hooks, with their names; scripted ones take none."""
+    return [(name, part) for name, part in model.named_modules() if not isinstance(part, torch.jit.ScriptModule)]
+
+
+def meta(name: str, tensor: torch.Tensor) -> Meta:
+    """A tensor without its contents."""
+    return Meta(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tuple(tensor.stride()))
+
+
+def _plain(value: Any) -> bool:
+    """Whether JSON holds it."""
+    return (
+        value is None
+        or isinstance(value, bool | int | float | str)
+        or (isinstance(value, list | tuple) and all(map(_plain, value)))
+    )

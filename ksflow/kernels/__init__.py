@@ -1,0 +1,1 @@
+"""What is optimised and for what: problems, kernel sources, languages and targets."""

@@ -1,0 +1,113 @@
+"""This machine's processor: its name, features, and rates that no core exceeds."""
+
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ksflow.home import text_of
+from ksflow.kernels.hardware.cost_model import PRECISIONS
+
+FEATURES = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "avx512vbmi", "amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "bf16", "i8mm", "sve", "sve2"),
+)
+"""Instruction sets that matter to kernels, as targets, notes and probes call them."""
+_X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
+_LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
+"""Features left when the compiler is told a lesser chip."""
+_PER_CYCLE = {
+    "sse2": {"fp32": 16, "fp64": 8},
+    "avx": {"fp32": 32, "fp64": 16},
+    "fma": {"fp32": 48, "fp64": 24},
+    "avx_vnni": {"int8": 128},
+    "avx512f": {"fp32": 96, "fp64": 48},
+    "avx512_vnni": {"int8": 256},
+    "avx512_bf16": {"bf16": 128},
+    "avx512_fp16": {"fp16": 192},
+    "amx_bf16": {"bf16": 1024},
+    "amx_fp16": {"fp16": 1024},
+    "amx_int8": {"int8": 2048},
+    "asimd": {"fp32": 32, "fp64": 16},
+    "asimdhp": {"fp16": 64},
+    "asimddp": {"int8": 128},
+    "bf16": {"bf16": 128},
+    "i8mm": {"int8": 256},
+    "sve": {"fp32": 64, "fp64": 32, "fp16": 128},
+    "svebf16": {"bf16": 256},
+    "svei8mm": {"int8": 512},
+}
+"""Instruction set -> operations that no core with it exceeds in a cycle, a multiply-add counted as two: two (x86) or
+four (ARM) vector units, with FMA two adders beside them, one AMX unit."""
+_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")  # matrix units of unknown rate: a core with one has no peaks
+_FASTEST_HZ = 6.2e9  # no core on sale clocks higher. Virtual machines report the base clock at best.
+_KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
+_CACHE_BYTES_PER_CYCLE = 192  # two loads and a store of 64 bytes, the most of a first-level cache
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_USUAL_CACHES = (1 << 15, 1 << 18, 1 << 23)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A processor as the system describes it."""
+
+    chip: str
+    flags: tuple[str, ...]  # its instruction sets, as the kernel names them
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The flags that matter to kernels."""
+        return tuple(feature for feature in FEATURES if feature in self.flags)
+
+
+def read_cpu() -> Cpu:
+    """Return this machine's processor."""
+    fields = {}
+    for line in text_of(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    # ARM chips have no model name
+    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
+    return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
+
+
+def usable_features(features: tuple[str, ...], march: str) -> tuple[str, ...]:
+    """Return the features that a compiler uses for a chip."""
+    allowed = _LIMITED.get(march, features)
+    return tuple(feature for feature in features if feature in allowed)
+
+
+def peaks(flags: Sequence[str]) -> dict[str, float]:
+    """Return the peak rates of one core; empty if its instruction sets are unknown."""
+    counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
+    if not counts or any(word in flags for word in _UNCOUNTED):
+        return {}
+    fastest_hz = clock_hz()
+    best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
+    rates = {f"flops.{kind}": count * fastest_hz for kind, count in best.items() if count}
+    return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * fastest_hz}
+
+
+def cache_sizes() -> tuple[int, ...]:
+    """Return the sizes in bytes of the first core's data caches, smallest first; common ones if unknown."""
+    sizes = set()
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
+        with suppress(ValueError, KeyError, IndexError):
+            size = text_of(folder / "size")
+            if text_of(folder / "type") != "Instruction":
+                sizes.add(int(size[:-1]) * _UNITS[size[-1]])
+    return tuple(sorted(sizes)) or _USUAL_CACHES
+
+
+def clock_hz() -> float:
+    """Return the highest turbo clock, or the highest of any core on sale if unknown."""
+    clocks = []
+    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
+        with suppress(ValueError):
+            if text_of(folder / "scaling_driver") in _KNOW_TURBO:
+                clocks.append(1e3 * int(text_of(folder / "cpuinfo_max_freq")))
+    return max(clocks, default=_FASTEST_HZ)

@@ -1,0 +1,313 @@
+"""A problem folder -> `Problem`. A folder is a problem; nobody has to touch a package to add one.
+
+    problem.yaml    arguments, cases, tolerance, limits        statement.md   the task, for people and models
+    reference.py    generate_input, ref_kernel, oracle         seeds/         kernels to start from (optional)
+    VARIANT/        variant.yaml, reference.py, statement.md of a variant that differs in more than parameters
+
+Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
+"""
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ksflow.errors import ConfigError, suggest
+from ksflow.home import shipped_path
+from ksflow.kernels.hardware import cost_model
+from ksflow.kernels.languages import ENDINGS, LANGUAGES, ON_DEVICE, detect_language
+from ksflow.kernels.problem import file as problem_file
+from ksflow.kernels.problem.texts import for_target, task_source
+from ksflow.kernels.source.answer import MOST_FILES
+from ksflow.kernels.source.tunables import has_launches, mistake
+from ksflow.records import (
+    C_TYPES,
+    Arg,
+    Case,
+    Check,
+    Kernel,
+    Limits,
+    Problem,
+    Scalar,
+    Seed,
+    Target,
+    digest,
+)
+
+T = TypeVar("T")
+_VARIANT = "variant.yaml"
+_DEFINED = re.compile(
+    r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
+)
+_HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl")
+_MOST_BYTES = 1 << 20
+"""Of a folder's files."""
+
+
+def load(
+    path: str,
+    cases: str = "auto",
+    variant: str | None = None,
+    seeds: list[str] | str | None = None,
+    target: Target | None = None,
+) -> Problem:
+    """The problem in a folder, or a shipped one by its name. Raises ConfigError.
+
+    cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
+    those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
+    all where none are named; one needs no brackets.
+    """
+    root = Path(path).expanduser()
+    if not (root / "problem.yaml").is_file() and "/" not in path:
+        root = shipped_path("problems", path)
+    if not (root / "problem.yaml").is_file():
+        names = [found.parent.name for found in shipped_path("problems").glob("*/problem.yaml")]
+        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
+    root = root.resolve()
+    spec = problem_file.read_keys(root / "problem.yaml", read_text(root / "problem.yaml"))
+    chosen, home = _variant(root, spec, variant, target)
+    extra = spec["variants"].get(chosen, {})
+    if home != root:
+        extra = spec = problem_file.read_keys(home / _VARIANT, read_text(home / _VARIANT), spec)
+    params = extra.get("params", {})
+    tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
+    spec = {**spec, "cases": _without_held_out(spec["cases"])}
+    reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
+    args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
+    languages = languages_of(spec["languages"], target)
+    own = spec["cases"].get("cpu")
+    if isinstance(own, dict) and own.get("tests"):
+        small = [_case(case, params, spec["dims"]) for case in own["tests"]]
+    else:  # the smallest test by its sizes
+        small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
+    work = {str(key): str(value) for key, value in spec["work"].items()}
+    try:
+        cost_model.check(work, (*tests, *benchmarks, *heldout))
+    except ValueError as error:
+        raise ConfigError(f"{root}/problem.yaml: {error}") from error
+    wanted = [seeds] if isinstance(seeds, str) else seeds
+    own_seeds, lane_seeds = _seeds(root, home, spec["baselines"], languages, target, wanted)
+    identity = json.dumps([spec, chosen, _told_apart(spec["cases"], tests, benchmarks), reference], default=str)
+    return Problem(
+        name=root.name,
+        title=spec["title"],
+        description=spec["description"],
+        statement=for_target(statement, target),
+        root=str(home),
+        reference=reference,
+        listing=task_source(reference),
+        languages=languages,
+        args=args,
+        dims=tuple(spec["dims"]),
+        tests=tests,
+        benchmarks=benchmarks,
+        heldout=heldout,
+        small=tuple(small),
+        seeds=own_seeds,
+        alike=similar_languages(languages, target),
+        lane_seeds=lane_seeds,
+        variant=chosen,
+        defines=extra.get("defines", {}),
+        check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
+        score=spec["score"],
+        limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
+        work=work,
+        digest=digest(identity),
+    )
+
+
+def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "triton")) -> Kernel:
+    """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
+    given = Path(path).expanduser()
+    file, *beside = _in_folder(given) if given.is_dir() else [given]
+    if file.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
+    text = read_text(file)
+    if (found := detect_language(file.name, text, languages)) not in languages:
+        takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
+        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
+    if wrong := mistake(text):
+        number, line, why = wrong
+        raise ConfigError(f"{file}:{number}: `{line[:80]}` {why}")
+    try:
+        return Kernel(
+            found, {file.name: text, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
+        )
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """A kernel's files: the one that defines `custom_kernel` first, then the others that may belong to its language."""
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith((".", "__pycache__")))
+    if inner := next((file for file in files if file.is_dir()), None):
+        raise ConfigError(f"{inner}: the files of a kernel lie in one folder; move them up, or name their file alone")
+    sources = [file for file in files if file.suffix in ENDINGS]
+    main = [file for file in sources if _DEFINED.search(text := read_text(file)) or has_launches(text)]
+    if len(main) != 1:
+        those = f"{' and '.join(file.name for file in main)} do" if main else "none does"
+        raise ConfigError(f"{folder}: one file of a kernel defines custom_kernel; here {those}")
+    kind = ENDINGS[main[0].suffix]
+    fit = [one for one in files if ENDINGS.get(one.suffix) == kind or (one.suffix in _HEADERS and kind != "python")]
+    beside = [file for file in fit if file != main[0]]
+    if len(beside) >= MOST_FILES or sum(file.stat().st_size for file in fit) > _MOST_BYTES:
+        raise ConfigError(f"{folder}: a kernel has at most {MOST_FILES} files of {_MOST_BYTES >> 10} KiB in all")
+    return [*main, *beside]
+
+
+def for_gpus(kind: str) -> str:
+    """What a kernel in a GPU's language is for: the end of an error where the target is another."""
+    target = LANGUAGES[kind].target
+    return f"for a GPU such as target={target}; where none is here, with evaluator=static or evaluator=spool"
+
+
+def read_text(file: Path) -> str:
+    """A file's text. Raises ConfigError."""
+    try:
+        return file.read_text(encoding="utf-8-sig")  # Windows' editors begin a file with a mark
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _variant(root: Path, spec: Mapping[str, Any], named: str | None, target: Target | None) -> tuple[str, Path]:
+    """The variant, and the folder with its reference and statement: its own where there is one, else the problem's.
+
+    One with a folder of its own is taken only where it is named.
+    """
+    variants, march = spec["variants"], target.march if target else ""
+    folders = {file.parent.name: file.parent for file in sorted(root.glob(f"*/{_VARIANT}"))}
+    fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
+    chosen = named or next(fitting, "") or spec["variant"] or next(iter(variants), "")
+    if chosen and chosen not in variants and chosen not in folders:
+        raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join([*variants, *folders])}")
+    return chosen, folders.get(chosen, root)
+
+
+def _arg(arg: Mapping[str, str], spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Arg:
+    """An argument whose dtype follows the variant: the default variant's dtype stands for the chosen one's."""
+    default = spec["variants"].get(spec["variant"], {}).get("params", {}).get("dtype")
+    dtype = arg.get("dtype", "")
+    if dtype == default:
+        dtype = extra.get("params", {}).get("dtype", dtype)
+    if dtype not in C_TYPES:
+        raise ConfigError(f"argument {arg['name']}: unknown dtype {dtype!r}; {suggest(dtype, C_TYPES)}")
+    return _record(Arg, {**arg, "dtype": dtype}, f"argument {arg.get('name')}")
+
+
+def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _cases(
+    spec: Mapping[str, Any], wanted: str, params: Mapping[str, Scalar], target: Target | None, root: Path
+) -> tuple[tuple[Case, ...], tuple[Case, ...], tuple[Case, ...]]:
+    """The tests, the benchmarks, and the shapes that are held out."""
+    sets = {name: picked for name, picked in spec["cases"].items() if name != "heldout"}
+    if wanted == "auto":
+        small = "cpu" in sets and not (target and target.kind == "gpu")
+        wanted = "cpu" if small else "leaderboard" if "leaderboard" in sets else "tests"
+    if wanted not in sets:
+        raise ConfigError(f"{root.name} has no case set {wanted!r}; {suggest(wanted, ['auto', *sets])}")
+    picked = sets[wanted]
+    if isinstance(picked, dict):
+        tests, benchmarks, held = (picked.get(kind, []) for kind in ("tests", "benchmarks", "heldout"))
+    else:
+        tests, benchmarks, held = sets.get("tests", picked), picked, spec["cases"].get("heldout", [])
+    if not benchmarks:
+        raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
+    if not isinstance(held, list):
+        raise ConfigError(f"{root}/problem.yaml: cases.heldout is a list of cases, without tests and benchmarks")
+    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
+    if shown := {case.name for case in made[2]} & {case.name for cases in made[:2] for case in cases}:
+        raise ConfigError(f"{root}/problem.yaml: {min(shown)} is held out and shown; take another shape for heldout")
+    return made[0], made[1], made[2]
+
+
+def _without_held_out(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """The case sets that a verdict and a time depend on."""
+
+    def shown(mapping: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in mapping.items() if name != "heldout"}
+
+    return {name: shown(picked) if isinstance(picked, dict) else picked for name, picked in shown(sets).items()}
+
+
+def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:
+    """What tells the chosen cases from those of the problem's other sets: the timed sizes; where another set has the
+    same ones, tests and seeds as well.
+    """
+    timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
+    sizes = [[{key: value for key, value in case.items() if key != "seed"} for case in cases] for cases in timed]
+    if all(sizes.count(one) == 1 for one in sizes):
+        return [case.name for case in benchmarks]
+    return [[[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)]
+
+
+def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
+    own = {key: value for key, value in case.items() if key != "seed"}
+    if missing := [dim for dim in dims if dim not in own]:
+        raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
+    if wrong := [f"{dim}={own[dim]!r}" for dim in dims if not isinstance(own[dim], int)]:
+        raise ConfigError(f"case {dict(case)}: a size is a whole number, not {', '.join(wrong)}")
+    name = "x".join(str(own[dim]) for dim in dims)
+    rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
+    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
+
+
+def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, ...]:
+    """Those of a problem's languages that a target takes: a GPU none for CPUs, and only its own maker's."""
+    if target is None or target.kind != "gpu":
+        return tuple(name for name in declared if name not in ON_DEVICE)
+    return tuple(n for n in declared if n == "python" or LANGUAGES[n].fits(target.march))
+
+
+def similar_languages(languages: Sequence[str], target: Target | None) -> tuple[str, ...]:
+    """The languages for a target that are like one of these."""
+    return languages_of([one.name for one in LANGUAGES.values() if one.like in languages], target)
+
+
+def _seeds(
+    root: Path,
+    home: Path,
+    baselines: list[str],
+    languages: tuple[str, ...],
+    target: Target | None,
+    wanted: list[str] | None,
+) -> tuple[tuple[Seed, ...], tuple[Seed, ...]]:
+    """A problem's kernels, also those in the folder `cpu` or `gpu` for such a target; those in `alike` languages.
+
+    A variant with a folder (`home`) has its own in a folder of its name there.
+    """
+    folder = root / "seeds"
+    if not folder.is_dir() and root.parent == shipped_path("problems").resolve():
+        folder = shipped_path("seeds", root.name)
+    folder = folder if home == root or not (folder / home.name).is_dir() else folder / home.name
+    found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
+    files = sorted(found, key=lambda file: file.name)
+    if lost := set(baselines) - {file.name for file in files}:
+        ours = shipped_path("seeds", "NAME")
+        raise ConfigError(
+            f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}; put them there "
+            f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
+        )
+    kind = target.kind if target else "cpu"
+    fit = [file for file in files if file.suffix in ENDINGS and file.parent.name in (folder.name, kind)]
+    kinds = {file: detect_language(file.name, read_text(file), LANGUAGES) for file in fit}
+    likely = similar_languages(languages, target)
+    kernels = [f for f, spoken in kinds.items() if spoken in (*languages, *likely)]
+    if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
+        valid = ", ".join(file.name for file in kernels)
+        variant = "" if folder.name in ("seeds", root.name) else f", variant {folder.name},"
+        raise ConfigError(f"problem.seeds={unknown}: {root.name}{variant} has for this target: {valid}")
+    chosen = [f for f in kernels if (kinds[f] in languages if wanted is None else f.name in (*wanted, *baselines))]
+    beside = [f for f in kernels if kinds[f] in likely and (wanted is None or f.name in wanted)]
+    own = tuple(Seed(f.name, kernel_file(str(f), languages), f.name in baselines) for f in chosen)
+    return own, tuple(Seed(f.name, kernel_file(str(f), likely)) for f in beside)

@@ -1,0 +1,1 @@
+"""What is made of a lineage: compiled prompts and training data."""
