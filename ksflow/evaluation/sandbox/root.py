@@ -38,7 +38,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _RUNS_INSIDE = os.path.dirname(os.path.realpath(__file__))
-_PROGRAM = os.path.dirname(_RUNS_INSIDE)
+_PROGRAM = os.path.dirname(os.path.dirname(_RUNS_INSIDE))  # the package ksflow
 _SHARED_MB = 64
 BIND, WITH_SUBMOUNTS, PRIVATE = 0x1000, 0x4000, 0x40000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, AGAIN = 1, 2, 4, 8, 32
@@ -140,7 +140,7 @@ def _hide_program(root: str) -> None:
             root + os.path.normpath(f"{path}/{os.path.relpath(one, real)}") for one in (_PROGRAM, _RUNS_INSIDE)
         )
         linux.mount("box", hidden, "tmpfs", NO_SUID, "size=64k,mode=755")
-        os.mkdir(inside)
+        os.makedirs(inside, 0o755)
         linux.mount(_RUNS_INSIDE, inside, None, BIND | WITH_SUBMOUNTS)
         linux.seal_mount(inside, read_only=True)
         linux.mount("", hidden, None, AGAIN | BIND | READ_ONLY | NO_SUID)
