@@ -21,6 +21,7 @@ from test_cli import DRY, ksflow
 from test_session import Run
 
 from ksflow.errors import ConfigError
+from ksflow.home import PACKAGE
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage
 from ksflow.records import (
@@ -106,6 +107,26 @@ def test_a_page_names_nothing_that_would_be_fetched(run: Lineage) -> None:
     own = html.unescape(re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
     assert not re.search(r"(?:src|href)\s*=|url\(|@import", own)
     assert "connect-src 'none'" in own
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of `#rgb` or `#rrggbb`, as WCAG 2 defines it."""
+    whole = colour[1:] if len(colour) == 7 else "".join(2 * letter for letter in colour[1:])
+    parts = (int(whole[at : at + 2], 16) / 255 for at in (0, 2, 4))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_text_can_be_read_on_every_ground_in_both_colour_schemes() -> None:
+    style = (PACKAGE / "report" / "page" / "page.css").read_text()
+    schemes = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in re.findall(r":root \{(.*?)\}", style)]
+    assert len(schemes) == 2
+    grounds = {"ink": ("paper", "card", "code"), "quiet": ("paper", "card", "code"), "mark": ("paper", "card")}
+    grounds |= {"good": ("card", "code"), "bad": ("card", "code")}
+    for scheme in schemes:
+        for text, behind in ((text, ground) for text, each in grounds.items() for ground in each):
+            light = sorted(_luminance(scheme[name]) + 0.05 for name in (text, behind))
+            assert light[1] / light[0] >= 4.5, (text, behind)  # WCAG 2, level AA
 
 
 def test_where_and_when_it_was_judged_is_told_in_words(lineage: Lineage) -> None:
