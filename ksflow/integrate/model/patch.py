@@ -72,7 +72,7 @@ def patch(candidate: Candidate, evaluate: Evaluator, licence: str, claim: str) -
     new = _dispatching(old, defined, facts, name)
     text, said = _module(candidate, facts, evaluate, licence, claim)
     top = subprocess.run(
-        ["git", "rev-parse", "--show-toplevel"], cwd=file.parent, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--show-toplevel"], cwd=file.parent, capture_output=True, encoding="utf-8", check=False
     )
     root = Path(top.stdout.strip() or file.parent)
     pairs = ((file.relative_to(root).as_posix(), old, new), (module.relative_to(root).as_posix(), None, text))
