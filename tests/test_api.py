@@ -72,6 +72,7 @@ except KsflowError:
     assert done.stdout.split() == ["closed", "failed" if given else "over"], done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_runs_again_after_an_interrupted_sweep(mine: Path) -> None:
     (mine / "interrupt").touch()
     calls = f"""

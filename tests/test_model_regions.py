@@ -428,6 +428,7 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow
 def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_run_is_renamed_with_all_that_it_has(planted: Path) -> None:
     assert "cannot name a git branch" in ksflow(planted, "runs", "rename", "toy/third", "to=a..b").stderr
 
 
+@pytest.mark.slow
 def test_deleting_asks_and_a_run_in_use_is_refused(planted: Path) -> None:
     refused = ksflow(planted, "runs", "delete", "toy/first")
     assert (refused.returncode, "add yes=true" in refused.stderr) == (2, True)
@@ -81,6 +82,7 @@ def test_an_exported_run_is_read_elsewhere(planted: Path) -> None:
     assert listed(planted / "elsewhere") == ["toy/first"]
 
 
+@pytest.mark.slow
 def test_commands_that_people_read_are_read_by_programs_too(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *DRY, "loop.evaluations=3").returncode == 0
     facts = json.loads(ksflow(tmp_path, "lineage", "softmax/dry", "--json").stdout)

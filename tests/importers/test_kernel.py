@@ -249,6 +249,7 @@ def test_without_a_kernel_a_search_starts_from_plain_loops(
         assert found.accepted, found.reason
 
 
+@pytest.mark.slow
 def test_what_a_reference_changes_in_place_a_kernel_finds_as_it_was(tmp_path: Path, evaluator: LocalEvaluator) -> None:
     body = "    data[0].mul_(data[1][:, None])\n"
     reference = REFERENCE.replace("    return data[0] * data[1][:, None]\n", body)

@@ -73,6 +73,7 @@ def test_programs_of_titles_that_begin_alike_stay_apart(bench):
     assert len({name for one in asked for name in one.kernel.files}) == len(titles)
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_compile_goes_back_once(bench, tmp_path):
     asked = []
 
