@@ -5,6 +5,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -418,7 +419,6 @@ PACKAGED = {
     "modules": ["part.inner"],
     "parameters": ["w.weight", "w.bias"],
     "device": "cpu",
-    "namespace": "test_model_regions_nested",
 }
 KERNEL = """import torch
 def custom_kernel(data):
@@ -426,6 +426,20 @@ def custom_kernel(data):
     y = torch.nn.functional.linear(x, w, b) * cos
     return y, y - sin * by
 """
+
+
+def pack(folder: Path, package: Path, kernel: str, case: dict[str, Any]) -> None:
+    """Write a package with one kernel for a region, as `model apply` does."""
+    facts = json.loads((folder / "region.json").read_text())
+    (package / "inner").mkdir(parents=True)
+    source = importlib.util.find_spec("ksflow.integrate.model.installed")
+    assert source
+    assert source.origin
+    (package / "__init__.py").write_text(Path(source.origin).read_text())
+    (package / "inner" / "module.py").write_text(kernel)
+    about = {key: facts[key] for key in ("constants", "returns")} | {"inputs": [row["name"] for row in facts["inputs"]]}
+    about |= PACKAGED | {"namespace": package.name}
+    (package / "regions.json").write_text(json.dumps({"regions": [about | {"cases": [case]}]}))
 
 
 @pytest.mark.slow
@@ -436,19 +450,9 @@ def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
     folder = write(tmp_path, "Part()", sets, classes=NESTED, name="part.inner")
     found = load(str(folder))
     assert [arg.name for arg in found.args] == ["x", "pair_0", "pair_1_0", "named_by", "w_weight", "w_bias", "y0", "y1"]
-    facts = json.loads((folder / "region.json").read_text())
-    package = tmp_path / "nested_kernels"
-    (package / "inner").mkdir(parents=True)
-    source = importlib.util.find_spec("ksflow.integrate.model.installed")
-    assert source
-    assert source.origin
-    (package / "__init__.py").write_text(Path(source.origin).read_text())
-    (package / "inner" / "module.py").write_text(KERNEL)
     given = [[list(one), [one[1], 1] if len(one) > 1 else [1], "float32"] for one in
              ((16, 8), (16, 8), (16, 8), (1, 8), (8, 8), (8,))]  # fmt: skip
-    case = {"given": given, "outputs": given[:2]}
-    about = {key: facts[key] for key in ("constants", "returns")} | {"inputs": [row["name"] for row in facts["inputs"]]}
-    (package / "regions.json").write_text(json.dumps({"regions": [PACKAGED | about | {"cases": [case]}]}))
+    pack(folder, tmp_path / "nested_kernels", KERNEL, {"given": given, "outputs": given[:2]})
     monkeypatch.syspath_prepend(str(tmp_path))
     installed = importlib.import_module("nested_kernels")
     user = user_file.load(next(tmp_path.glob("model_*.py")))
@@ -464,6 +468,52 @@ def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
         user.model.part.inner(x, [x, [x, 3]], named={"by": x[:1]})
         user.model.part.inner(x, (x, [x, 3]), named={"by": x[:1]}, mask=x)
         assert installed.report() == {"inner": {"hits": 3, "fallbacks": {"arguments": 3}}}
+
+
+FURTHER = """class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x, options=None, **more):
+        return self.w(x) + more["shift"] if options["low"] else x
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x, {"low": 1, "high": None}, shift=x.tan(), quiet=True)
+"""
+SHIFTED = """import torch
+def custom_kernel(data):
+    x, shift, w, b, *_ = data
+    return torch.nn.functional.linear(x, w, b) + shift
+"""
+
+
+@pytest.mark.slow
+def test_dicts_without_tensors_and_names_of_any_kind_are_arguments(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, "Part()", "torch.randn(16, 8)", classes=FURTHER, name="part.inner")
+    assert [arg.name for arg in load(str(folder)).args] == ["x", "shift", "w_weight", "w_bias", "y"]
+    given = [[[16, 8], [8, 1], "float32"]] * 2 + [[[8, 8], [8, 1], "float32"], [[8], [1], "float32"]]
+    pack(folder, tmp_path / "further_kernels", SHIFTED, {"given": given, "outputs": given[:1]})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = importlib.import_module("further_kernels")
+    user = user_file.load(next(tmp_path.glob("model_*.py")))
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        right, inner = user.model(x), user.model.part.inner
+        installed.install(user.model)
+        torch.testing.assert_close(user.model(x), right)
+        assert installed.report() == {"inner": {"hits": 1, "fallbacks": {}}}
+        inner(x, {"low": 2, "high": None}, shift=x, quiet=True)
+        inner(x, {"low": 1, "high": None}, shift=x)
+        inner(x, {"low": 1, "high": None}, shift=x, quiet=True, other=1)
+        assert installed.report() == {"inner": {"hits": 1, "fallbacks": {"arguments": 3}}}
 
 
 @pytest.mark.usefixtures("untried")

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 
 def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
     """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
-    for a tuple with tensors; a value without tensors unchanged. `installed.py` has a copy of this function."""
+    for a tuple with tensors; `{"plain": VALUE}` for a dict without tensors; another value without tensors unchanged.
+    `installed.py` has a copy of this function."""
     if isinstance(value, torch.Tensor):
         found[name] = value
         return {"tensor": name}
@@ -20,14 +22,16 @@ def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
     else:
         return value
     found |= inner
-    return {kind.__name__: rest} if inner else value
+    return {kind.__name__: rest} if inner else {"plain": value} if kind is dict else value
 
 
 def together(shape: Any, parts: Mapping[str, Any]) -> Any:
     """Return the tuples, lists and dicts that `apart` described, with `parts` for tensors and None for other values."""
     if not isinstance(shape, dict):
-        return None
+        return tree_map(lambda _: None, shape)
     ((kind, inner),) = shape.items()
+    if kind == "plain":
+        return tree_map(lambda _: None, inner)
     if kind == "tensor":
         return parts[inner]
     if kind == "dict":
@@ -40,5 +44,5 @@ def others(shape: Any) -> list[Any]:
     if not isinstance(shape, dict):
         return [shape]
     ((kind, inner),) = shape.items()
-    parts = () if kind == "tensor" else inner.values() if kind == "dict" else inner
+    parts = () if kind == "tensor" else inner.values() if kind in ("dict", "plain") else inner
     return [value for part in parts for value in others(part)]

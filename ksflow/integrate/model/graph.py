@@ -1,5 +1,6 @@
 """A module's forward as Python, and which of its tensors every kernel has to read, by `torch.export`."""
 
+import inspect
 import keyword
 import math
 import operator
@@ -69,7 +70,12 @@ def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forw
         sizes = zip(*(call.inputs[index].shape for call in calls), strict=True)
         changing[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
     dynamic = {key: together(apart(value, key, {}), changing) for key, value in largest.given.items()}
-    program = torch.export.export(module, (), dict(largest.given), dynamic_shapes=dynamic)
+    parameters = inspect.signature(module.forward).parameters
+    if further := {name: dynamic.pop(name) for name in largest.given if name not in parameters}:
+        dynamic[next(name for name, one in parameters.items() if one.kind is one.VAR_KEYWORD)] = further
+    program = torch.export.export(
+        module, (), dict(largest.given), dynamic_shapes=dynamic if any(changing.values()) else None
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns of itself
         functional = program.run_decompositions(

@@ -56,10 +56,12 @@ class InstalledRegion:
     def replace(self, module: torch.nn.Module) -> None:
         """Put the kernel in the place of a module's forward, which stays at hand."""
         known = inspect.signature(module.forward).parameters
-        names = list(known)
-        usual = {name: parameter.default for name, parameter in known.items()}
-        usual |= {name: _plain(value) for name, value in self._constants.items() if name in usual}
-        usual |= {name: {"tensor": name} for name in self._inputs if name in usual}
+        names = [name for name, parameter in known.items() if parameter.kind is not parameter.VAR_KEYWORD]
+        further = len(names) < len(known)  # it takes names of any kind
+        usual = {name: known[name].default for name in names}
+        usual |= {name: _plain(value) for name, value in self._constants.items() if further or name in usual}
+        usual |= {name: {"tensor": name} for name in self._inputs if name in usual or (further and "." not in name)}
+        expected = usual.keys() - names  # what is passed by such names has no default to stand for it
 
         def forward(self_: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             bound = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
@@ -67,7 +69,8 @@ class InstalledRegion:
             rest = {name: _apart(value, name, found) for name, value in bound.items()}
             tensors = [found.get(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
             why, case = "arguments", 0
-            if len(args) <= len(names) and all(name in usual and _same(rest[name], usual[name]) for name in rest):
+            known_names = len(args) <= len(names) and expected <= kwargs.keys()
+            if known_names and all(name in usual and _same(rest[name], usual[name]) for name in rest):
                 why, case = self._case(self_, tensors)
             if why:
                 if not torch.compiler.is_compiling():
@@ -204,7 +207,7 @@ def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
         rest = [_apart(part, f"{name}.{index}", found) for index, part in enumerate(value)]
     else:
         return value
-    return {kind.__name__: rest} if len(found) > before else value
+    return {kind.__name__: rest} if len(found) > before else {"plain": value} if kind is dict else value
 
 
 def _returned(shape: Any, tensors: Any) -> Any:
@@ -212,6 +215,8 @@ def _returned(shape: Any, tensors: Any) -> Any:
     if not isinstance(shape, dict):
         return shape
     ((kind, inner),) = shape.items()
+    if kind == "plain":
+        return inner
     if kind == "tensor":
         return next(tensors)
     if kind == "dict":

@@ -373,7 +373,12 @@ def _compiled(user: UserModel, mode: str, regions: Sequence[Region], step: Calla
 def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, Any], str]:
     """Arguments by name; where the module's forward does not take them as it says, none and why."""
     with catch_foreign() as caught:
-        return dict(inspect.signature(module.forward).bind(*args, **named).arguments), ""
+        signature = inspect.signature(module.forward)
+        bound = dict(signature.bind(*args, **named).arguments)
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                bound |= bound.pop(name, {})
+        return bound, ""
     return {}, f"is called otherwise than its forward says ({one_line(str(caught[0]), 100)})"
 
 
