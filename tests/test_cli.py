@@ -553,7 +553,9 @@ def test_one_headline_from_paired_timing_wherever_the_winner_is_shown(tmp_path: 
     for seed in range(5):  # which kernels are tried, and so whether two of them tie, depends on who is done first
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
         done = ksflow(tmp_path, *DRY, "loop.evaluations=12", f"random_seed={seed}")
-        said = re.findall(r"^winner (\d{5}): (x\S+ \[\S+, \S+\]) over (\w+)$", done.stderr, re.MULTILINE)
+        said = re.findall(
+            r"^winner (\d{5}): (x\S+ \[\S+, \S+\]) over (\w+), the fastest of 2 baselines$", done.stderr, re.MULTILINE
+        )
         if said:
             break
     ((winner, ratio, baseline),) = said
@@ -568,10 +570,12 @@ def test_one_headline_from_paired_timing_wherever_the_winner_is_shown(tmp_path: 
     (line,) = [line for line in tree.splitlines() if " winner " in line]
     assert f"{winner} accept" in line
     assert f"{ratio} over {baseline}" in line
-    assert f"winner {winner}: {ratio} over {baseline}\n" in tree
+    assert f"winner {winner}: {ratio} over {baseline}, the fastest of 2 baselines\n" in tree
     unpaired = ksflow(tmp_path, *DRY, "run=other", "loop.evaluations=12", "loop.confirm=false", "random_seed=3")
     (line,) = re.findall(r"^winner .*", unpaired.stderr, re.MULTILINE)
-    assert re.fullmatch(r"winner \d{5}: (x.* over \w+|.* µs, not timed beside a baseline)", line)
+    assert re.fullmatch(
+        r"winner \d{5}: (x.* over \w+, the fastest of 2 baselines|.* µs, not timed beside a baseline)", line
+    )
 
 
 @pytest.mark.slow
@@ -599,9 +603,11 @@ def test_what_is_printed_to_be_typed_next_can_be_typed(tmp_path: Path) -> None:
     shutil.copytree(shipped_path("problems", "softmax"), tmp_path / "a" / "soft")
     shutil.copytree(shipped_path("seeds", "softmax"), tmp_path / "a" / "soft" / "seeds")
     done = ksflow(tmp_path, "recipe=dry_run", "problem.path=a/soft", "loop.evaluations=1")
-    lines = re.findall(r"^  (git -C .*|python -m ksflow .*)$", done.stderr, re.MULTILINE)
-    assert len(lines) == 4
-    for line in lines:
+    (report,) = re.findall(r"^next: (python -m ksflow report .*)  \(lineage and verify take", done.stderr, re.MULTILINE)
+    lineage = report.replace(" report ", " lineage ")
+    tree = ksflow(tmp_path, *lineage.split()[3:]).stdout
+    (log,) = re.findall(r"^git -C .*$", tree, re.MULTILINE)
+    for line in (report, lineage, log):
         typed = line.replace("python", sys.executable, 1) if line.startswith("python") else line
         again = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert again.returncode == 0, (line, again.stderr)

@@ -137,6 +137,7 @@ def test_a_region_says_where_its_kernel_belongs(profiled: tuple[Path, str], prob
             {"name": "mask", "shape": [31, 20, 1], "dtype": "bool", "stride": [20, 1, 1]},
         ],
         "constants": {"times": 2.0},
+        "returns": {"tuple": [{"tensor": ".0"}, {"tensor": ".1"}]},
         "parameters": ["weight", "shift"],
         "outputs": [{"shape": [31, 20, 48], "dtype": "float32"}, {"shape": [20, 31, 48], "dtype": "float32"}],
         "compiled_share": None,
@@ -254,9 +255,10 @@ def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
         (MODEL, ("regions=9",), "there are regions 1 to"),
         (MODEL, ("regions=Nrm",), "did you mean Norm"),
         (
-            MODEL.replace("return how", "return sum(x.sin() for _ in range(99)) * how"),
+            MODEL.replace("return how", "return sum(x.sin() for _ in range(99)) * how").replace('{"by": 2}', "Holds()")
+            + "\n\nclass Holds(dict):\n    def __init__(self):\n        super().__init__(by=2)\n",
             ("regions=Unlike",),
-            "takes a dict: no kernel can take its place",
+            "takes a Holds: no kernel can take its place",
         ),
         ("1 / 0", (), "ZeroDivisionError"),
     ],

@@ -73,7 +73,7 @@ def test_a_stage_that_asks_no_model_and_a_trial_that_is_not_there_are_one_line(t
     seed = "00001"
     _planned(tmp_path)
     for words, said in (
-        (("digester", "problem=softmax"), "digester=Rules asks no model; name one with llm="),
+        (("digester", "problem=softmax"), "digester=RulesDigester asks no model; name one with llm="),
         (("writer", "99", "problem=softmax", "llm=dummy"), "no trial 00099; there are 00001 to 00003"),
         (("writer", seed, "problem=softmax", "llm=dummy"), "00001 is no experiment"),
         (("verifier", "problem=softmax", "llm=dummy"), "nobody would ask the verifier: add writer=verified"),

@@ -278,6 +278,7 @@ def place(tmp_path: Path, searched: Path) -> Path:
         "my_parts.py": _PARTS + _of_readme("my_parts.py"),
         "conf/designer/mine.yaml": "_target_: my_parts.Mine\nlower: 3\n",
         "conf/selector/mine.yaml": f"{_of_readme('conf/selector/mine.yaml')}\n",
+        "filters.py": _FILTERS,
         "blog.html": "<h1>Rows</h1><p>Rows of 64 bytes are read in one go.</p>",
         "src/k.cpp": 'extern "C" long twice(long x) { return x + x; }\n',
         "src/main.cpp": '#include <cstdio>\nextern "C" long twice(long);\n'
@@ -291,6 +292,16 @@ def place(tmp_path: Path, searched: Path) -> Path:
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "activate").write_text("")
     return tmp_path
+
+
+_FILTERS = """import numpy as np
+
+CASES = [{"rows": np.ones((64, 32), np.float32)}, {"rows": np.ones((48, 80), np.float32)}]
+
+
+def smooth(rows):
+    return (rows + np.roll(rows, 1, axis=0)) / 2
+"""
 
 
 def _of_readme(name: str) -> str:

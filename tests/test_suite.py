@@ -187,7 +187,9 @@ def test_whoever_states_a_run_s_ratio_states_the_same_over_the_same_baseline(tmp
     done = ksflow(tmp_path, "suite", *words)
     assert done.returncode == 0, done.stderr
     row = json.loads((tmp_path / "runs/suites/one/report.json").read_text())["rows"][0]
-    figure = row["headline"].partition(": ")[2]
+    whole = row["headline"].partition(": ")[2]
+    figure = whole.removesuffix(", the fastest of 2 baselines")
+    assert figure != whole
     assert re.fullmatch(r"x[\d.]+ \[[\d.]+, [\d.]+\] over PyTorch", figure)
     assert row["figures"]["beside"][0] == figure
     assert "over NumPy" in row["figures"]["beside"][1]

@@ -83,6 +83,8 @@ class Asker:
         else:
             values = (Material((), self._known, self._learnt),)
         with stage_boundary(name):
+            if name == "writer" and hasattr(stage, "asked_first"):  # of a stage that chooses between two questions
+                stage = stage.asked_first(values[0], values[-1])
             if isinstance(stage, Asks) and (inquiry := stage.question(problem, *values)):
                 prompt: Prompt = stage.program.laid_out(inquiry.inputs)
                 return prompt

@@ -57,8 +57,9 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
     for name, (stage, values) in calls.items():
         for asks in _of_models(stage, name == "verifier"):
             with suppress(StageError), stage_boundary(name):  # of a stage that fails the round says so
-                if inquiry := asks.question(run.problem, *values):
-                    asked.append(asks.program.first_call(inquiry))
+                first = asks.asked_first(values[0], values[-1]) if hasattr(asks, "asked_first") else asks
+                if inquiry := first.question(run.problem, *values):
+                    asked.append(first.program.first_call(inquiry))
     return Estimate(tuple(asked), experiments)
 
 

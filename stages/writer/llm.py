@@ -40,9 +40,8 @@ class LlmWriter(Rewrite):
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
-        start = (failed.kernel if failed else None) or selection.base.kernel
         asked = (problem, selection, experiment, notes, failed)
-        first, *others = self._in_order(start.main if start else "")
+        first, *others = self._in_order(selection, failed)
         try:
             return first(*asked)
         except Unusable:
@@ -50,8 +49,14 @@ class LlmWriter(Rewrite):
                 raise
             return others[0](*asked)
 
-    def _in_order(self, text: str) -> list[WriteFunction]:
+    def asked_first(self, selection: Selection, failed: Trial | None = None) -> "Diff | LlmWriter":
+        """Return the stage whose question is asked first: that of edits, or this one for the whole file."""
+        return self.edits if self._in_order(selection, failed)[0] is self.edits else self
+
+    def _in_order(self, selection: Selection, failed: Trial | None) -> list[WriteFunction]:
         """Who writes the next version of a file, and who does if that one cannot."""
+        start = (failed.kernel if failed else None) or selection.base.kernel
+        text = start.main if start else ""
         whole, fits = super().__call__, self.fits(text)
         if isinstance(engine := self.program.model.engine, Replay):
             edited = engine.first_of([self.program.label, self.edits.program.label]) == self.edits.program.label

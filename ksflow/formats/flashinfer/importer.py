@@ -206,7 +206,7 @@ def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bou
         called=f"`run({', '.join(definition['inputs'])})`: returns {', '.join(definition['outputs'])}; numbers are "
         "Python's, the rest are tensors.",
         origin={"format": "flashinfer", "path": str(file), "definition": definition["name"], **provenance(file.parent),
-                "inferred": inferred, "dropped": dropped},
+                "inferred": inferred, "dropped": dropped, "workloads": [dict(work) for work in chosen]},
         seeds=(reference_seed(baseline, files),),
         arg_names=tuple(name for name, tensor in definition["inputs"].items() if tensor["shape"] is not None),
         optional="workload",

@@ -27,7 +27,7 @@ def apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
 
 def together(shape: Any, parts: Mapping[str, Any]) -> Any:
     """Return the tuples, lists and dicts that `apart` described, with `parts` for tensors and None for other values."""
-    if not isinstance(shape, dict):
+    if type(shape) is not dict:
         return tree_map(lambda _: None, shape)
     ((kind, inner),) = shape.items()
     if kind == "plain":
@@ -41,7 +41,7 @@ def together(shape: Any, parts: Mapping[str, Any]) -> Any:
 
 def others(shape: Any) -> list[Any]:
     """Return the values without tensors in what `apart` returned."""
-    if not isinstance(shape, dict):
+    if type(shape) is not dict:
         return [shape]
     ((kind, inner),) = shape.items()
     parts = () if kind == "tensor" else inner.values() if kind in ("dict", "plain") else inner

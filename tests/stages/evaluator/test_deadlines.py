@@ -99,7 +99,7 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     tried(box.wait_ready, 120)
     (supervisor,) = open(f"/proc/{child}/task/{child}/children").read().split()
     os.kill(int(supervisor), signal.SIGSTOP)
-    tried(box.alone)
+    tried(box.keep_one_process)
     os.kill(int(supervisor), signal.SIGCONT)
 spec = SandboxSpec(control, "cpp", {}, sys.argv[3])
 with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
