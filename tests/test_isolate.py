@@ -1,7 +1,6 @@
 """A function of a repository as a problem folder, from the calls that the person's own command makes of it."""
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import torch
 from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
 from ksflow.kernels.hardware.target import detect
@@ -209,12 +209,7 @@ def written(target: str, command: str, out: Path) -> Problem:
 
 
 def reference(problem: Problem) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("isolated", Path(problem.root, "reference.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module("isolated", Path(problem.root, "reference.py"))
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A model's regions: which modules take its time, and those as problems that need the model no longer."""
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from torch.utils import flop_counter
 
 from ksflow.evaluation.judge import bounds, contents
 from ksflow.evaluation.judge.tolerance import expected
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model import profile, user_file
 from ksflow.kernels.problem.loader import load
 from ksflow.records import Problem
@@ -98,12 +98,7 @@ def problem(profiled: tuple[Path, str]) -> Problem:
 
 @pytest.fixture(scope="module")
 def reference(problem: Problem) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("region", Path(problem.root, "reference.py"))
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module("region", Path(problem.root, "reference.py"))
 
 
 @pytest.mark.slow
@@ -151,11 +146,7 @@ def test_the_problem_is_the_modules_own_forward_on_contents_like_its_own(
 ) -> None:
     assert [case.name for case in problem.benchmarks] == ["31x20x48", "17x64x48"]
     assert [case.name for case in problem.tests] == ["31x20x48", "17x64x48", "31x20x48 real=1", "17x64x48 real=1"]
-    spec = importlib.util.spec_from_file_location("theirs", profiled[0] / "my_model.py")
-    assert spec
-    assert spec.loader
-    theirs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(theirs)
+    theirs = load_module("theirs", profiled[0] / "my_model.py")
     norm = theirs.Norm(48)
     for case in (*problem.tests, *problem.heldout):
         data = reference.generate_input(**case.params, seed=case.seed)
@@ -259,6 +250,13 @@ def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
             + "\n\nclass Holds(dict):\n    def __init__(self):\n        super().__init__(by=2)\n",
             ("regions=Unlike",),
             "takes a Holds: no kernel can take its place",
+        ),
+        (
+            MODEL.replace("return how", "return sum(x.sin() for _ in range(99)) * how").replace(
+                '{"by": 2}', '{"by": 2, "deep": {"low": 1, "high": 2}}'
+            ),
+            ("regions=Unlike",),
+            "takes a dict: no kernel can take its place",
         ),
         ("1 / 0", (), "ZeroDivisionError"),
     ],

@@ -15,7 +15,7 @@ from ksflow.cli import usage
 from ksflow.cli.named import resolve_names
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, LineageError, boolean
+from ksflow.errors import ConfigError, LineageError, boolean, one_of
 from ksflow.integrate.model.package import Candidate, region_of, winner, write_package
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
@@ -45,8 +45,7 @@ def _profile(file: Path, overrides: list[str]) -> int:
     own, rest = keys.own_options(overrides, "regions", "out", "mode")
     if rest:
         raise ConfigError(f"{rest[0]}; valid: regions=1,Norm out=FOLDER mode=MODE")
-    if own.get("mode", "none") not in _MODES:
-        raise ConfigError(f"mode={own['mode']}; valid: {', '.join(_MODES)}")
+    one_of("mode", own.get("mode", "none"), _MODES)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # what torch.profiler says of itself
     from ksflow.integrate.model import problem, profile, user_file  # torch takes seconds
 

@@ -16,6 +16,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import CommitKind, RunReader
 from ksflow.lineage.record import step_of
 from ksflow.lm.program import Prompt
+from ksflow.loop.estimate import stage_asked_first
 from ksflow.loop.round import writer_question
 from ksflow.protocols import MODEL_STAGES, NO_CONTEXT, Asks, Composite, call_stage
 from ksflow.records import Material, Note, Population, Problem, Selection, Trial
@@ -83,8 +84,7 @@ class Asker:
         else:
             values = (Material((), self._known, self._learnt),)
         with stage_boundary(name):
-            if name == "writer" and hasattr(stage, "asked_first"):  # of a stage that chooses between two questions
-                stage = stage.asked_first(values[0], values[-1])
+            stage = stage_asked_first(stage, values)
             if isinstance(stage, Asks) and (inquiry := stage.question(problem, *values)):
                 prompt: Prompt = stage.program.laid_out(inquiry.inputs)
                 return prompt

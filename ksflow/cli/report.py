@@ -12,7 +12,7 @@ from pathlib import Path
 from ksflow import home
 from ksflow.cli.task import open_lineage, some_trials
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, explain_write_errors, reaching
+from ksflow.errors import ConfigError, explain_write_errors, one_of, reaching
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console, say
@@ -25,9 +25,7 @@ Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], Problem]]]
 def report(words: list[str], overrides: list[str]) -> int:
     """`report [run=NAME,NAME]`: write the page of one run, or of several side by side; 0, or ConfigError."""
     own, runs = _arguments("report", words, overrides, "out", "format")
-    kind = own.get("format", "html")
-    if kind not in _FORMATS:
-        raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
+    kind = one_of("format", own.get("format", "html"), _FORMATS)
     with runs() as (lineages, problem):
         name = "+".join(lineage.run for lineage in lineages)
         ending = "pr.md" if kind == "pr" else kind

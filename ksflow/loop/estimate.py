@@ -57,10 +57,15 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
     for name, (stage, values) in calls.items():
         for asks in _of_models(stage, name == "verifier"):
             with suppress(StageError), stage_boundary(name):  # of a stage that fails the round says so
-                first = asks.asked_first(values[0], values[-1]) if hasattr(asks, "asked_first") else asks
+                first = stage_asked_first(asks, values)
                 if inquiry := first.question(run.problem, *values):
                     asked.append(first.program.first_call(inquiry))
     return Estimate(tuple(asked), experiments)
+
+
+def stage_asked_first(stage: Any, values: tuple[Any, ...]) -> Any:
+    """Return the stage whose question is asked first: a writer that chooses between two questions names it."""
+    return stage.asked_first(values[0], values[-1]) if hasattr(stage, "asked_first") else stage
 
 
 def _of_models(stage: Any, verifies: bool) -> list[Any]:

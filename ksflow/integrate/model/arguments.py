@@ -44,5 +44,7 @@ def others(shape: Any) -> list[Any]:
     if type(shape) is not dict:
         return [shape]
     ((kind, inner),) = shape.items()
-    parts = () if kind == "tensor" else inner.values() if kind in ("dict", "plain") else inner
+    if kind == "plain":
+        return list(inner.values())
+    parts = () if kind == "tensor" else inner.values() if kind == "dict" else inner
     return [value for part in parts for value in others(part)]

@@ -196,7 +196,7 @@ def _plain(value: Any) -> Any:
 
 def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
     """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
-    for a tuple with tensors; a value without tensors unchanged."""
+    for a tuple with tensors; `{"plain": VALUE}` for a dict without tensors; another value without tensors unchanged."""
     if isinstance(value, torch.Tensor):
         found[name] = value
         return {"tensor": name}
