@@ -258,7 +258,9 @@ class Folder:
             order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
             try:
                 fault = run_isolated("ksflow.integrate.model.rehearsal", order, _TIMEOUT_S)
-            except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+            except subprocess.TimeoutExpired:
+                fault = f"its reference and its bound take longer than {_TIMEOUT_S:g} s: name a module inside it"
+            except IsolatedFailure as error:
                 fault = f"its reference does not run in a fresh process: {error}"
         if fault:
             raise ConfigError(f"{self._region.modules[0]} is no problem: {fault}")
