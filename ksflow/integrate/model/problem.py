@@ -183,12 +183,11 @@ class Folder:
         self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
-        lying = [[contents.describe_strides(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
-        if any(row != lying[0] for row in lying):
-            raise ValueError("is called with tensors that lie differently in memory")
+        every = zip(*(case.every for case in cases), strict=True)
+        lying = [contents.common_strides([(tensor.stride, tensor.shape) for tensor in same]) for same in every]
         rows = [contents.describe_contents([case.data[index] for case in cases]) for index in range(self._count)]
         rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
-        self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
+        self._met = [about | how for about, how in zip(rows, lying, strict=True)]
 
     def _free(self, word: str) -> str:
         """The word, or one like it that is no tensor's name."""
