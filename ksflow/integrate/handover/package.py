@@ -57,7 +57,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     origin["files"] = [*files, "best.py", "README.md"]
     home.write(folder / "origin.json", json.dumps(origin, indent=1) + "\n")
     cases = ", ".join(case.name for case in problem.benchmarks)
-    score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score} of {cases}) on {target.chip}"
+    score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score_name} of {cases}) on {target.chip}"
     if trial.kernel.language in ON_DEVICE:
         how = _how_to_run(problem, target, trial.kernel, main)
         home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n")
