@@ -4,17 +4,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 `before / after - 1` in percent: 100 means twice as fast. Model answers are parsed into the same classes.
 """
 
-from ksflow.records.base import (
-    Json,
-    Record,
-    Scalar,
-    by_number,
-    digest,
-    geomean,
-    mean,
-    relative_weights,
-    round_significant,
-)
+from ksflow.records.base import Json, Record, Scalar, by_number, digest, geomean, round_significant
 from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (

@@ -44,8 +44,7 @@ def round_significant(value: float) -> float:
 
 def relative_weights(weights: Sequence[float]) -> list[float]:
     """Return the weights divided by their mean: exactly 1 each if all are equal."""
-    total = math.fsum(weights)
-    return [weight * len(weights) / total for weight in weights]
+    return [weight * len(weights) / math.fsum(weights) for weight in weights]
 
 
 def mean(values: Iterable[float], weights: Sequence[float] = ()) -> float:

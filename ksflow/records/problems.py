@@ -163,7 +163,7 @@ class Problem:
 
     def aggregate(self, values: Iterable[float]) -> float:
         """Return the score for one value per benchmark, in order. Values must be positive."""
-        numbers, weights = list(values), [case.weight for case in self.benchmarks] if self.weights else []
+        numbers, weights = list(values), [case.weight for case in self.benchmarks]
         if self.score == "last":
             return numbers[-1]
         return mean(numbers, weights) if self.score == "mean" else geomean(numbers, weights)
@@ -172,9 +172,8 @@ class Problem:
     def weights(self) -> dict[str, float]:
         """The weights of the benchmarks, with a mean of 1; empty if each counts alike."""
         weights = [case.weight for case in self.benchmarks]
-        if len(set(weights)) < 2:
-            return {}
-        return dict(zip([case.name for case in self.benchmarks], relative_weights(weights), strict=True))
+        names = [case.name for case in self.benchmarks] if len(set(weights)) > 1 else []
+        return dict(zip(names, relative_weights(weights), strict=False))
 
     @property
     def score_name(self) -> str:
@@ -184,10 +183,8 @@ class Problem:
     @property
     def case_words(self) -> list[str]:
         """The benchmarks' names, with their weights if those differ."""
-        return [
-            f"{case.name} (weight {self.weights[case.name]:.3g})" if self.weights else case.name
-            for case in self.benchmarks
-        ]
+        weights = self.weights
+        return [f"{case.name} (weight {weights[case.name]:.3g})" if weights else case.name for case in self.benchmarks]
 
     @property
     def signature(self) -> str:

@@ -10,7 +10,7 @@ import torch
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.judge.timing import CaseBenchmark
-from ksflow.records import mean, relative_weights, round_significant
+from ksflow.records.base import mean, relative_weights, round_significant
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]

@@ -23,7 +23,7 @@ from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
 from ksflow.evaluation.sandbox.levels import PRIVATE
-from ksflow.records import mean
+from ksflow.records.base import mean
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]

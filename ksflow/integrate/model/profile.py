@@ -98,7 +98,7 @@ class Region:
     flops: float = 0.0
     """Of all its calls, matrix products and convolutions alone."""
     roofline_us: float | None = None
-    times: Counter[Shapes] = field(default_factory=Counter)
+    times: defaultdict[Shapes, float] = field(default_factory=lambda: defaultdict(float))
     """The shapes of a call's inputs -> the recorded time of all such calls, in any unit."""
 
     @property
@@ -198,7 +198,7 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
         for region in _grouped(user.model, [*calls, *held]):
             took = sum(sum(spans[name]) for name in region.modules)
             region.share = min(took / max(sum(spans[""]), 1e-9), 1.0)
-            region.times = _times(region, calls, spans)
+            _add_times(region, calls, spans)
             region.us = region.share * eager_us
             region.flops = sum(flops.get(name, 0) for name in region.modules)
             many = sum(call.number < count for call in region.calls)
@@ -323,14 +323,13 @@ def _grouped(model: torch.nn.Module, calls: Iterable[ModuleCall]) -> list[Region
     return list(regions.values())
 
 
-def _times(region: Region, calls: Iterable[ModuleCall], spans: Mapping[str, Sequence[float]]) -> Counter[Shapes]:
-    """A region's time for each shape of its inputs. Every repetition of the model makes the calls in the same order."""
-    own, times = set(map(id, region.calls)), Counter[Shapes]()
+def _add_times(region: Region, calls: Iterable[ModuleCall], spans: Mapping[str, Sequence[float]]) -> None:
+    """Set a region's times. Every repetition of the model makes the calls in the same order."""
+    own = set(map(id, region.calls))
     for name in region.modules:
         met = [call for call in calls if call.module == name]
         for at, call in enumerate(met):
-            times[call.input_shapes] += sum(spans[name][at :: len(met)]) if id(call) in own else 0.0
-    return times
+            region.times[call.input_shapes] += sum(spans[name][at :: len(met)]) if id(call) in own else 0.0
 
 
 def _spans(user: UserModel, times: int) -> Mapping[str, list[float]]:
