@@ -226,6 +226,9 @@ def test_a_function_of_a_package_is_a_problem_that_needs_it_no_longer(
     assert "not taken: 4 calls" in said
     assert "x [70, 30] float64" in said
     assert len(problem.benchmarks) == 3
+    weights = [case.weight for case in problem.benchmarks]  # the groups that took most time come first
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1, abs=0.01)
     assert [case.params for case in problem.heldout] == [{"x_0": 40, "x_1": 30}]
     assert "shop" not in problem.reference
     assert "smooth(x, times=2.0)" in problem.statement
@@ -409,7 +412,7 @@ def test_a_function_alone_is_a_problem(
     (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
     assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
-    assert len(problem.benchmarks) == 2
+    assert [case.weight for case in problem.benchmarks] == [1, 1]
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")

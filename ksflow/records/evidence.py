@@ -349,6 +349,8 @@ class Evidence(EvidenceRecord):
     artefact: str = ""  # digest of the compiled code (`Evaluator.code`)
     precision: str = ""
     """The lower precision that the problem allows for operands of products, such as `tf32`; "" if none."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weight of each case in the score and in every speed-up, with a mean of 1; empty if each counts alike."""
     made: str = ""
     """How a GPU kernel was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()

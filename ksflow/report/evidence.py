@@ -73,6 +73,7 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
         _head(evaluation),
         [rows for rows in (cases, compiled) if rows],
         [
+            *_weights(evaluation),
             *_beside(evaluation, names or {}),
             *_checks(evaluation, details),
             *_device(evaluation),
@@ -171,6 +172,12 @@ def describe_moment(moment: int) -> str:
     return "in an earlier confirmation" if moment else "in the search"
 
 
+def _weights(evaluation: Evaluation) -> list[str]:
+    weights = evaluation.evidence.weights
+    words = ", ".join(f"{case} {weight:.3g}" for case, weight in weights.items())
+    return [f"weights of the cases in the score and in every ratio: {words}"] if weights else []
+
+
 def _checks(evaluation: Evaluation, details: bool) -> list[str]:
     rows = evaluation.evidence.checked
     if details:
@@ -183,7 +190,7 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
 
 def _device(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    near = roofline.share(evidence.roofline)
+    near = roofline.share(evidence.roofline, evidence.weights)
     lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
     compilers = dict.fromkeys(row.compiler for row in evidence.compiler)
     lines += [f"compiled by: {name}" for name in compilers if name]

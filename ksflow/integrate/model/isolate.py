@@ -228,6 +228,9 @@ class _FunctionFolder(Folder):
     def _name(self) -> str:
         return self.folder or super()._name()
 
+    def _weight(self, case: Case, among: Sequence[Case]) -> Json:
+        return {} if self.folder else super()._weight(case, among)  # how long example calls take says nothing
+
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
@@ -327,6 +330,8 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     holder.register_buffer("where", torch.empty(0, device=cases[0].data[0].device))
     user = UserModel(Path(seen.facts["file"]), holder, (((), {}),) * shown, ())
     region = Region(title, [seen.target], [case.call for case in cases], (), share=seen.share)
+    for row in function.family.rows:
+        region.times[tuple(tuple(one[3]) for one in row["metas"])] += row["seconds"]
     if not function.numpy:
         module = function.wrapped()
         forward = export_forward(module, [case.call for case in cases])

@@ -300,13 +300,15 @@ class Folder:
             case.shapes: {name: several[index] for several, name in self._dims.items()}
             for index, case in enumerate(self._cases)
         }
-        shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
-        held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
+        shown, held = ([one for one in self._cases if self._shown(one) is visible] for visible in (True, False))
         real = [{**dims, "real": 1, "seed": 1} for shapes, dims in sizes.items() if contents.name(shapes) in saved]
         cases = {
-            "tests": [*({**dims, "seed": number} for number, dims in enumerate(shown, 1)), *real],
-            "leaderboard": [{**dims, "seed": number} for number, dims in enumerate(shown, 101)],
-            "heldout": [{**dims, "seed": number} for number, dims in enumerate(held, 201)],
+            "tests": [*({**sizes[case.shapes], "seed": number} for number, case in enumerate(shown, 1)), *real],
+            "leaderboard": [
+                {**sizes[case.shapes], "seed": number, **self._weight(case, shown)}
+                for number, case in enumerate(shown, 101)
+            ],
+            "heldout": [{**sizes[case.shapes], "seed": number} for number, case in enumerate(held, 201)],
         }
         args = [
             {
@@ -332,6 +334,12 @@ class Folder:
             "work": self._work(),
             "cases": {name: rows for name, rows in cases.items() if rows},
         }
+
+    def _weight(self, case: Case, among: Sequence[Case]) -> Json:
+        """The case's share of the cases' recorded time, where there are several and the time of each is known."""
+        times = [self._region.times[each.call.input_shapes] for each in among]
+        share = self._region.times[case.call.input_shapes] / max(sum(times), 1e-30)
+        return {"weight": float(f"{share:.3g}")} if len(times) > 1 and min(times) > 0 else {}
 
     def _work(self) -> Json:
         """What no kernel can do without: a tensor of which a part may be left out is not counted."""

@@ -80,7 +80,8 @@ def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[R
     return tuple(row for row in points if row)
 
 
-def share(rows: Iterable[RooflineCase]) -> float | None:
-    """Return the geometric mean of the rows' shares; None without any."""
-    shares = [row.share for row in rows if row.share and row.share > 0]
-    return geomean(shares) if shares else None
+def share(rows: Iterable[RooflineCase], weights: Mapping[str, float]) -> float | None:
+    """Return the geometric mean of the rows' shares by the weights of their cases (`Evidence.weights`); None without
+    any."""
+    known = [(row.share, weights.get(row.case, 1.0)) for row in rows if row.share and row.share > 0]
+    return geomean((share for share, _ in known), [weight for _, weight in known]) if known else None

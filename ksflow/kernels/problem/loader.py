@@ -40,6 +40,7 @@ from ksflow.records import (
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
+_NO_SIZE = ("seed", "weight")
 _DEFINED = re.compile(
     r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
 )
@@ -81,7 +82,7 @@ def load(
     languages = languages_of(spec["languages"], target)
     own = spec["cases"].get("cpu")
     if isinstance(own, dict) and own.get("tests"):
-        small = [_case(case, params, spec["dims"]) for case in own["tests"]]
+        small = [case_from(case, params, spec["dims"]) for case in own["tests"]]
     else:  # the smallest test by its sizes
         small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
     work = {str(key): str(value) for key, value in spec["work"].items()}
@@ -225,7 +226,7 @@ def _cases(
         raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
     if not isinstance(held, list):
         raise ConfigError(f"{root}/problem.yaml: cases.heldout is a list of cases, without tests and benchmarks")
-    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
+    made = [tuple(case_from(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
     if shown := {case.name for case in made[2]} & {case.name for cases in made[:2] for case in cases}:
         raise ConfigError(f"{root}/problem.yaml: {min(shown)} is held out and shown; take another shape for heldout")
     return made[0], made[1], made[2]
@@ -245,21 +246,26 @@ def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iter
     same ones, tests and seeds as well.
     """
     timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
-    sizes = [[{key: value for key, value in case.items() if key != "seed"} for case in cases] for cases in timed]
+    sizes = [[{key: value for key, value in case.items() if key not in _NO_SIZE} for case in cases] for cases in timed]
     if all(sizes.count(one) == 1 for one in sizes):
         return [case.name for case in benchmarks]
-    return [[[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)]
+    weights = [case.weight for case in benchmarks]
+    return [
+        *([[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)),
+        *([weights] if len(set(weights)) > 1 else []),
+    ]
 
 
-def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
-    own = {key: value for key, value in case.items() if key != "seed"}
+def case_from(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
+    """A case of problem.yaml, with the parameters that it does not name. ConfigError."""
+    own = {key: value for key, value in case.items() if key not in _NO_SIZE}
     if missing := [dim for dim in dims if dim not in own]:
         raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
     if wrong := [f"{dim}={own[dim]!r}" for dim in dims if not isinstance(own[dim], int)]:
         raise ConfigError(f"case {dict(case)}: a size is a whole number, not {', '.join(wrong)}")
     name = "x".join(str(own[dim]) for dim in dims)
     rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
-    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
+    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)), float(case.get("weight", 1)))
 
 
 def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, ...]:
