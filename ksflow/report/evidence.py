@@ -184,7 +184,9 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
 def _device(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
     near = roofline.share(evidence.roofline)
-    lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
+    theirs = roofline.share(evidence.roofline, theirs=True)
+    also = f"; {theirs:.1%} by the formula of the problem's format" if theirs else ""
+    lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean{also}"] if near else []
     compilers = dict.fromkeys(row.compiler for row in evidence.compiler)
     lines += [f"compiled by: {name}" for name in compilers if name]
     cases: dict[str, list[str]] = {}  # by clock, where a kernel's own events were not believed

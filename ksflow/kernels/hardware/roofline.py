@@ -27,9 +27,19 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
         "intensity": need.intensity,
         "bound_us": bound_us,
         "share": bound_us / us,
+        "theirs": _theirs(need, problem.work, target, us),
     }
     figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
     return RooflineCase(case=case.name, bound=what, **figures)
+
+
+def _theirs(need: CaseWork, formulas: Mapping[str, str], target: Target, us: float) -> float | None:
+    """Return the share of the one rate that the problem's format takes; None without a format's estimate or rate."""
+    if not (regime := formulas.get("regime")):
+        return None
+    only = CaseWork(None, need.bytes) if regime == "memory" else CaseWork(need.flops, None)
+    limit = bound(only, formulas.get("dtype", ""), target)
+    return limit[0] / us if limit else None
 
 
 def bound(need: CaseWork, precision: str, target: Target) -> tuple[float, str, str] | None:
@@ -80,7 +90,7 @@ def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[R
     return tuple(row for row in points if row)
 
 
-def share(rows: Iterable[RooflineCase]) -> float | None:
-    """Return the geometric mean of the rows' shares; None without any."""
-    shares = [row.share for row in rows if row.share and row.share > 0]
+def share(rows: Iterable[RooflineCase], theirs: bool = False) -> float | None:
+    """Return the geometric mean of the rows' shares, or of those by the format's formula; None without any."""
+    shares = [value for row in rows if (value := row.theirs if theirs else row.share)]
     return geomean(shares) if shares else None
