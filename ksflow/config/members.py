@@ -141,18 +141,13 @@ def _read(word: str) -> tuple[str, list[str]]:
         key = parsed.get_key_element().lstrip("+")
         several = [f"{key}={value}" for value in parsed.sweep_string_iterator()] if parsed.is_sweep_override() else []
         if key == "problem.path" and not several and "*" in (pattern := str(parsed.value())):
-            several = [f"{key}={found}" for found in _matching(pattern)]
+            several = [f"{key}={found}" for found in sorted(glob.glob(str(Path(pattern).expanduser())))]
+            if not several:
+                raise ConfigError(f"{word}: nothing there has such a name")
     except HydraException as error:
         hint = "; several values are a,b,c or range(1,11)" if "(" in word else ""
         raise ConfigError(f"{word}: {str(error).splitlines()[0]}{hint}") from error
     return key, several
-
-
-def _matching(pattern: str) -> list[str]:
-    """The files or folders of a pattern, such as the problems of a deck, in order. ConfigError where there is none."""
-    if found := sorted(glob.glob(str(Path(pattern).expanduser()))):
-        return found
-    raise ConfigError(f"problem.path={pattern}: nothing there has such a name")
 
 
 def _with_run(name: str, variant: str, words: tuple[str, ...]) -> tuple[str, ...]:

@@ -161,9 +161,7 @@ class ImportedReference:
         return f"output {len(outputs) - 1}: {words}" if off or twice else ""
 
     def oracle(self, data: Flat) -> list[Json]:
-        """The reference's answer, with the format's tolerance; never wider than the answer's own size allows. Without
-        indices that select values, on which `property_check` decides.
-        """
+        """The reference's answer, within the format's tolerance and its size; without indices that select values."""
         values = as_tuple(self.ref_kernel(data))
         if self.task.selects and selected_from(data, values) is not None:
             values = values[:-1]
@@ -216,13 +214,11 @@ def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) 
     module = importlib.import_module(f"ksflow.formats.{format}.runtime")
     reference = ImportedReference(module.create(SourceFiles(files), spec))
     namespace |= {"generate_input": reference.generate_input, "ref_kernel": reference.ref_kernel}
-    if reference.task.own_check:
-        namespace["property_check"] = reference.property_check
-    else:
-        namespace["oracle"] = reference.oracle
-    if reference.task.selects:
-        namespace["property_check"] = reference.property_check
     namespace["forbidden"] = reference.task.forbidden
+    if reference.task.own_check or reference.task.selects:
+        namespace["property_check"] = reference.property_check
+    if not reference.task.own_check:
+        namespace["oracle"] = reference.oracle
     if hasattr(module, "upstream"):
         namespace["upstream_check"] = module.upstream(reference)
 

@@ -178,7 +178,9 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
         return [f"checked {row.case}: error {error} of the bound" for row, error in zip(rows, errors, strict=True)]
     known = [(row.worst, row.case) for row in rows if isinstance(row.worst, float)]
     worst = f"; the largest error is {max(known)[0]:.1%} of the bound (on {max(known)[1]})" if known else ""
-    return [f"right on {pluralize(len(rows), 'tested shape')}{worst}"] if rows else []
+    theirs = evaluation.evidence.upstream
+    objection = [f"upstream: {theirs}"] if theirs not in ("", "pass") else []
+    return [f"right on {pluralize(len(rows), 'tested shape')}{worst}", *objection] if rows else []
 
 
 def _device(evaluation: Evaluation) -> list[str]:

@@ -7,7 +7,6 @@ beside the judge's verdict.
 
 import ast
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +29,6 @@ _THEIRS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2, "float8_e4m3fn": 
 _SHAPES = TypeAdapter(list[dict[str, bool | int | float | str]])
 _NUMERIC = re.compile(r"super|super\(.*\)\.__init__|int|float|bool|tuple|len|math\.\w+")
 _SELECTS = re.compile(r"\b(?:topk|sort|argsort|kthvalue|msort)\(")
-_RESEEDED = "seeds that get_inputs sets itself are left out, so that every call has new inputs"
 _CALLED = (
     "`Model` or `ModelNew`, a `torch.nn.Module` with the constructor and `forward` of the reference's `Model`. It is "
     "made with the same arguments, put into eval mode, and given the reference's weights by "
@@ -56,6 +54,12 @@ class _Meta(BaseModel, extra="allow"):
     forbidden: list[str] = []
     world_size: int = 1
 
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """The board's tolerances: type -> (absolute, relative)."""
+        given = {kind.removeprefix("torch."): bound for kind, bound in self.tolerance.items()}
+        both = ((kind, b if isinstance(b, dict) else {"atol": b, "rtol": b}) for kind, b in (_THEIRS | given).items())
+        return {kind: (bound.get("atol", 0.0), bound.get("rtol", 0.0)) for kind, bound in both}
+
 
 def parse(folder: Path) -> tuple[ParsedProblem, dict[str, str]]:
     """The problem in a folder, without seeds, and its `Problem.work`. Raises ConfigError."""
@@ -63,22 +67,13 @@ def parse(folder: Path) -> tuple[ParsedProblem, dict[str, str]]:
         raise ConfigError(f"{folder} is no problem of a deck: it has no {' and no '.join(missing)}")
     source = read_text(folder / "reference.py")
     module = parse_python(folder / "reference.py", source, NEEDED, "a deck's reference has all three")
-    try:
-        meta = _Meta.model_validate(read_yaml(folder / "problem.yaml"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{folder}/problem.yaml: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    if meta.world_size > 1:
-        raise ConfigError(f"{folder}: world_size {meta.world_size}: the judge has one GPU for each kernel")
-    shapes, known = _shapes(folder / "shapes.py"), sizes.constants(module)
-    names = {key: _constant(key, known, folder) for shape in shapes for key in shape}
+    meta, shapes, known = _meta(folder / "problem.yaml"), _shapes(folder / "shapes.py"), sizes.constants(module)
+    spelt = {name.lower(): name for name in known} | {name: name for name in known}
+    names = {key: spelt.get(key) or spelt.get(key.lower(), "") for shape in shapes for key in shape}
+    if lost := [key for key, name in names.items() if not name]:
+        raise ConfigError(f"{folder}: shapes.py sets {lost[0]}, and reference.py has no constant of that name")
     fixed = [node.value for name, node in known.items() if name not in names.values() if isinstance(node, ast.Constant)]
-    given = (
-        (k.removeprefix("torch."), v if isinstance(v, dict) else {"atol": v, "rtol": v})
-        for k, v in meta.tolerance.items()
-    )
-    theirs = {k: (v, v) for k, v in _THEIRS.items()} | {k: (v.get("atol", 0), v.get("rtol", 0)) for k, v in given}
-    work, dropped = _work(meta, shapes)
+    theirs, (work, dropped) = meta.bounds(), _work(meta, shapes)
     model = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Model")
     words = filter(None, (ast.get_docstring(module), ast.get_docstring(model)))
     bounds = ", ".join(f"{bound:g} ({kind})" for kind, (bound, _) in BOUNDS.items())
@@ -102,9 +97,9 @@ def parse(folder: Path) -> tuple[ParsedProblem, dict[str, str]]:
             "the board's tolerance": ", ".join(f"{kind} {atol:g} + {rtol:g}" for kind, (atol, rtol) in theirs.items()),
             "the board forbids": ", ".join(meta.forbidden),
             "the board's work": "; ".join(f"{key}: {value}" for key, value in work.items()),
-            "inferred": [_RESEEDED] if "manual_seed(" in source.partition("def get_inputs")[2] else [],
             "dropped": [
                 "the board's clock, and its scaled and generated inputs: the judge times, and makes its own contents",
+                "seeds that get_inputs sets itself, so that every call has new inputs",
                 f"of problem.yaml: {', '.join(meta.model_extra or ())}",
                 *dropped,
             ],
@@ -114,6 +109,17 @@ def parse(folder: Path) -> tuple[ParsedProblem, dict[str, str]]:
         languages=("python", "triton", "cpp", "cuda", "hip") if is_stateless(model) else ("python", "triton"),
     )  # fmt: skip
     return parsed, work
+
+
+def _meta(file: Path) -> _Meta:
+    try:
+        meta = _Meta.model_validate(read_yaml(file))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if meta.world_size > 1:
+        raise ConfigError(f"{file}: world_size {meta.world_size}: the judge has one GPU for each kernel")
+    return meta
 
 
 def _shapes(file: Path) -> list[dict[str, Scalar]]:
@@ -131,14 +137,6 @@ def _shapes(file: Path) -> list[dict[str, Scalar]]:
     if not shapes:
         raise ConfigError(f"{file}: SHAPES is empty")
     return shapes
-
-
-def _constant(key: str, known: Mapping[str, ast.expr], folder: Path) -> str:
-    """The module's constant that a size of `shapes.py` sets."""
-    found = [name for name in known if name == key] or [name for name in known if name.lower() == key.lower()]
-    if len(found) != 1:
-        raise ConfigError(f"{folder}: shapes.py sets {key}, and reference.py has no constant of that name")
-    return found[0]
 
 
 def _work(meta: _Meta, shapes: list[dict[str, Scalar]]) -> tuple[dict[str, str], list[str]]:

@@ -21,25 +21,19 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
     if limit is None:
         return None
     bound_us, what, _ = limit
+    only = {"memory": CaseWork(None, need.bytes), "compute": CaseWork(need.flops, None)}
+    part = only.get(problem.work.get("regime", ""), CaseWork(None, None))  # the limit that the format takes alone
+    theirs = bound(part, problem.work.get("dtype", ""), target)
     known = {
         "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
         "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
         "intensity": need.intensity,
         "bound_us": bound_us,
         "share": bound_us / us,
-        "theirs": _theirs(need, problem.work, target, us),
+        "theirs": theirs[0] / us if theirs else None,
     }
     figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
     return RooflineCase(case=case.name, bound=what, **figures)
-
-
-def _theirs(need: CaseWork, formulas: Mapping[str, str], target: Target, us: float) -> float | None:
-    """Return the share of the one rate that the problem's format takes; None without a format's estimate or rate."""
-    if not (regime := formulas.get("regime")):
-        return None
-    only = CaseWork(None, need.bytes) if regime == "memory" else CaseWork(need.flops, None)
-    limit = bound(only, formulas.get("dtype", ""), target)
-    return limit[0] / us if limit else None
 
 
 def bound(need: CaseWork, precision: str, target: Target) -> tuple[float, str, str] | None:
