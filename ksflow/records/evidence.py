@@ -229,6 +229,7 @@ class RooflineCase(EvidenceRecord):
     intensity: float | None = None  # operations per byte
     bound_us: float | None = None  # the least time at these rates
     share: float | None = None  # `bound_us` over the measured time
+    theirs: float | None = None  # the share by the formula of the problem's format, which takes one limit alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

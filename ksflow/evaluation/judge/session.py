@@ -143,6 +143,9 @@ class Judgement:
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
         objections = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        text = "\n".join(self.kernel.get("files", {}).values())
+        words = [word for word in self.pool.reference.forbidden if word in text]
+        objections = [*(f"its text has {word}, which upstream forbids" for word in words), *objections]
         if self.pool.reference.upstream is not None:
             self.evidence["upstream"] = objections[0] if objections else "pass"
 
