@@ -26,24 +26,16 @@ from ksflow.records import Json, Kernel, Problem, Seed, Target
 
 _MOST = 8
 """Workloads that are taken where none are named."""
-_PASSED = "PASSED"
 _SIZES = (64, 256, 1024)
-_DTYPES = {
-    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8",
-    "uint8", "bool",
-}  # fmt: skip
+_FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+_DTYPES = {*_FLOATS, "int64", "int32", "int16", "int8", "bool"}
 _INPUTS = ("random", "scalar", "safetensors", "custom")
 _SOL = "definition.json"
 """The file that a problem of SOL-ExecBench is in, with others beside it."""
-_SOL_RATIO = 0.99
-"""The share of elements that must be right in SOL-ExecBench, where a workload says nothing else."""
 _TOLERANCE = {"rtol": "max_rtol", "atol": "max_atol", "ratio": "required_matched_ratio", "most": "max_error_cap"}
-"""Bound -> SOL-ExecBench's name for it."""
-_EQUAL = "allow_negative_inf"
-"""The same: infinities that are equal pass here anyway."""
+"""Bound -> SOL-ExecBench's name for it. It has allow_negative_inf, too: infinities that are equal pass here anyway."""
 _PYTHON = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
-_LIBRARIES = ("cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas")
-"""Languages for GPUs that are no language of ksflow's."""
+_ON_GPU = (*ON_DEVICE, "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas")
 _COMPILED = ("cuda", "cpp", "cuda_cpp", "cutlass", "cudnn", "cublas")
 """Languages that PyTorch's bindings compile."""
 _BY_SCORES = "dsa_topk_indexer"
@@ -68,24 +60,19 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
 
     solutions: files with solutions beside those of the data set, or folders of such files.
     rtol, atol, ratio: an element is wrong where both are exceeded (in SOL-ExecBench: their sum), this share of them
-    must be right, and the rest is held to the bounds' root mean square. Else as a workload says, or 1e-2, 1e-2 and 1
-    (SOL-ExecBench: 0.99).
+    must be right, and the rest is held to the bounds' root mean square. None: as a workload says, else as is usual.
     cap: see `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
     task, sol = _definition(file), file.name == _SOL
     chosen = [*{repr(params(work)): work for work in _workloads(file, base, task, workloads)}.values()]
     asked = {"rtol": rtol, "atol": atol, "ratio": ratio}
-    usual = _SOL_RATIO if sol else _RATIOS.get(str(task.get("op_type", "")), 1.0)
-    bounds: Json = {"rtol": 1e-2, "atol": 1e-2, "ratio": usual, **_known(asked)}
-    if own := {
-        work["uuid"]: _known({key: given.get(name) for key, name in _TOLERANCE.items()} | _known(asked))
-        for work in chosen
-        if (given := work.get("tolerance"))
-    }:
-        bounds["own"] = own
-    parsed = _parse(file, base, task, chosen, {**bounds, **({"sol": True} if sol else {})})
-    seeds, good, bad, left_out = _solutions(file, base, task, [work["uuid"] for work in chosen], target, solutions)
+    usual = {"rtol": 1e-2, "atol": 1e-2, "ratio": 0.99 if sol else _RATIOS.get(str(task.get("op_type", "")), 1.0)}
+    own = {work["uuid"]: _bounds(usual, work["tolerance"], asked) for work in chosen if work.get("tolerance")}
+    bounds = {**_bounds(usual, {}, asked), **({"sol": True} if sol else {}), **({"own": own} if own else {})}
+    parsed = _parse(file, base, task, chosen, bounds)
+    traced = _traced(base, task["name"], [work["uuid"] for work in chosen])
+    seeds, good, bad, left_out = _solutions(_solution_files(file, base, solutions), task, traced, target, sol)
     parsed.origin["dropped"] += left_out
     parsed = replace(parsed, seeds=(*parsed.seeds, *seeds), good=tuple(good), bad=tuple(bad))
     fixed = any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values())
@@ -109,8 +96,10 @@ def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, P
     return files[name], base
 
 
-def _known(values: Json) -> Json:
-    return {key: value for key, value in values.items() if value is not None}
+def _bounds(usual: Json, tolerance: Json, asked: Json) -> Json:
+    """What a user asks for, else a workload says, else is usual."""
+    said = {key: asked.get(key) if asked.get(key) is not None else tolerance.get(_TOLERANCE[key]) for key in _TOLERANCE}
+    return {**usual, **{key: value for key, value in said.items() if value is not None}}
 
 
 def _json(body: str, where: Path) -> Json:
@@ -135,7 +124,7 @@ def _definition(file: Path) -> Json:
             f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}, and float4 of inputs"
         )
     entry = definition.get("custom_inputs_entrypoint")
-    parse_python(file, definition["reference"], ["run", *([entry] if entry else [])], "its reference has to")
+    parse_python(file, definition["reference"], ["run", *([str(entry)] if entry else [])], "its reference has to")
     if "sampling" in str(definition.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
     if definition["name"].startswith(_BY_SCORES):
@@ -154,9 +143,8 @@ def _faults(content: Json) -> Iterator[str]:
         if not (isinstance(content[kind], dict) and all(isinstance(item, dict) for item in content[kind].values())):
             yield f"{kind} is not a mapping of names to mappings"
     for name, axis in content["axes"].items():
-        kinds = {"var": str, "const": int, "expr": str}
-        value = axis.get({"const": "value", "expr": "expression"}.get(kind := axis.get("type"), "type"))
-        if type(value) is not kinds.get(kind):
+        value = {"const": axis.get("value"), "expr": axis.get("expression"), "var": ""}.get(axis.get("type"))
+        if type(value) is not (int if axis.get("type") == "const" else str):
             yield f"axis {name} is neither var, nor const with a whole number as its value, nor expr with an expression"
     for key in ("constraints", "tags"):
         if not _texts(content.get(key) or []):
@@ -177,19 +165,20 @@ def _workloads(file: Path, base: Path, content: Json, wanted: str | Sequence[str
     """Each with `uuid`, `axes` and `inputs`."""
     works = _chosen(file, base, content, wanted)
     for work in works:
-        where = f"{file}: workload {work['uuid']}"
+        where, kinds = f"{file}: workload {work['uuid']}", dict.fromkeys(content["inputs"], "random")
+        kinds |= {name: entry["type"] for name, entry in work["inputs"].items()}
         try:
             axis_sizes(content["axes"], work["axes"])
         except ValueError as error:
             raise ConfigError(f"{where}: {error}") from error
-        for name, tensor in content["inputs"].items():
-            kind = work["inputs"].get(name, {}).get("type", "random")
-            if kind not in _INPUTS:
-                raise ConfigError(f"{where}: input {name} is {kind}; it can be {', '.join(_INPUTS)}")
-            if kind == "custom" and not content.get("custom_inputs_entrypoint"):
-                raise ConfigError(f"{where}: input {name} is custom, and custom_inputs_entrypoint names no function")
-            if kind == "random" and tensor["shape"] is None:
-                raise ConfigError(f"{where}: input {name} is a number, and the workload has no value for it")
+        if odd := [f"{name} is {kind}" for name, kind in kinds.items() if kind not in _INPUTS]:
+            raise ConfigError(f"{where}: input {odd[0]}; it can be {', '.join(_INPUTS)}")
+        if "custom" in kinds.values() and not content.get("custom_inputs_entrypoint"):
+            raise ConfigError(f"{where} has custom inputs, and custom_inputs_entrypoint names no function")
+        if lost := [
+            name for name, row in content["inputs"].items() if row["shape"] is None and kinds[name] == "random"
+        ]:
+            raise ConfigError(f"{where}: {', '.join(lost)} are numbers; name workloads that have values for them")
     return works
 
 
@@ -204,8 +193,6 @@ def _chosen(file: Path, base: Path, content: Json, wanted: str | Sequence[str] |
         return list(known.values())[:_MOST]
     axes = [name for name, axis in content["axes"].items() if axis["type"] == "var"]
     inputs = {name: {"type": "random"} for name in content["inputs"]}
-    if lost := [name for name, tensor in content["inputs"].items() if tensor["shape"] is None]:
-        raise ConfigError(f"{content['name']}: {', '.join(lost)} are numbers; name workloads that have values for them")
     sizes = _SIZES if axes else _SIZES[:1]
     return [{"uuid": f"random-{size}", "axes": dict.fromkeys(axes, size), "inputs": inputs} for size in sizes]
 
@@ -223,10 +210,11 @@ def _listed(definition: Path, base: Path, name: str) -> Iterator[Json]:
             and isinstance(inputs, dict)
             and all(type(size) is int for size in axes.values())
             and all(isinstance(entry, dict) and "type" in entry for entry in inputs.values())
+            and isinstance(tolerance, dict)
+            and all(isinstance(bound, int | float | None) for bound in tolerance.values())
         ):
-            raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
-        if not (isinstance(tolerance, dict) and all(isinstance(v, int | float | None) for v in tolerance.values())):
-            raise ConfigError(f"{file}: workload {work['uuid']}: tolerance is not a mapping of names to numbers")
+            kinds = "axes are whole numbers, inputs have a type, tolerance maps names to numbers"
+            raise ConfigError(f"{file}: workload {work['uuid']}: {kinds}")
         yield work
 
 
@@ -239,8 +227,9 @@ def _lines(files: Iterable[Path]) -> Iterator[tuple[Path, Json]]:
 def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
     dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
     dropped += [f"tags: {', '.join(definition['tags'])}"] if definition.get("tags") else []
-    unread = {name for work in chosen for name in work.get("tolerance") or {}} - {*_TOLERANCE.values(), _EQUAL}
-    dropped += [f"tolerance: {', '.join(sorted(unread))}, which upstream does not know either"] if unread else []
+    said = {name for work in chosen for name in work.get("tolerance") or {}}
+    if unread := sorted(said - {*_TOLERANCE.values(), "allow_negative_inf"}):
+        dropped.append(f"tolerance: {', '.join(unread)}, which upstream does not know either")
     both = "the sum of {} and {} of" if bounds.get("sol") else "more than {} and by more than {} of"
     inferred = [
         f"an element is wrong where it is off by {both.format(*(f'{bounds[name]:g}' for name in ('atol', 'rtol')))} "
@@ -298,37 +287,28 @@ def _statement(definition: Json) -> str:
 
 
 def _solutions(
-    definition_file: Path,
-    base: Path,
-    definition: Json,
-    uuids: Sequence[str],
-    target: Target | None,
-    named: str | Sequence[str] | None,
+    files: Iterable[Path], definition: Json, traced: Mapping[str, set[str]], target: Target | None, sol: bool
 ) -> tuple[list[Seed], list[Seed], list[Seed], list[str]]:
     """A data set's solutions by what its traces say: those to start from, which are all but those that are known not to
     run or not to be right; those that are known to be right, and to be wrong; why others are left out. Without any
     trace, all are taken for right.
     """
-    seeds: list[Seed] = []
-    good: list[Seed] = []
-    bad: list[Seed] = []
-    left_out: list[str] = []
-    traced = _traced(base, definition["name"], uuids)
+    seeds, good, bad, left_out = list[Seed](), list[Seed](), list[Seed](), list[str]()
     gpu = target is not None and target.kind == "gpu"
-    for file in _solution_files(definition_file, base, named):
+    for file in files:
         solution = _json(read_text(file), file)
         if solution.get("definition") != definition["name"]:
             continue
         name = str(solution.get("name", file.stem))
-        seed = _solution(definition, solution, sol=definition_file.name == _SOL)
-        statuses = traced.get(name, set()) if traced else {_PASSED}
+        seed = _solution(definition, solution, sol)
+        statuses = traced.get(name, set()) if traced else {"PASSED"}
         if isinstance(seed, str):
             left_out.append(f"solution {name}: {seed}")
-        elif not gpu and (kind := _on_gpu(solution["spec"].get("languages", ()), seed.kernel.files)):
-            left_out.append(f"solution {name}: {kind} needs a GPU")
+        elif not gpu and (kinds := [kind for kind in _kinds(solution) if kind in _ON_GPU]):
+            left_out.append(f"solution {name}: {kinds[0]} needs a GPU")
         elif any(status.startswith("INCORRECT") for status in statuses):
             bad.append(seed)
-        elif statuses <= {_PASSED}:
+        elif statuses <= {"PASSED"}:
             seeds.append(seed)
             good += [seed] if statuses else []
         else:
@@ -338,14 +318,12 @@ def _solutions(
 
 def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
     """Solution -> what upstream found on these workloads, or on any where none of these was tried."""
-    here: dict[str, set[str]] = {}
-    anywhere: dict[str, set[str]] = {}
+    here, anywhere = dict[str, set[str]](), dict[str, set[str]]()
     for _, row in _lines((base / "traces").rglob(f"{name}.jsonl")):
-        if row.get("solution") and isinstance(row.get("evaluation"), dict):
-            status, work = str(row["evaluation"].get("status")), row.get("workload")
-            anywhere.setdefault(str(row["solution"]), set()).add(status)
-            if isinstance(work, dict) and work.get("uuid") in uuids:
-                here.setdefault(str(row["solution"]), set()).add(status)
+        if (solution := row.get("solution")) and isinstance(row.get("evaluation"), dict):
+            work = row.get("workload")
+            for known in (anywhere, *([here] if isinstance(work, dict) and work.get("uuid") in uuids else [])):
+                known.setdefault(str(solution), set()).add(str(row["evaluation"].get("status")))
     return {**anywhere, **here}
 
 
@@ -360,10 +338,10 @@ def _solution_files(definition: Path, base: Path, named: str | Sequence[str] | N
     return sorted(found)
 
 
-def _on_gpu(languages: Iterable[str], files: Mapping[str, str]) -> str:
-    """What of a solution runs on GPUs alone; empty where nothing does."""
-    found = (*(detect_language(name, body, LANGUAGES) for name, body in files.items()), *languages)
-    return next((kind for kind in found if kind in (*ON_DEVICE, *_LIBRARIES)), "")
+def _kinds(solution: Json) -> list[str]:
+    """The languages of its files, then those that it says."""
+    texts = [(str(source.get("path")), str(source.get("content"))) for source in solution["sources"]]
+    return [*(detect_language(*text, LANGUAGES) for text in texts), *solution["spec"].get("languages", ())]
 
 
 def _solution(definition: Json, solution: Json, sol: bool = False) -> Seed | str:
@@ -389,7 +367,7 @@ def _solution(definition: Json, solution: Json, sol: bool = False) -> Seed | str
         lines = compile_lines(sources, entry, options)
     main = adapt_solution(definition, lines, bool(spec.get("destination_passing_style", True)), zeros=sol)
     name = slug(str(solution.get("name")))
-    kind = "triton" if any(detect_language(path, body) == "triton" for path, body in sources.items()) else "python"
+    kind = "triton" if "triton" in _kinds(solution) else "python"
     try:
         kernel = Kernel(kind, {f"ksflow_{Path(file).stem}.py": main, **sources}, str(solution.get("description") or ""))
     except ValueError as error:

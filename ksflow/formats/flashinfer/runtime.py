@@ -3,8 +3,10 @@ made by a function of the definition, which runs where its reference does.
 """
 
 import json
+import math
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,26 @@ import torch
 
 from ksflow.evaluation.judge.tolerance import rms
 from ksflow.evaluation.sandbox.runners.pytree import Tree
-from ksflow.formats.flashinfer.contents import draw_contents, draw_named
 from ksflow.formats.flashinfer.solutions import FLOAT4, axis_sizes
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, vary_contents
 
 _MOST_HEADER = 100 << 20
+_WHOLE = {torch.int8: 128, torch.int16: 1024, torch.int32: 1024, torch.int64: 1024}
+_BY_NAME: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
+    (r"(?:.*_)?(?:layer)?norm\d*_weight", lambda x: 1 + 0.1 * x),
+    (r"(?:.*_)?(?:layer)?norm\d*_bias", lambda x: 0.1 * x),
+    (r"(?:rope_)?cos|cos_cached", torch.cos),
+    (r"(?:rope_)?sin|sin_cached", torch.sin),
+    (r"(?:.*_)?(?:rstd|std|variance|var)\d*", lambda x: x.abs() + 0.1),
+    (r"A_cumsum", lambda x: (-0.1 * torch.rand_like(x)).cumsum(-1)),
+    (r"A_log", lambda x: -1 - 4 * torch.rand_like(x)),
+    (r"A", lambda x: -0.001 - torch.rand_like(x)),
+    (r"g", lambda x: -5 * torch.rand_like(x)),
+    (r"(?:attn|attention|routing)_weights|p_attn", lambda x: x.softmax(-1)),
+    (r"(?:.*_)?(?:weights?|projs?|weight_matrix)\d*", lambda x: x / math.sqrt(x.shape[-1]) if x.ndim > 1 else x),
+    (r".*_mask", lambda x: (x > 0).float()),
+)
+"""SOL-ExecBench's inputs: their names -> contents made of normal numbers."""
 _KINDS = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
@@ -44,9 +61,8 @@ class FlashInfer(Task):
         sizes = axis_sizes(self._definition["axes"], params)
         made: Mapping[str, Any] = {}
         if any(kind["type"] == "custom" for kind in kinds.values()):
-            scalars = {name: kind["value"] for name, kind in kinds.items() if kind["type"] == "scalar"}
             entry = self._definition["custom_inputs_entrypoint"]
-            made = getattr(self._module, entry)({**sizes, **scalars}, torch.device("cuda"))
+            made = getattr(self._module, entry)({**sizes}, torch.device("cuda"))
             if lost := [name for name, kind in kinds.items() if kind["type"] == "custom" and name not in made]:
                 raise ValueError(f"{entry} makes no {lost[0]}")
         tensors = self._definition["inputs"]
@@ -82,7 +98,7 @@ class FlashInfer(Task):
             return torch.randint(0, 256, [*shape[:-1], shape[-1] // 2], dtype=torch.uint8, device="cuda")
         dtype = getattr(torch, entry["dtype"])
         if self._spec.get("sol") and dtype.is_floating_point and dtype.itemsize > 1:
-            return draw_named(name, shape, dtype, str(entry.get("description") or "").lower())
+            return draw_named(name, shape, dtype)
         return draw_contents(shape, dtype)
 
 
@@ -129,13 +145,30 @@ create = FlashInfer
 
 
 def _file(root: Path, path: str) -> Path:
-    """A workload's file: in the root, in a folder around it, or in the root by the end of its path."""
+    """A workload's file: in the root, by the end of its path, too, or in a folder around the root."""
     parts = Path(path).parts
-    places = (
-        *(above / path for above in (root, *root.parents)),
-        *(root.joinpath(*parts[at:]) for at in range(1, len(parts))),
-    )
+    places = [*(root.joinpath(*parts[at:]) for at in range(len(parts))), *(above / path for above in root.parents)]
     return next(filter(Path.is_file, places), root / path)
+
+
+def draw_contents(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Random contents as upstream draws them: normal, clamped where a type is narrow, small whole numbers."""
+    if dtype is torch.bool:
+        return torch.randint(0, 2, shape, device="cuda").bool()
+    if not dtype.is_floating_point:
+        return torch.randint(-_WHOLE[dtype], _WHOLE[dtype], shape, dtype=dtype, device="cuda")
+    if dtype.itemsize == 1:
+        return torch.randn(shape, device="cuda").clamp_(-2.0, 2.0).to(dtype)
+    contents: torch.Tensor = torch.randn(shape, dtype=dtype, device="cuda")
+    return contents
+
+
+def draw_named(name: str, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Random contents in the range that an input's name tells, as upstream has it; norms' weights and biases vary."""
+    if name in ("attention_mask", "causal_mask") and shape[-2:-1] == shape[-1:]:
+        return torch.full(shape, torch.finfo(dtype).min, dtype=dtype, device="cuda").triu(1)
+    draw = next((draw for names, draw in _BY_NAME if re.fullmatch(names, name)), None)
+    return draw(torch.randn(shape, device="cuda")).to(dtype) if draw else draw_contents(shape, dtype)
 
 
 def read_tensor(file: Path, key: str) -> torch.Tensor:

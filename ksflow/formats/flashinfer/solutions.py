@@ -42,18 +42,14 @@ def compile_lines(sources: Iterable[str], entry: str, options: Json | None) -> s
     names = sorted(name for name in sources if Path(name).suffix in _SOURCES)
     mark = sha256(repr((names, flags)).encode()).hexdigest()[:12]
     return f"""import os
-from pathlib import Path
 from torch.utils.cpp_extension import load
 
-_HERE = Path(__file__).resolve().parent
-_CUTLASS = os.environ.get("CUTLASS_DIR", "/usr/local/cutlass")
+_at = os.path.dirname(os.path.realpath(__file__))
+_cutlass = os.environ.get("CUTLASS_DIR", "/usr/local/cutlass")
 _run = load(
-    name="solution_{mark}",
-    sources=[str(_HERE / name) for name in {names}],
-    extra_cflags={flags["cflags"]},
-    extra_cuda_cflags={flags["cuda_cflags"]},
-    extra_ldflags={flags["ld_flags"]},
-    extra_include_paths=[str(_HERE), _CUTLASS + "/include", _CUTLASS + "/tools/util/include"],
+    "solution_{mark}", [os.path.join(_at, name) for name in {names}], extra_cflags={flags["cflags"]},
+    extra_cuda_cflags={flags["cuda_cflags"]}, extra_ldflags={flags["ld_flags"]},
+    extra_include_paths=[_at, _cutlass + "/include", _cutlass + "/tools/util/include"],
 ).{entry}"""
 
 
@@ -94,15 +90,17 @@ def _size(task: Json, axis: str) -> str:
 
 
 def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str) -> Json:
-    """A solution as the format has it."""
+    """A solution as the format has it; hardware: empty for SOL-ExecBench's format."""
+    kind: Json = {"language": kernel.language, "target_hardware": [hardware]}
+    if not hardware:
+        kind = {"languages": [kernel.language.replace("python", "pytorch")], "target_hardware": ["LOCAL"]}
     return {
         "name": name,
         "definition": definition,
         "author": "ksflow",
         "description": kernel.report,
         "spec": {
-            "language": kernel.language,
-            "target_hardware": [hardware],
+            **kind,
             "entry_point": f"{next(iter(kernel.files))}::{entry}",
             "dependencies": [],
             "destination_passing_style": False,

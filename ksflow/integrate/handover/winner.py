@@ -202,7 +202,8 @@ def _flashinfer(run: Path, problem: Problem, target: Target, trial: Trial) -> Pa
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    content = solution(definition, name, kernel, "run", target.chip)
+    hardware = "" if str(problem.origin.get("path")).endswith("/definition.json") else target.chip
+    content = solution(definition, name, kernel, "run", hardware)
     file = run.with_name(_SOLUTION)
     home.write(file, json.dumps(content, indent=1) + "\n")
     return file
