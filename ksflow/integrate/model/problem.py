@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import re
-import subprocess
 import tempfile
 import textwrap
 from collections.abc import Collection, Sequence
@@ -258,7 +257,7 @@ class Folder:
             order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
             try:
                 fault = run_isolated("ksflow.integrate.model.rehearsal", order, _TIMEOUT_S)
-            except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+            except IsolatedFailure as error:
                 fault = f"its reference does not run in a fresh process: {error}"
         if fault:
             raise ConfigError(f"{self._region.modules[0]} is no problem: {fault}")
