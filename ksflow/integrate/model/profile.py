@@ -80,6 +80,10 @@ class ModuleCall:
     """The inputs that it changes in place."""
 
     @property
+    def input_shapes(self) -> Shapes:
+        return tuple(tensor.shape for tensor in self.inputs)
+
+    @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """The tensors in the arguments that were kept."""
         found = dict[str, torch.Tensor]()
@@ -112,10 +116,6 @@ def call_again(
     results = dict[str, torch.Tensor]()
     apart(module(*args, **kwargs), "", results, objects(given) | {id(named[name]): name for name in call.written})
     return (*(named[name] for name in call.written), *results.values())
-
-    @property
-    def input_shapes(self) -> Shapes:
-        return tuple(tensor.shape for tensor in self.inputs)
 
 
 @dataclass
