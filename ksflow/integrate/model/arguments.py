@@ -44,10 +44,10 @@ def _made(kind: Any, parts: dict[str, Any]) -> Any:
     if kind is dict:
         return parts
     made: Any = kind
-    if is_dataclass(kind) or issubclass(kind, dict):
+    if is_dataclass(kind):
         return made(**parts)
     made = made.__new__(kind)
-    made.__dict__.update(parts)
+    (made if issubclass(kind, dict) else made.__dict__).update(parts)
     return made
 
 
