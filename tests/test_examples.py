@@ -28,6 +28,11 @@ SHOWS = {
         r"short_conv: module\.py: the judge finds that it answers as the reference does",
         r"\n +eager +[\d.]+ +[\d.]+ +x[\d.]+ \[",
     ],
+    "quantised_matvec": [
+        r"\n6 experiments in ",
+        r"winner 000\d\d: x[\d.]+ \[.*over (PyTorch|NumPy)",
+        r"right on 2 of 2 held-out shapes",
+    ],
     "own_stage": [
         r"\n2 experiments in ",
         r'"by": "designer=one_at_a_time"',
