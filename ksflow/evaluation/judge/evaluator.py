@@ -29,7 +29,7 @@ from ksflow.evaluation.judge.client import (
     platform,
     problem_request,
 )
-from ksflow.evaluation.processes import core_pinning, device_lock
+from ksflow.evaluation.processes import core_choice, core_pinning, device_lock
 from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.evaluation.processes.wire import LATE, Closed
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Inspector
@@ -95,6 +95,7 @@ class LocalJudge(Evaluator):
         if devices is not None and devices < 1:
             raise ConfigError("evaluator.devices must be at least 1, or null for all")
         self.level = probe().level
+        core_choice.require(target.cores)
         numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
         self._slots = [JudgeSlot(target, number) for number in numbers]
@@ -104,7 +105,7 @@ class LocalJudge(Evaluator):
         self.languages = _LANGUAGES.get(platform(target), ("python", *ON_DEVICE))
         self.target = target
         self.control = control
-        self.overlap = len(os.sched_getaffinity(0)) > _CORES
+        self.overlap = len(os.sched_getaffinity(0)) > _CORES + target.cores - 1
         """Whether to compile the next kernels while one is timed; needs more cores than the judge uses."""
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()

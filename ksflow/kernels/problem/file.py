@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ksflow.errors import ConfigError, suggest
@@ -79,6 +79,7 @@ class ProblemFile(_Part):
     score: str = "geomean"
     baselines: list[str] = []
     limits: dict[str, Any] = {}
+    cores: Annotated[int, Field(ge=1)] = 1
     work: dict[str, Scalar] = {}
 
 
@@ -106,6 +107,8 @@ def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -
     for key in given:
         if key not in fields:
             raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), fields)}")
+    if problem is not None and "cores" in given:
+        raise ConfigError(f"{file}: a variant has the problem's cores; move `cores` to problem.yaml")
     given = {**base, **given}
     if missing := [name for name in required if name not in given]:
         raise ConfigError(f"{file}: missing {', '.join(missing)}")
