@@ -25,7 +25,9 @@ struct block_q8_0 { uint16_t d; int8_t qs[32]; };
 _AFTER = """
 // flags: -fopenmp if NUM_THREADS > 1
 extern "C" void custom_kernel(const uint8_t *w, const uint8_t *x, float *y, long rows, long cols, const long *strides) {
+#if NUM_THREADS > 1
 #pragma omp parallel for num_threads(NUM_THREADS) schedule(static)
+#endif
   for (long i = 0; i < rows; i++) ggml_vec_dot_q4_0_q8_0(cols, y + i, 0, w + i * strides[0], 0, x, 0, 1);
 }
 """

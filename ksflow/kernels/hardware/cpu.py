@@ -1,5 +1,6 @@
 """This machine's processor: its name, features, and rates that no core exceeds."""
 
+import math
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -81,26 +82,30 @@ def usable_features(features: tuple[str, ...], march: str) -> tuple[str, ...]:
     return tuple(feature for feature in features if feature in allowed)
 
 
-def peaks(flags: Sequence[str]) -> dict[str, float]:
-    """Return the peak rates of one core; empty if its instruction sets are unknown."""
+def peaks(flags: Sequence[str], cores: int = 1) -> dict[str, float]:
+    """Return the peak rates of so many cores together; empty if their instruction sets are unknown."""
     counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
     if not counts or any(word in flags for word in _UNCOUNTED):
         return {}
-    fastest_hz = clock_hz()
+    fastest_hz = cores * clock_hz()
     best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
     rates = {f"flops.{kind}": count * fastest_hz for kind, count in best.items() if count}
     return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * fastest_hz}
 
 
-def cache_sizes() -> tuple[int, ...]:
-    """Return the sizes in bytes of the first core's data caches, smallest first; common ones if unknown."""
+def cache_sizes(cores: int = 1) -> tuple[int, ...]:
+    """Return the sizes in bytes of the data caches of so many cores, smallest first; common ones if unknown.
+
+    A cache of a core alone counts once for each core, one that several share once for as many.
+    """
     sizes = set()
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
         with suppress(ValueError, KeyError, IndexError):
-            size = text_of(folder / "size")
+            size, sharing = text_of(folder / "size"), text_of(folder / "shared_cpu_map").replace(",", "")
             if text_of(folder / "type") != "Instruction":
-                sizes.add(int(size[:-1]) * _UNITS[size[-1]])
-    return tuple(sorted(sizes)) or _USUAL_CACHES
+                count = math.ceil(cores / max(int(sharing or "1", 16).bit_count(), 1))
+                sizes.add(int(size[:-1]) * _UNITS[size[-1]] * count)
+    return tuple(sorted(sizes)) or tuple(size * cores for size in _USUAL_CACHES[:-1]) + _USUAL_CACHES[-1:]
 
 
 def clock_hz() -> float:

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+// flags: -fopenmp if NUM_THREADS > 1
 constexpr int OFFSET = 0;  // tune: 0 1 | form: subtract 8 from each weight (0), or 8 times the sum of x (1)
 constexpr int UNROLL = 1;  // tune: 1 2 4 | unroll: independent sums over the blocks of a row
 
@@ -28,5 +29,8 @@ static float vec_dot_q4_0_q8_0(long blocks, const uint8_t *w, const uint8_t *x) 
 }
 
 extern "C" void custom_kernel(const uint8_t *w, const uint8_t *x, float *y, long rows, long cols, const long *strides) {
+#if NUM_THREADS > 1
+#pragma omp parallel for num_threads(NUM_THREADS) schedule(static)
+#endif
   for (long i = 0; i < rows; i++) y[i] = vec_dot_q4_0_q8_0(cols / 32, w + i * strides[0], x);
 }

@@ -11,6 +11,9 @@ constexpr int FORM = avx2;   // tune: avx2 avx512 | form: one block in 32 bytes 
 constexpr int ROWS = 1;      // tune: 1 2 4 8 | tile: rows that share the loads of x
 constexpr int UNROLL = 1;    // tune: 1 2 4 | unroll: independent sums for each row
 constexpr int PREFETCH = 0;  // tune: 0 256 512 1024 2048 | prefetch: bytes ahead in each row; 0 = none
+constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 16 32 | threads: threads that share the rows
+constexpr int CHUNK = 0;     // tune: 0 16 64 256 | threads: rows of a turn; 0 = one turn for each thread | if THREADS != 1
+// flags: -fopenmp if NUM_THREADS > 1
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 constexpr bool WIDE = true;
@@ -117,9 +120,21 @@ template <int R> static void rows_of(const uint8_t *w, long stride, const Pair *
   }
 }
 
+static void share(const uint8_t *w, long stride, const Pair *x, long blocks, float *y, long rows) {
+  long i = 0;
+  for (; i + ROWS <= rows; i += ROWS) rows_of<ROWS>(w + i * stride, stride, x, blocks, y + i);
+  for (; i < rows; i++) rows_of<1>(w + i * stride, stride, x, blocks, y + i);
+}
+
 extern "C" void custom_kernel(const uint8_t *w, const uint8_t *x, float *y, long rows, long cols, const long *strides) {
   const Pair *pairs = laid_out(x, cols / 32);
-  long stride = strides[0], i = 0;
-  for (; i + ROWS <= rows; i += ROWS) rows_of<ROWS>(w + i * stride, stride, pairs, cols / 32, y + i);
-  for (; i < rows; i++) rows_of<1>(w + i * stride, stride, pairs, cols / 32, y + i);
+#if NUM_THREADS > 1
+  static_assert(THREADS <= NUM_THREADS, "more THREADS than cores");
+  const long equal = (rows + THREADS - 1) / THREADS, turn = CHUNK ? CHUNK : (equal + ROWS - 1) / ROWS * ROWS;
+#pragma omp parallel for num_threads(THREADS) schedule(dynamic)
+  for (long i = 0; i < rows; i += turn)
+    share(w + i * strides[0], strides[0], pairs, cols / 32, y + i, turn < rows - i ? turn : rows - i);
+#else
+  share(w, strides[0], pairs, cols / 32, y, rows);
+#endif
 }
