@@ -326,7 +326,8 @@ def _share(cfg: DictConfig, settings: Any) -> None:
 
 def _set_cores(cfg: DictConfig) -> None:
     """Give the target the `cores` of the problem's file, unless `target.cores` is given. Raises ConfigError."""
-    target, problem = cfg.get("target") or {}, cfg.get("problem") or {}
+    target: Any = cfg.get("target") or {}
+    problem: Any = cfg.get("problem") or {}
     unset = target.get("cores") is None and target.get("_target_") in _CPUS
     path = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
     if path and (cores := wanted_cores(str(path))) > 1:

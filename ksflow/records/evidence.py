@@ -171,6 +171,9 @@ class TimedCase(EvidenceRecord):
     median_us: float | None = None
     wall_us: float | None = None
     cpu_us: float | None = None
+    """CPU time of the kernel's process, all threads, less a null kernel's with one core."""
+    threads: int | None = None
+    """With several cores: the number of threads in the kernel's process after a call."""
     floor_us: float | None = None
     """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
     floor: str = ""  # the cause of the floor

@@ -28,7 +28,8 @@ What the verdicts rest on:
    The judge's device events measure how long a sandbox had the device, less the time of a null kernel's call (0.3 ms on
    an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %, or 10
    us and 5 % if no code of the kernel runs on the host. A sandbox must leave the device idle.
- - A sandbox has one process by the time it is timed, and its threads share one core.
+ - A sandbox has one process by the time it is timed, and its threads share one core, or the target's `cores`, none of
+   which is the judge's. With several cores the second clock is the wall clock and all CPU time outside of the call.
  - A new best has won twice, in fresh processes on fresh contents. The second comparison decides: its whole interval,
    widened by the difference of the old best from itself, lies above 1.01, and so does the mean over all calls. The
    order of starts and of calls changes all the time, for the null kernel as well.

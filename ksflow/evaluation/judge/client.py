@@ -29,15 +29,17 @@ _ON_A_GPU = re.compile(
 class JudgeSlot:
     """A place to judge one kernel at a time: the CPU (index None) or one GPU, with its own judge process."""
 
-    def __init__(self, target: Target, index: int | None) -> None:
+    def __init__(self, target: Target, index: int | None, shared: bool = False) -> None:
         self.environment = {**target.environment, **({} if index is None else single_gpu_environment(index))}
         self._gpu = platform(target)
+        several = [f"--cores={target.cores}"] if target.cores > 1 else []
+        self._cores = [*several, *(["--shared"] if shared else [])]
 
     @cached_property
     def judge(self) -> ServerProcess:
         """The process, started at the first access."""
         option = f"--gpu={self._gpu}" if self._gpu else f"--loop={compile_loop()}"
-        return ServerProcess("ksflow.evaluation.judge", self.environment, option)
+        return ServerProcess("ksflow.evaluation.judge", self.environment, option, *self._cores)
 
     @property
     def started(self) -> bool:

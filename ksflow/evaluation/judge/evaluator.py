@@ -80,6 +80,7 @@ class LocalJudge(Evaluator):
 
     profiles = True
     judge = fingerprint = ""
+    shares_core = False  # whether the judge runs on one of the kernel's cores: tests of two cores on two cores
 
     def __init__(
         self,
@@ -95,10 +96,10 @@ class LocalJudge(Evaluator):
         if devices is not None and devices < 1:
             raise ConfigError("evaluator.devices must be at least 1, or null for all")
         self.level = probe().level
-        core_choice.require(target.cores)
+        core_choice.require(target.cores - self.shares_core)
         numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
-        self._slots = [JudgeSlot(target, number) for number in numbers]
+        self._slots = [JudgeSlot(target, number, self.shares_core) for number in numbers]
         self._free: queue.LifoQueue[JudgeSlot] = queue.LifoQueue()
         for slot in reversed(self._slots):
             self._free.put(slot)
@@ -280,7 +281,8 @@ class LocalJudge(Evaluator):
 
     def _keep_off(self, slot: JudgeSlot, cores: dict[str, Any]) -> None:
         """Move this process to other cores than those of the judge, if there are any."""
-        sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
+        box = cores.get("box")
+        sat = frozenset((*cores.get("judge", ()), *(box if isinstance(box, list) else filter(None, [box]))))
         if len(self._slots) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat

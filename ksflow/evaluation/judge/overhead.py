@@ -81,7 +81,6 @@ class Overhead:
     def __init__(self, start: SandboxSpec) -> None:
         self._start = start
         self._sandbox: Sandbox | None = None
-        self._clock_s = 0.0
         self._latest = NullTimings()
         self._sizes: tuple[int, ...] = (0, 0)
         self._held: tuple[int, ...] = (4096, 4096)
@@ -106,9 +105,8 @@ class Overhead:
             sandbox = self._running(case)
             sandbox.thaw()
             sandbox.stage("", case.layout, case.dims, 1)
-            sandbox.freeze()
+            sandbox.start_clock()
             null = self._latest = NullTimings()
-            self._clock_s = sandbox.cpu_s()
             for _ in range(_FIRST):
                 self._run_batch(null)
         except Failure as failure:
@@ -130,11 +128,7 @@ class Overhead:
 
     def _run_batch(self, null: NullTimings) -> None:
         assert self._sandbox is not None
-        wall_s = self._sandbox.go(bytes(1), _PATIENCE_S)
-        self._sandbox.freeze()
-        clock_s = self._sandbox.cpu_s()
-        null.add(wall_s, clock_s - self._clock_s)
-        self._clock_s = clock_s
+        null.add(*self._sandbox.go_timed(bytes(1), _PATIENCE_S))
 
     def _failed(self, failure: Failure) -> Failure:
         """Close the sandbox, so that the next benchmark gets a new one; return the failure to raise."""
