@@ -93,8 +93,8 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
     }
 
 
-def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict[str, Any]:
-    """Return a kernel as part of a request, with the problem's own files and the compiled artefact."""
+def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult, cores: int = 1) -> dict[str, Any]:
+    """Return a kernel as part of a request, with the problem's own files and the compiled artefact. cores: it has."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
     cache: dict[str, Any] = {}
@@ -102,7 +102,8 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
     if "torch.compile" in kernel.main and kernel.digest in baselines:
         # torch.compile's cache lasts for this baseline. A candidate has no such folder: it could pass data from one
         # sandbox to the next.
-        folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
+        name = kernel.digest if cores == 1 else f"{kernel.digest}-{cores}"  # the code names the number of threads
+        folder, order = lasting_folder(_CACHE_USER, "inductor", name)
         cache = {"compile_cache": {**order, "compile_cache": folder}}
     made = {"artefact": built.artefact, "digest": digest_of(built.artefact), "mode": built.mode}
     return {"language": language, "files": files, **made, **cache}

@@ -142,7 +142,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": kernel_request(problem, kernel, built),
+                "kernel": kernel_request(problem, kernel, built, self.target.cores),
                 "against": others,
                 "control": self.control,
                 **options,
@@ -228,7 +228,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": problem_request(problem, self._rated()),
-                "kernel": {**kernel_request(problem, kernel, built), "interpret": interpret or {}},
+                "kernel": {**kernel_request(problem, kernel, built, self.target.cores), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
                 "show": show,
@@ -342,7 +342,8 @@ class LocalJudge(Evaluator):
             known = trial.evaluation
             comparable = known and (known.judge, known.target) == (self.judge, self.fingerprint)
             us = {timing.case: timing.us for timing in known.timings} if known and comparable else {}
-            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id, "us": us})
+            described = kernel_request(problem, trial.kernel, built, self.target.cores)
+            others.append({**described, "id": trial.id, "us": us})
         return others, skipped, failed
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:

@@ -33,8 +33,6 @@ _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
 _FREEZE_S = 10.0  # a sandbox not frozen by then is blocked in a system call
 _LOOK_S = 50e-6
-_STOP_S = 5e-6  # CPU time of stopping an idle thread: 4 µs on an AMD EPYC (a virtual machine, 2026-11-29)
-_REST_S, _STILL = 20e-6, 3  # how soon after an answer no thread runs, and in how many looks at its clock
 ENDLESS = "an endless loop?"  # begins the reason for a call that was given up before its time limit
 _CALL_CPU_S, _TIMES_REFERENCE, _LEAST_WAIT_S = 4.0, 300.0, 0.1
 """Limits of a call that may be given up early: CPU seconds it has at least; multiple of the reference's time; seconds
@@ -78,11 +76,6 @@ class Sandbox:
         self._resting = start.resting
         self.pid = 0
         self.cores = max(len(start.cores), 1)
-        self._clock_s = 0.0  # CPU time at the last freeze
-        self._waited_s: dict[str, float] = {}  # thread -> seconds for which it has waited for a core, by then
-        self.tree_s = 0.0  # CPU seconds of the latest timed call, all threads
-        self.threads = 1  # with several cores: number after the latest timed call
-        self.delay_s = 0.0  # with several cores: for how long a thread waited for a core meanwhile, at most
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
         self.locked: bool | None = None
@@ -211,62 +204,6 @@ class Sandbox:
         self.thaw()
         self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
-
-    def start_clock(self) -> None:
-        """Freeze the sandbox, before its first timed call. Raises Failure."""
-        self.freeze()
-        self._clock_s = self.cpu_s()
-        self._look_at_threads()
-
-    def go_timed(self, slots: bytes, timeout_s: float) -> tuple[float, float]:
-        """Call the kernel and freeze the sandbox; return seconds by the wall clock and by a second one. Raises Failure.
-
-        With one core that is the CPU time since the last freeze. With several cores, where CPU time may exceed wall
-        time, it is the wall time and all CPU time outside of the call: before the sandbox is thawed, and from the
-        answer until it is frozen, which is at most the time that this took. If no thread runs any more soon after the
-        answer, the cost of stopping idle threads is no part of it.
-        """
-        if self.cores == 1:
-            before_s, wall_s = self._clock_s, self.go(slots, timeout_s)
-            self.freeze()
-            self._clock_s = self.cpu_s()
-            return wall_s, self._clock_s - before_s
-        before_s, thawed_s = self._clock_s, self.cpu_s()
-        wall_s = self.go(slots, timeout_s)
-        answered_s, since = self.cpu_s(), time.perf_counter()
-        idle = self._comes_to_rest()
-        self.freeze()
-        passed_s = time.perf_counter() - since
-        self._clock_s = self.cpu_s()
-        self.tree_s = self._clock_s - before_s
-        self._look_at_threads()
-        after_s = self._clock_s - answered_s - idle * _STOP_S * (self.threads - 1)
-        return wall_s, wall_s + thawed_s - before_s + min(max(after_s, 0.0), passed_s)
-
-    def _comes_to_rest(self) -> bool:
-        """Return whether the CPU clock soon stands still, for several looks: no thread runs."""
-        end, seen, still = time.perf_counter() + _REST_S, 0.0, 0
-        while still < _STILL and time.perf_counter() < end:
-            before, seen = seen, self.cpu_s()
-            still = still + 1 if seen == before else 0
-        return still >= _STILL
-
-    def _look_at_threads(self) -> None:
-        """With several cores, count the threads, and find for how long one has waited for a core since the last look.
-
-        More threads than cores wait for each other, which says nothing about other programs.
-        """
-        if self.cores == 1:
-            return
-        before, self._waited_s = self._waited_s, {}
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{self.pid}/task"):
-                with contextlib.suppress(OSError, IndexError):
-                    text = Path(f"/proc/{self.pid}/task/{task}/schedstat").read_text(encoding="ascii")
-                    self._waited_s[task] = int(text.split()[1]) * 1e-9
-        self.threads = len(self._waited_s)
-        delays = [seconds - before.get(task, seconds) for task, seconds in self._waited_s.items()]
-        self.delay_s = max(delays, default=0.0) if self.threads <= self.cores + 1 else 0.0
 
     def go_within_reason(self, slots: bytes, timeout_s: float, reference_s: Callable[[], float]) -> None:
         """Call the kernel without timing it. Raises Failure, early if the call uses far more CPU time than the

@@ -36,6 +36,7 @@ from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry, Reference
 from ksflow.evaluation.judge.check import Caller, Rejected, WaitBudget
+from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
 from ksflow.evaluation.judge.overhead import NullTimings, Overhead
@@ -61,6 +62,7 @@ class TimedKernel:
     def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
+        self._clocks = Clocks(sandbox)
         self.required = False  # whether its failure decides the verdict; any other kernel is dropped for a failure
         self.samples = Samples()  # net of a first estimate of the null batch; after `end`, net of all null batches
         self.once_s: dict[str, float] = {}  # wall seconds of one call, by case
@@ -78,7 +80,7 @@ class TimedKernel:
         self._null = null
         self.forget()
         if null is not None:
-            self.sandbox.start_clock()
+            self._clocks.start()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Make the first calls on a case, and record how long the last one takes. Raises Failure, Rejected.
@@ -101,12 +103,12 @@ class TimedKernel:
             if self._null is None:
                 wall_s = self.sandbox.go(slots, left_s)
             else:
-                wall_s, clock_s = self.sandbox.go_timed(slots, left_s)
+                wall_s, clock_s = self._clocks.call(slots, left_s)
                 self._gross.append((wall_s, clock_s))
                 self.samples.add(wall_s - self._null.wall_s, clock_s - self._null.cpu_s)
-                delayed = not statistics.is_undisturbed(wall_s * 1e6, (wall_s - self.sandbox.delay_s) * 1e6)
+                delayed = not statistics.is_undisturbed(wall_s * 1e6, (wall_s - self._clocks.delay_s) * 1e6)
                 self.samples.stopped.append(delayed or (limited and quota.stops() > stops))
-                self._tree_us.append(self.sandbox.tree_s * 1e6)
+                self._tree_us.append(self._clocks.tree_s * 1e6)
         self.caller.take(slots, entries)
         return wall_s
 
@@ -119,7 +121,7 @@ class TimedKernel:
         if self._null is not None:
             self.samples = samples_of(self._gross, self._null, self.samples.stopped)
             if self.sandbox.cores > 1:
-                spent = {"threads": self.sandbox.threads, "cpu_us": round(statistics.median(self._tree_us), 3)}
+                spent = {"threads": self._clocks.threads, "cpu_us": round(statistics.median(self._tree_us), 3)}
                 self.samples.notes |= spent if self.samples.by_wall else {**spent, "clock": _OUTSIDE}
         self.caller.share_of_bound()
         self.caller.close()

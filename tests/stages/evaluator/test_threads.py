@@ -3,9 +3,11 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.evaluator import LocalJudge
 from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.kernels.hardware import target
@@ -82,14 +84,14 @@ def test_a_claim_of_a_kernel_with_threads_counts_them_and_its_cores(judge: Crowd
     assert result.target == judge.fingerprint != Crowded(target.detect()).fingerprint
 
 
-class Simulated(Sandbox):
+class Simulated:
     """A sandbox of 8 threads whose CPU clock runs by simulation: `after` threads work on after an answer."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int, before_us: int, after: int) -> None:
-        self.cores, self.now_s, self.used_s, self.running = cores, 0.0, 0.0, 0
-        self._clock_s, self.before_s, self.after = 0.0, before_us * 1e-6, after
-        monkeypatch.setattr("time.perf_counter", lambda: self.passes(1))
-        monkeypatch.setattr(self, "_look_at_threads", lambda: setattr(self, "threads", 8))
+    pid = 0
+
+    def __init__(self, cores: int, before_us: int, after: int) -> None:
+        self.cores, self.before_s, self.after = cores, before_us * 1e-6, after
+        self.now_s, self.used_s, self.running = 0.0, 0.0, 0
 
     def passes(self, us: float) -> float:
         self.now_s, self.used_s = self.now_s + us * 1e-6, self.used_s + self.running * us * 1e-6
@@ -125,6 +127,11 @@ class Simulated(Sandbox):
 def test_work_outside_of_a_call_counts(
     monkeypatch: pytest.MonkeyPatch, cores: int, before_us: int, after: int, beyond_us: tuple[int, int]
 ) -> None:
-    wall_s, second_s = Simulated(monkeypatch, cores, before_us, after).go_timed(b"", 1.0)
+    box = Simulated(cores, before_us, after)
+    clocks = Clocks(cast(Sandbox, box))
+    monkeypatch.setattr("time.perf_counter", lambda: box.passes(1))
+    monkeypatch.setattr("os.listdir", lambda _: ["1"] * 8)
+    wall_s, second_s = clocks.call(b"", 1.0)
+    monkeypatch.undo()
     least, most = beyond_us
     assert least - 0.01 <= (second_s - wall_s) * 1e6 <= most + 0.01
