@@ -93,19 +93,21 @@ def peaks(flags: Sequence[str], cores: int = 1) -> dict[str, float]:
     return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * fastest_hz}
 
 
-def cache_sizes(cores: int = 1) -> tuple[int, ...]:
+def cache_sizes(cores: int = 1, folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, ...]:
     """Return the sizes in bytes of the data caches of so many cores, smallest first; common ones if unknown.
 
-    A cache of a core alone counts once for each core, one that several share once for as many.
+    A cache of a core alone counts once for each core, one that several share once for as many. Hardware threads that
+    share the first cache are one core.
     """
-    sizes = set()
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
+    caches = []
+    for index in sorted(folder.glob("index[0-9]*")):
         with suppress(ValueError, KeyError, IndexError):
-            size, sharing = text_of(folder / "size"), text_of(folder / "shared_cpu_map").replace(",", "")
-            if text_of(folder / "type") != "Instruction":
-                count = math.ceil(cores / max(int(sharing or "1", 16).bit_count(), 1))
-                sizes.add(int(size[:-1]) * _UNITS[size[-1]] * count)
-    return tuple(sorted(sizes)) or tuple(size * cores for size in _USUAL_CACHES[:-1]) + _USUAL_CACHES[-1:]
+            size, sharing = text_of(index / "size"), text_of(index / "shared_cpu_map").replace(",", "")
+            if text_of(index / "type") != "Instruction":
+                caches.append((int(size[:-1]) * _UNITS[size[-1]], max(int(sharing or "1", 16).bit_count(), 1)))
+    threads = min((sharing for _, sharing in caches), default=1)
+    sizes = {size * math.ceil(cores * threads / sharing) for size, sharing in caches}
+    return tuple(sorted(sizes)) or (*(size * cores for size in _USUAL_CACHES[:-1]), _USUAL_CACHES[-1])
 
 
 def clock_hz() -> float:
