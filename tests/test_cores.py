@@ -1,5 +1,6 @@
 """`target.cores` and a problem's `cores`: one number, the cores that are chosen for it, and what a claim says of it."""
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 
 from ksflow.config import compose
 from ksflow.errors import ConfigError
-from ksflow.evaluation.processes import core_choice, quota
+from ksflow.evaluation.judge.requests import CorePinning
+from ksflow.evaluation.processes import core_choice, core_pinning, quota
 from ksflow.evaluation.processes.core_choice import Core, choose
 from ksflow.home import shipped_path
 from ksflow.kernels.hardware import cpu
@@ -117,3 +119,18 @@ def test_a_cache_that_cores_share_counts_once_for_all_of_them(
         for name, text in (("size", size), ("type", kind), ("shared_cpu_map", sharing)):
             (folder / name).write_text(f"{text}\n")
     assert cpu.cache_sizes(cores, tmp_path) == tuple(size << 10 for size in sizes)
+
+
+def test_other_programs_keep_off_all_cores_of_a_judge_and_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = secrets.randbelow(1 << 30) * 8 + 1024  # cores that no other test reserves
+    every = set(range(first, first + 8))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: every)
+    one, two = CorePinning(every, 3), CorePinning(every, 2)
+    assert (one.judge, one.sandbox) == ({first}, (first + 5, first + 6, first + 7))
+    assert (two.judge, two.sandbox) == ({first + 1}, (first + 3, first + 4))
+    assert core_pinning.unreserved_cores() == {first + 2}
+    alone = CorePinning(every, 1)
+    assert len(alone.sandbox) == 1
+    for pinning in (one, two, alone):
+        for held in pinning._held:
+            held.close()
