@@ -15,13 +15,13 @@ from ksflow.evaluation.compilers.client import compile_loop, digest_of, lasting_
 from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.kernels.hardware.cost_model import floor_us
 from ksflow.kernels.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
-from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
+from ksflow.kernels.languages import IMPORT, LANGUAGES, ON_DEVICE
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 
 _CACHE_USER = 61181  # user id of sandboxes that share a cache: the owner of its files
 EMULATED = "emulated"  # a GPU emulated on this machine's CPU, for tests
 _ON_A_GPU = re.compile(
-    r"^\s*(?:import|from)\s+(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
+    rf"^\s*{IMPORT}(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
     re.MULTILINE,
 )
 
@@ -87,7 +87,10 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
         "args": [asdict(arg) for arg in problem.args],
         "dims": list(problem.dims),
         "tests": [row(case) for case in problem.tests],
-        "benchmarks": [{**row(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
+        "benchmarks": [
+            {**row(case), "weight": case.weight, "floor": floor_us(problem, case, target)}
+            for case in problem.benchmarks
+        ],
         "check": {**asdict(problem.check), "unit": problem.check.unit(target.march)},
         "limits": asdict(problem.limits),
     }
