@@ -59,10 +59,8 @@ def test_more_cores_than_there_are_is_an_error_that_names_what_fits(monkeypatch:
     monkeypatch.setattr(quota, "cores", lambda: None)
     with pytest.raises(ConfigError, match=r"target.cores=8 .* the 8 cores .*; use target.cores=7$"):
         core_choice.require(8)
-    assert "target.cores up to 7; with 7: kernels on 1, 2, 3, 4, 5, 6, 7, the judge on 0" in core_choice.describe(
-        PLAIN, None
-    )
-    assert "with 3: kernels on 1, 2, 3, the judge on 0" in core_choice.describe(SIBLINGS, None)
+    assert "target.cores up to 7; with 7: kernels on 1 to 7, the judge on 0" in core_choice.describe(PLAIN, None)
+    assert "with 3: kernels on 1 to 3, the judge on 0" in core_choice.describe(SIBLINGS, None)
     assert core_choice.describe(PLAIN[:1], None) == "one core, which judge and kernel share"
 
 
