@@ -378,7 +378,7 @@ def explores(folder: Path, problem: str, trials: int, *words: str) -> None:
     assert summary["trials"] == trials
     assert summary["correct"] > 0
     assert f"\n{summary['headline']}\n" in done.stderr
-    assert summary["headline"].startswith(f"winner {summary['best']}: ")
+    assert summary["headline"].startswith((f"winner {summary['best']}: ", "no winner: "))
 
 
 @pytest.mark.slow
