@@ -21,7 +21,7 @@ class TorchRunner:
     """Runs a module with `custom_kernel(data)`. `where`: torch's name of the device if regions are addresses."""
 
     def __init__(self, main: str, where: str = "cpu") -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         torch.set_grad_enabled(False)
         sys.path.insert(0, os.getcwd())
         self._where = where
