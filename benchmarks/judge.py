@@ -306,7 +306,7 @@ def _simulated(gain: float, spread: float, draw: random.Random) -> tuple[Claim, 
     backend = SimpleNamespace(evidence=dict, device_uuid="", starts_together=False, spread=0.02)
     kernel = {"language": "cpp"}
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
-    answer = Played(cast(Any, SimpleNamespace(sandbox_core=None)), cast(Any, pool), cast(Any, backend), request).run()
+    answer = Played(cast(Any, SimpleNamespace(cores=())), cast(Any, pool), cast(Any, backend), request).run()
     claim = parse(Evidence, answer["evidence"]).claim
     assert claim is not None
     return claim, sum(len(row.replicates) for row in (claim.first or claim, claim.again) if row)

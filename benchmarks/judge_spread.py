@@ -18,6 +18,7 @@ pages are left out where the system has none for shared memory (`/sys/kernel/mm/
 
 import contextlib
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from ksflow.evaluation.judge.client import compile_loop
 from ksflow.evaluation.judge.comparison import Effort, PairedComparison
 from ksflow.evaluation.judge.input_pool import InputPool
 from ksflow.evaluation.judge.outcome import Outcome
-from ksflow.evaluation.judge.requests import RequestHandler
+from ksflow.evaluation.judge.requests import CorePinning, RequestHandler
 from ksflow.evaluation.judge.spinner import IdleSpinner
 from ksflow.evaluation.judge.timing import CaseBenchmark, Replicate
 from ksflow.evaluation.sandbox import zygote
@@ -58,7 +59,8 @@ class Here(LocalEvaluator):
         for each in (light, heavy):
             zygote.wait(each)
         torch.set_num_threads(1)
-        self._handler = RequestHandler(light, heavy, IdleSpinner(), "", compile_loop())
+        cores = CorePinning(os.sched_getaffinity(0))
+        self._handler = RequestHandler(light, heavy, IdleSpinner(), "", compile_loop(), cores)
 
     @contextlib.contextmanager
     def _slot(self) -> Iterator[Any]:

@@ -33,7 +33,7 @@ ELSEWHERE = {
     "examples/README.md": "examples/index.md",
     **{
         f"examples/{name}/README.md": f"examples/{name}.md"
-        for name in ("own_problem", "own_model", "own_stage", "sweep")
+        for name in ("own_problem", "own_model", "quantised_matvec", "own_stage", "sweep")
     },
 }
 """Files of the repository -> the pages that show them."""

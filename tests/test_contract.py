@@ -67,6 +67,11 @@ def test_on_a_cpu_it_is_told_how_calls_are_timed(sums: Problem) -> None:
         text = contract(replace(sums, languages=("python", "cpp")), spoken)
         assert "Each call is timed alone, on one core" in text
         assert "Caches are not flushed" in text
+        assert "NUM_THREADS" not in text
+        several = contract(replace(sums, languages=("python", "cpp")), spoken, cores=8)
+        assert "on 8 cores of its own" in several
+        assert "NUM_THREADS is 8" in several
+        assert "one core" not in several
         assert "the cache is flushed" in contract(sums, "cuda")
 
 

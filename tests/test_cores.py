@@ -12,6 +12,7 @@ from ksflow.evaluation.judge.requests import CorePinning
 from ksflow.evaluation.processes import core_choice, core_pinning, quota
 from ksflow.evaluation.processes.core_choice import Core, choose
 from ksflow.home import shipped_path
+from ksflow.kernels.hardware import cpu
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import load
 from ksflow.kernels.source.contract import thread_defines
@@ -58,10 +59,8 @@ def test_more_cores_than_there_are_is_an_error_that_names_what_fits(monkeypatch:
     monkeypatch.setattr(quota, "cores", lambda: None)
     with pytest.raises(ConfigError, match=r"target.cores=8 .* the 8 cores .*; use target.cores=7$"):
         core_choice.require(8)
-    assert "target.cores up to 7; with 7: kernels on 1, 2, 3, 4, 5, 6, 7, the judge on 0" in core_choice.describe(
-        PLAIN, None
-    )
-    assert "with 3: kernels on 1, 2, 3, the judge on 0" in core_choice.describe(SIBLINGS, None)
+    assert "target.cores up to 7; with 7: kernels on 1 to 7, the judge on 0" in core_choice.describe(PLAIN, None)
+    assert "with 3: kernels on 1 to 3, the judge on 0" in core_choice.describe(SIBLINGS, None)
     assert core_choice.describe(PLAIN[:1], None) == "one core, which judge and kernel share"
 
 
@@ -102,6 +101,22 @@ def test_a_claim_says_how_many_cores_each_had() -> None:
     assert parse(Evidence, {"cores": {"judge": [0], "box": [1, 2]}}).cores_each == ", 2 cores each"
     assert [parse(Evidence, {"cores": {"judge": [0], "box": box}}).cores_each for box in (1, None)] == ["", ""]
     assert Evidence().core_count == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "sizes"), [(1, (32, 1024, 32768)), (2, (64, 2048, 32768)), (12, (384, 12288, 65536))]
+)
+def test_a_cache_that_cores_share_counts_once_for_all_of_them(
+    cores: int, sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Two hardware threads a core; eight cores share the last cache."""
+    caches = [("32K", "Data", "00000000,00010001"), ("32K", "Instruction", "1"), ("1024K", "Unified", "00010001")]
+    for number, (size, kind, sharing) in enumerate([*caches, ("32768K", "Unified", "00ff00ff")]):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in (("size", size), ("type", kind), ("shared_cpu_map", sharing)):
+            (folder / name).write_text(f"{text}\n")
+    assert cpu.cache_sizes(cores, tmp_path) == tuple(size << 10 for size in sizes)
 
 
 def test_other_programs_keep_off_all_cores_of_a_judge_and_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

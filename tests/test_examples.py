@@ -5,12 +5,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import warm
 
+from ksflow.evaluation.compilers.client import compile_kernel
 from ksflow.home import PACKAGE
+from ksflow.kernels.hardware.target import detect
+from ksflow.kernels.problem.loader import kernel_file, load
 
 EXAMPLES = PACKAGE.parent / "examples"
 SHOWS = {
@@ -27,6 +31,11 @@ SHOWS = {
         r"right on 1 of 1 held-out shapes",
         r"short_conv: module\.py: the judge finds that it answers as the reference does",
         r"\n +eager +[\d.]+ +[\d.]+ +x[\d.]+ \[",
+    ],
+    "quantised_matvec": [
+        r"\n6 experiments in ",
+        r"winner 000\d\d: x[\d.]+ \[.*over (PyTorch|NumPy)",
+        r"right on 2 of 2 held-out shapes",
     ],
     "own_stage": [
         r"\n2 experiments in ",
@@ -45,6 +54,32 @@ SHOWS = {
 def test_the_list_of_examples_names_each_of_them() -> None:
     folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
     assert folders == SHOWS.keys() == set(re.findall(r"^\| \[(\w+)\]\(", (EXAMPLES / "README.md").read_text(), re.M))
+
+
+QUANTS = """#include "ggml-common.h"
+#define MM256_SET_M128I(a, b) _mm256_insertf128_si256(_mm256_castsi128_si256(b), (a), 1)
+static inline int twice(int x) { return 2 * x; }
+void quantize_row_q8_0(const float * GGML_RESTRICT x) {
+}
+void ggml_vec_dot_q4_0_q8_0(int n, float * GGML_RESTRICT s, size_t bs, const void * GGML_RESTRICT vx, size_t bx, const void * GGML_RESTRICT vy, size_t by, int nrc) {
+    const block_q4_0 * GGML_RESTRICT x = vx;
+    const block_q8_0 * GGML_RESTRICT y = vy;
+    *s = twice(n) * GGML_CPU_FP16_TO_FP32(x[0].d) + y[0].qs[0];
+}
+"""  # noqa: E501
+
+
+def test_a_kernel_is_made_of_ggml(tmp_path: Path) -> None:
+    file = tmp_path / "src/ggml-cpu/arch/x86/quants.c"
+    file.parent.mkdir(parents=True)
+    file.write_text(QUANTS)
+    command = [sys.executable, str(EXAMPLES / "quantised_matvec/from_ggml.py"), str(tmp_path)]
+    (tmp_path / "ggml.cpp").write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    problem, kernel = load(str(EXAMPLES / "quantised_matvec/q4_matvec")), kernel_file(str(tmp_path / "ggml.cpp"))
+    built = compile_kernel(problem, kernel, detect(cores=2))
+    assert not built.reason, built.log
+    file.write_text("int x;")
+    assert "no ggml_vec_dot_q4_0_q8_0" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
 @pytest.mark.slow

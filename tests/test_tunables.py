@@ -13,6 +13,7 @@ from ksflow.kernels.source.tunables import (
     constants,
     dispatches,
     effective_values,
+    for_cores,
     mistake,
     requires,
     ruled_out,
@@ -58,6 +59,22 @@ def test_a_tunable_counts_where_its_condition_says_so(form: str, pack: str, coun
     assert effective_values(declared, config) == {name: config[name] for name in counts}
     assert values(assign(FORMS, {"MT": "3"})) == {**values(FORMS), "MT": "3"}
     assert mistake(FORMS) is None
+
+
+THREADS = """constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 | threads: of a team
+constexpr int CHUNK = 0;  // tune: 0 4 16 | threads: rows of a turn | if THREADS != 1
+constexpr int T = 8;      // tune: 8 16 | block: threads of a block
+"""
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "chunk"),
+    [(1, "NUM_THREADS", "0"), (2, "NUM_THREADS 1", "0 4 16"), (8, "NUM_THREADS 1 2 4", "0 4 16")],
+)
+def test_threads_have_the_options_that_fit_the_cores(cores: int, threads: str, chunk: str) -> None:
+    found = {t.name: " ".join(t.options) for t in for_cores(tunables(THREADS), cores)}
+    assert found == {"THREADS": threads, "CHUNK": chunk, "T": "8 16"}
+    assert for_cores(tunables(FORMS), cores) == tunables(FORMS)
 
 
 @pytest.mark.parametrize("file", sorted(SEEDS.rglob("*.*")), ids=lambda file: str(file.relative_to(SEEDS)))

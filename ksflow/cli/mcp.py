@@ -190,7 +190,8 @@ class _Tools:
         problem = self._run.problem
         limits = f"compile {problem.limits.compile_s:g} s, memory {problem.limits.memory_mb} MB"
         newer = {name: newer_lines(name, self._target.march) for name in problem.languages}
-        contracts = [f"A kernel in {name}:\n{contract(problem, name)}\n{newer[name]}".rstrip() for name in newer]
+        told = {name: contract(problem, name, self._target.cores) for name in newer}
+        contracts = [f"A kernel in {name}:\n{told[name]}\n{newer[name]}".rstrip() for name in newer]
         return "\n\n".join([render.task(problem), f"Limits: {limits}. Target: {self._target.name}.", *contracts])
 
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:

@@ -19,11 +19,11 @@ class Target:
     """Set in every sandbox, for example to keep libraries off instructions that a target lacks."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """Rates that nothing on it exceeds, per second: `flops.<dtype>` for arithmetic, `bytes` for main memory,
-    `bytes.cache` for the fastest cache that holds a kernel's data. Of a CPU, those of one core."""
+    `bytes.cache` for the fastest cache that holds a kernel's data. Of a CPU, those of its `cores` together."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of `memory`, of the last `cache` before it, and of the `shared` memory of one block of threads."""
     measured: Mapping[str, float] = field(default_factory=dict)
-    """Measured rates of one core of this CPU, named like the peaks, and `bytes.N` for working sets of up to N bytes;
+    """Measured rates of the `cores` of this CPU, named like the peaks, and `bytes.N` for working sets of up to N bytes;
     empty if not measured."""
 
     units: int = 0

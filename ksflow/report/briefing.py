@@ -62,7 +62,7 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
     say(console, *(f"{key}: {value}" for key, value in rows.items() if value))
     for language in problem.languages:
         console.print(put("\n", (f"A kernel in {language} (NAME{LANGUAGES[language].ending})", "bold")))
-        parts = [contract(problem, language), newer_lines(language, target.march)]
+        parts = [contract(problem, language, target.cores), newer_lines(language, target.march)]
         say(console, "\n".join(filter(None, parts)))
 
 

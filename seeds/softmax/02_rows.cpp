@@ -26,6 +26,9 @@ constexpr int MR = 1;              // tune: 1 2 4 | tile: rows that go through t
 constexpr int UNROLL = 1;          // tune: 1 2 4 8 | unroll: independent vectors in the inner loops
 constexpr int STORE = cached;      // tune: cached stream | memory: write y through the cache, or past it from a row buffer
 constexpr int PREFETCH = 0;        // tune: 0 8 16 32 | prefetch: vectors ahead in the first pass; 0 = none | if SHIFT == maximum
+constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 16 32 | threads: threads that share the rows
+constexpr int CHUNK = 0;           // tune: 0 4 16 64 | threads: rows of a turn; 0 = one turn for each thread | if THREADS != 1
+// flags: -fopenmp if NUM_THREADS > 1
 
 #ifdef __AVX512F__
 constexpr bool HAS_512 = true;
@@ -44,6 +47,12 @@ typedef int vi __attribute__((vector_size(W * 4)));
 #define FULL _Pragma("GCC unroll 32")
 #endif
 #define INLINE static inline __attribute__((always_inline))
+
+#if NUM_THREADS > 1
+#define PER_THREAD thread_local
+#else
+#define PER_THREAD
+#endif
 
 constexpr float LOWEST = -3.4028234e38f;
 
@@ -96,8 +105,8 @@ INLINE void put(float *p, vf v) {  // to y, for the last time
 
 // A row of exponentials for each row of a tile, grown on demand.
 static float *row_buffer(long count) {
-  static float *p;
-  static long have;
+  static PER_THREAD float *p;
+  static PER_THREAD long have;
   if (count > have) {
     free(p);
     p = (float *)aligned_alloc(64, (count * 4 + 63) / 64 * 64);
@@ -205,7 +214,11 @@ template <int R> static void rows_of(const float *x, float *y, long ldx, long ld
     }
 }
 
+#if NUM_THREADS > 1
+static void share(const float *x, float *y, long rows, long cols, const long *strides) {
+#else
 extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, const long *strides) {
+#endif
   long i = 0, ldx = strides[0], ldy = strides[2];
   for (; i + TILE <= rows; i += TILE) rows_of<TILE>(x + i * ldx, y + i * ldy, ldx, ldy, cols);
   for (; i < rows; ++i) rows_of<1>(x + i * ldx, y + i * ldy, ldx, ldy, cols);
@@ -213,3 +226,14 @@ extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, co
   if (STORE == stream) asm volatile("sfence" ::: "memory");  // before anyone is told it is done
 #endif
 }
+
+#if NUM_THREADS > 1
+static_assert(THREADS <= NUM_THREADS, "more THREADS than cores");
+
+extern "C" void custom_kernel(const float *x, float *y, long rows, long cols, const long *strides) {
+  const long equal = (rows + THREADS - 1) / THREADS, turn = CHUNK ? CHUNK : (equal + TILE - 1) / TILE * TILE;
+#pragma omp parallel for num_threads(THREADS) schedule(dynamic)
+  for (long i = 0; i < rows; i += turn)
+    share(x + i * strides[0], y + i * strides[2], turn < rows - i ? turn : rows - i, cols, strides);
+}
+#endif

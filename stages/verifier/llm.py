@@ -109,7 +109,7 @@ class LlmVerifier(ModelStage, Verifier):
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.reference_text, priority=2),
-            Section("interface", STABLE, render.interface(problem, kernel)),
+            Section("interface", STABLE, render.interface(problem, kernel, self.target.cores if self.target else 1)),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
             Section("experiment", VOLATILE, render.experiment(experiment)),
             Section("repaired", VOLATILE, failure(failed, problem), priority=1),

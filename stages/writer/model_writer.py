@@ -138,7 +138,7 @@ class ModelWriter(ModelStage, Writer):
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.reference_text, priority=2),
-            Section("interface", STABLE, render.interface(problem, start)),
+            Section("interface", STABLE, render.interface(problem, start, self.target.cores if self.target else 1)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
             Section("other_files", SLOW, f"{render.others(start)}\n{hint}".strip()),

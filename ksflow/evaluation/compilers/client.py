@@ -130,7 +130,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
     machine = " ".join(cpu.read_cpu().flags) if target.march == "native" else ""
     try:
-        asked = [flag for flag in compiler_flags(kernel.main) if _takes(compiler, march, flag)]
+        asked = [flag for flag in compiler_flags(kernel.main, target.cores) if _takes(compiler, march, flag)]
     except ValueError as error:
         return BuildResult(reason=str(error))
     own = (*asked, *defines(problem), *thread_defines(kernel, target))

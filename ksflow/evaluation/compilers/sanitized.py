@@ -50,7 +50,7 @@ def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Jso
         return ""
     sources = [_MAIN, *(name for name in kernel.files if name.endswith((".cpp", ".cc", ".c")))]
     plain = [flag for flag in flags(compiler, target.march) if flag not in LIBRARY_FLAGS]
-    own = [flag for flag in compiler_flags(kernel.main) if flag == "-fopenmp"]
+    own = [flag for flag in compiler_flags(kernel.main, target.cores) if flag == "-fopenmp"]
     plain += [*own, *defines(problem), *thread_defines(kernel, target)]
     asked = [*plain, "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]

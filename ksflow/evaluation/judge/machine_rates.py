@@ -1,4 +1,6 @@
-"""Rates of one core of this machine: measured by the shipped probes in a sandbox, kept in the cache folder.
+"""Rates of a kernel's cores of this machine: measured by the shipped probes in a sandbox, kept in the cache folder.
+
+Of several cores, the probes run on all at once, because cores share a memory and a clock's budget.
 
 The best of several measurements counts, because a busy machine only lowers rates; but at most a little above the second
 best and what the processor's instructions can do, because a clock may jump. Rooflines and floors of CPU targets use the
@@ -18,7 +20,10 @@ from typing import NamedTuple
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.evaluation.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
+from ksflow.evaluation.processes import core_choice
 from ksflow.evaluation.processes.deadline import locked_within
+from ksflow.evaluation.processes.server_process import ALL_CORES
+from ksflow.evaluation.sandbox.confine import PROCESSES
 from ksflow.kernels.hardware import cpu
 from ksflow.records import Json, Target, digest
 
@@ -50,7 +55,7 @@ class _Measurement(NamedTuple):
 
 
 def with_measured_rates(target: Target, again: bool = False) -> Target:
-    """Return a CPU target with the rates of this machine's core, measured once a week, or twice now if `again`.
+    """Return a CPU target with the rates of its cores on this machine, measured once a week, or twice now if `again`.
 
     The first measurement takes two or three seconds. The target is unchanged if nothing can be measured here (no
     compiler, sandbox or probes).
@@ -87,7 +92,8 @@ def _believed(known: list[_Measurement], target: Target) -> dict[str, float]:
 
 def _machine(target: Target) -> str:
     asked = (probe.kernel.digest for probe in _able(target).values())
-    return digest(platform.node(), target.chip, *cpu.read_cpu().flags, *map(str, cpu.cache_sizes()), *asked)
+    several = [f"{target.cores} cores"] if target.cores > 1 else []
+    return digest(platform.node(), target.chip, *cpu.read_cpu().flags, *map(str, cpu.cache_sizes()), *asked, *several)
 
 
 def _read(file: Path) -> list[_Measurement]:
@@ -114,41 +120,53 @@ def _measure(target: Target) -> dict[str, float]:
     try:
         built = {key: compile_kernel(probe.problem, probe.kernel, native).artefact for key, probe in able.items()}
         able = {key: probe for key, probe in able.items() if built[key]}
-        shots = _shots(able)
-        times = _run(shots, {f"{able[key].name}.so": built[key] for key in able})
+        shots = _shots(able, target.cores)
+        times = _run(shots, {f"{able[key].name}.so": built[key] for key in able}, target.cores)
     except ConfigError:
         return {}
     rates = {key: _rate(able[key if key in able else "bytes"], shots[key], us) for key, us in times.items()}
+    rates |= {key: rate * target.cores for key, rate in rates.items() if key != "hz"}
     return _complete({key: rate for key, rate in rates.items() if math.isfinite(rate) and rate > 0}, target)
 
 
-def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
-    """Return the arguments of each call: a probe's own case, or a working set that surely fits a level of memory."""
+def _shots(able: "dict[str, probes.Probe]", cores: int) -> dict[str, Json]:
+    """Return the arguments of each call: a probe's own case, or a core's share of a working set that surely fits a
+    level of memory."""
     shots = {}
     for key, probe in able.items():
         if key != "bytes":
             numbers = {"each": 1, **next(iter(probe.cases.values()))}
-            shots[key] = {**numbers, "library": f"{probe.name}.so"}
+            shots[key] = {**numbers, "library": f"{probe.name}.so", "cores": cores}
     if "bytes" in able:
-        caches = cpu.cache_sizes()
+        caches = cpu.cache_sizes(cores)
         main = min(max(_BEYOND * caches[-1], _MAIN[0]), _MAIN[1])
         for key, size in {**{f"bytes.{size}": size // _SHARE for size in caches}, "bytes": main}.items():
-            n = size // 512 * 128
+            n = size // cores // 512 * 128
             turns = max(_CALL_BYTES // (4 * n), 1)
-            shots[key] = {"n": n, "turns": turns, "each": n, "library": f"{able['bytes'].name}.so"}
+            shots[key] = {"n": n, "turns": turns, "each": n, "library": f"{able['bytes'].name}.so", "cores": cores}
     return shots
 
 
-def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
+def _run(shots: dict[str, Json], libraries: dict[str, str], cores: int) -> Json:
     script = Path(__file__).with_name("rates_box.py")
     files = {script.name: script.read_text(encoding="utf-8"), ".order.json": json.dumps(shots)}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "made.json")
         command = [sys.executable, "-I", "-S", script.name]
-        request = box_request(command, files, result, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json")
+        request = box_request(command, files, result, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json", **_on(cores))
         answer = SHARED_SERVER.ask(request, _LIMIT_S)
         times = json.loads(result.read_text(encoding="utf-8")) if answer["words"].get("exit") == "0" else {}
     return {key: us for key, us in times.items() if key in shots and isinstance(us, int | float) and us > 0}
+
+
+def _on(cores: int) -> Json:
+    """Return what a sandbox for several cores has beside the rest: the cores on which kernels run, if there are enough,
+    and the threads and CPU time for them."""
+    if cores == 1:
+        return {}
+    choice = core_choice.choose(core_choice.read(map(int, ALL_CORES.split())), cores)
+    pinned = {"cores": [*choice.box]} if choice else {}
+    return {**pinned, "processes": PROCESSES + cores, "cpu_s": int(_LIMIT_S * cores)}
 
 
 def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:

@@ -96,5 +96,6 @@ def describe(cores: Sequence[Core], allowed: float | None) -> str:
     if choice is None:
         return "one core, which judge and kernel share"
     fits = f"target.cores up to {most(len(cores), allowed)}"
-    box = ", ".join(map(str, choice.box))
+    first, last = choice.box[0], choice.box[-1]
+    box = f"{first} to {last}" if 2 < count == last - first + 1 else ", ".join(map(str, choice.box))
     return f"{fits}; with {count}: kernels on {box}, the judge on {choice.judge} ({choice.how})"

@@ -14,7 +14,7 @@ from ksflow.evaluation.processes.core_pinning import CORES
 from ksflow.evaluation.processes.deadline import end_process
 from ksflow.evaluation.processes.wire import Closed, Message, receive, send
 
-_ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))  # of this process, before it moves off any
+ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))  # of this process, before it moves off any
 _TIMELY_END_S = 2.0
 _TAIL = 2000
 
@@ -24,7 +24,7 @@ class ServerProcess:
 
     def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
-        self._environment = {**child_environment(extra_environment), CORES: _ALL_CORES}
+        self._environment = {**child_environment(extra_environment), CORES: ALL_CORES}
         self._ids = 0
         self._start()
 

@@ -97,7 +97,7 @@ def host_code(
     sources = [name for name in kernel.files if name.endswith(endings)]
     command = compile_command(problem, target, kernel.language, sources)
     if own:
-        asked = [*compiler_flags(kernel.main), *thread_defines(kernel, target)]
+        asked = [*compiler_flags(kernel.main, target.cores), *thread_defines(kernel, target)]
         constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, {asked!r}, *{command!r})"]
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]

@@ -18,7 +18,7 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8
 _KEYS = ("flops", "bytes", "dtype")
 _HEADROOM = {"gpu": 1.25}  # GPUs clock higher than their data sheets assume
 _MEASURED_HEADROOM = 2.0
-"""Over the measured rates of a CPU core: other processes may have taken half, and a load may run beside a store."""
+"""Over the measured rates of a CPU's cores: other processes may have taken half, and a load may run beside a store."""
 _CACHE_FACTOR = 10.0  # how much faster than main memory a cache of unknown bandwidth may be
 
 

@@ -1,5 +1,6 @@
 """This machine's processor: its name, features, and rates that no core exceeds."""
 
+import math
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -81,26 +82,32 @@ def usable_features(features: tuple[str, ...], march: str) -> tuple[str, ...]:
     return tuple(feature for feature in features if feature in allowed)
 
 
-def peaks(flags: Sequence[str]) -> dict[str, float]:
-    """Return the peak rates of one core; empty if its instruction sets are unknown."""
+def peaks(flags: Sequence[str], cores: int = 1) -> dict[str, float]:
+    """Return the peak rates of so many cores together; empty if their instruction sets are unknown."""
     counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
     if not counts or any(word in flags for word in _UNCOUNTED):
         return {}
-    fastest_hz = clock_hz()
+    fastest_hz = cores * clock_hz()
     best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
     rates = {f"flops.{kind}": count * fastest_hz for kind, count in best.items() if count}
     return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * fastest_hz}
 
 
-def cache_sizes() -> tuple[int, ...]:
-    """Return the sizes in bytes of the first core's data caches, smallest first; common ones if unknown."""
-    sizes = set()
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
+def cache_sizes(cores: int = 1, folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[int, ...]:
+    """Return the sizes in bytes of the data caches of so many cores, smallest first; common ones if unknown.
+
+    A cache of a core alone counts once for each core, one that several share once for as many. Hardware threads that
+    share the first cache are one core.
+    """
+    caches = []
+    for index in sorted(folder.glob("index[0-9]*")):
         with suppress(ValueError, KeyError, IndexError):
-            size = text_of(folder / "size")
-            if text_of(folder / "type") != "Instruction":
-                sizes.add(int(size[:-1]) * _UNITS[size[-1]])
-    return tuple(sorted(sizes)) or _USUAL_CACHES
+            size, sharing = text_of(index / "size"), text_of(index / "shared_cpu_map").replace(",", "")
+            if text_of(index / "type") != "Instruction":
+                caches.append((int(size[:-1]) * _UNITS[size[-1]], max(int(sharing or "1", 16).bit_count(), 1)))
+    threads = min((sharing for _, sharing in caches), default=1)
+    sizes = {size * math.ceil(cores * threads / sharing) for size, sharing in caches}
+    return tuple(sorted(sizes)) or (*(size * cores for size in _USUAL_CACHES[:-1]), _USUAL_CACHES[-1])
 
 
 def clock_hz() -> float:

@@ -1,8 +1,9 @@
 """The roofline: a case's least time at realistic rates and traffic, its bound, and the share reached.
 
 The floor of `cost_model` is the judge's limit, and optimistic, so that no honest time is below it. The roofline has no
-headroom: on a GPU the data sheet's rates, with all traffic through main memory; on a CPU the measured rates of one
-core, and the level of memory that the traffic fits. So data in a faster cache, or a higher clock, can exceed 100 %.
+headroom: on a GPU the data sheet's rates, with all traffic through main memory; on a CPU the measured rates of
+the kernel's cores, and the level of memory that the traffic fits. So data in a faster cache, or a higher clock, can
+exceed 100 %.
 """
 
 from collections.abc import Iterable, Mapping

@@ -37,7 +37,7 @@ def detect(
     """Return this machine's CPU as a target. march: the compiler's -march, None for all that this CPU has. cores: how
     many a kernel has, None for as many as the problem says, or one. Raises ConfigError.
 
-    The peaks are those of one core with all its features: a kernel can use more than the compiler is told.
+    The peaks are those of the cores with all their features: a kernel can use more than the compiler is told.
     """
     if cores is not None and cores < 1:
         raise ConfigError(f"target.cores={cores}: a kernel has at least one core")
@@ -49,7 +49,7 @@ def detect(
         features=cpu.usable_features(processor.features, march or "native"),
         march=march or "native",
         environment=dict(environment or {}),
-        peaks=cpu.peaks(processor.flags),
+        peaks=cpu.peaks(processor.flags, cores or 1),
         cores=cores or 1,
     )
 

@@ -16,20 +16,20 @@ _TEXTS = {name: text.rstrip("\n") for name, text in sections(Path(__file__).with
 _EXAMPLE = "for x [m, n] and y [m]:"
 
 
-def contract(problem: Problem, language: str) -> str:
-    """Return the full contract of a kernel in one of the problem's languages."""
+def contract(problem: Problem, language: str, cores: int = 1) -> str:
+    """Return the full contract of a kernel in one of the problem's languages. cores: of a CPU, that it has."""
     if problem.origin.get("format") == "command":
         return problem.called
     spoken = LANGUAGES[language]
     if spoken.python and problem.called:
-        return _python(problem)
+        return _python(problem, cores)
     shown = " ".join(defines(problem))
     compiled = [f"Compiled with {shown}."] if shown else []
     strong = [f"{_TEXTS['STRONG']} {spoken.contract}", _grammar(problem, spoken)] if spoken.launch_lines else []
     if spoken.python and strong:
-        lines = [f"Host mode: {_python(problem)}", *strong]
+        lines = [f"Host mode: {_python(problem, cores)}", *strong]
     elif spoken.python:
-        lines = [_python(problem), *filter(None, [spoken.contract, *_known(language)])]
+        lines = [_python(problem, cores), *filter(None, [spoken.contract, *_known(language)])]
         lines += [f"Example, {_EXAMPLE}", spoken.seed.rstrip()] if spoken.seed else []
     elif not strong:
         lines = [
@@ -37,7 +37,7 @@ def contract(problem: Problem, language: str) -> str:
             problem.signature,
             _TEXTS["C_NUMBERS"],
             *compiled,
-            _TEXTS["JUDGED_CPU"],
+            _judged_cpu(cores),
         ]
         lines.append(_TEXTS["FLAGS"].format(flags=FLAGS))
     else:
@@ -85,7 +85,12 @@ def device_signature(problem: Problem) -> str:
     return f"{problem.signature.removesuffix(')')}, void *stream)"
 
 
-def _python(problem: Problem) -> str:
+def _judged_cpu(cores: int) -> str:
+    where = _TEXTS["ONE_CORE"] if cores == 1 else _TEXTS["CORES"].format(cores=cores)
+    return _TEXTS["JUDGED_CPU"].format(where=where)
+
+
+def _python(problem: Problem, cores: int) -> str:
     if problem.called:
         beside = f" It may import {', '.join(problem.files)}, which lie beside it." if problem.files else ""
         return f"{problem.called}{beside}"
@@ -94,7 +99,7 @@ def _python(problem: Problem) -> str:
     returns = f"outputs preallocated; it returns {outputs}" if outputs else "and returns nothing"
     entry = f"`custom_kernel(data)` with data = ({names}), tensors{{}}, {returns}."
     if not {*ON_DEVICE} & {*problem.languages}:
-        return "\n".join([entry.format(""), _TEXTS["JUDGED_CPU"]])
+        return "\n".join([entry.format(""), _judged_cpu(cores)])
     return "\n".join([entry.format(" on the device"), _TEXTS["WAITING"], _TEXTS["JUDGED"]])
 
 

@@ -23,6 +23,7 @@ from ksflow.kernels.source.tunables import (
     constants,
     dispatches,
     effective_values,
+    for_cores,
     requires,
     ruled_out,
     tunables,
@@ -276,7 +277,8 @@ class Space:
 
 def space(kernel: Kernel, members: tuple[FamilyMember, ...]) -> Space:
     """Return the space of a kernel with tunables, as these members of its family have explored it."""
-    own = declared(kernel.main)
+    cores = max((m.trial.evaluation.evidence.core_count for m in members if m.trial.evaluation), default=1)
+    own = for_cores(declared(kernel.main), cores)
     known = {(t.name, option) for t in own for option in t.options}
     judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
     names = _Known(id(own), own)

@@ -2,14 +2,14 @@
 
     // flags: -funroll-loops -mprefer-vector-width=VECTOR if VECTOR
 
-The value after `=` and the condition may name constants of the source, tunables among them. Flags outside of the list
-are refused.
+The value after `=` and the condition may name constants of the source, tunables among them, and NUM_THREADS. Flags
+outside of the list are refused.
 """
 
 import re
 
 from ksflow.kernels.source.expressions import calculate
-from ksflow.kernels.source.tunables import constants
+from ksflow.kernels.source.tunables import NUM_THREADS, constants
 
 FLAGS = (
     "-funroll-loops -fvect-cost-model=unlimited -fno-math-errno -fno-trapping-math -ffp-contract=fast|off "
@@ -43,9 +43,9 @@ def flag_lines(text: str) -> tuple[str, ...]:
     return tuple(match["rest"].strip() for match in matches if match)
 
 
-def compiler_flags(text: str) -> tuple[str, ...]:
-    """Return the flags that a source asks for. Raises ValueError, which names the line."""
-    known = constants(text) if (lines := flag_lines(text)) else {}
+def compiler_flags(text: str, cores: int = 1) -> tuple[str, ...]:
+    """Return the flags that a source asks for with so many cores. Raises ValueError, which names the line."""
+    known = {**constants(text), NUM_THREADS: cores} if (lines := flag_lines(text)) else {}
     flags: list[str] = []
     for line in lines:
         words, _, when = line.partition(" if ")

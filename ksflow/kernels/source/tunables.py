@@ -16,13 +16,20 @@ A GPU kernel with launch lines can take other values for some cases, and rule va
     // dispatch: if m <= 1024 and k > 512: BM=64 STAGES=4
     // require: STAGES * BM * 128 <= 232448
 
+A number of threads and what only threads read is of the kind `threads`. NUM_THREADS, which a compiler defines as the
+number of cores, is a value like the others; beside it, numbers of more cores than there are do not count:
+
+    constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 | threads: threads that share the rows
+    constexpr int CHUNK = 0;              // tune: 0 1 4 16 | threads: rows of a turn, 0 all at once | if THREADS != 1
+
 The source is not executed, and everything but the assigned values stays the same, byte for byte.
 """
 
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ksflow.kernels.source.expressions import Number, calculate, expression
 
@@ -57,6 +64,7 @@ _LAUNCH_LINE = re.compile(
     r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch|tensormap):(?P<rest>.*)"
 )
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
+NUM_THREADS = "NUM_THREADS"  # a compiler's definition: the number of a kernel's cores
 DISPATCH = "dispatch: if "  # begins the name of a change for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`
 
 
@@ -81,7 +89,7 @@ class Tunable:
     value: str
     options: tuple[str, ...]
     kind: str = ""
-    """form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse, memory, compiler or nothing."""
+    """form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse, memory, compiler, threads or none."""
     doc: str = ""
     when: Condition | None = None  # when the kernel reads it; None: always
 
@@ -103,6 +111,25 @@ def tunables(text: str) -> tuple[Tunable, ...]:
         doc = (match["doc"] or "").strip()
         declared.setdefault(name, Tunable(name, value, options, match["kind"] or "", doc, when))
     return tuple(declared.values())
+
+
+@lru_cache(maxsize=4096)
+def for_cores(declared: tuple[Tunable, ...], cores: int) -> tuple[Tunable, ...]:
+    """Return tunables with the options that count for so many cores: of kind `threads` with one core the value alone,
+    and beside NUM_THREADS no number that is not smaller."""
+
+    def counts(tunable: Tunable, option: str) -> bool:
+        beyond = NUM_THREADS in tunable.options and option.isdecimal() and int(option) >= cores
+        return option == tunable.value or (cores > 1 and not beyond)
+
+    if not any(tunable.kind == "threads" for tunable in declared):
+        return declared
+    return tuple(
+        replace(each, options=tuple(option for option in each.options if counts(each, option)))
+        if each.kind == "threads"
+        else each
+        for each in declared
+    )
 
 
 def mistake(text: str) -> tuple[int, str, str] | None:

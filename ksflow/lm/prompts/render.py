@@ -73,9 +73,10 @@ def summary(problem: Problem) -> str:
     return f"{problem.title}\n{problem.description}\nScore: {_score(problem)} over {shapes}; lower is better."
 
 
-def interface(problem: Problem, kernel: Kernel) -> str:
+def interface(problem: Problem, kernel: Kernel, cores: int = 1) -> str:
     """Return language, file and contract of the answer, and short contracts of other languages."""
-    text = f"Language: {kernel.language}. File: the main one, whose name stays\n{contract(problem, kernel.language)}"
+    full = contract(problem, kernel.language, cores)
+    text = f"Language: {kernel.language}. File: the main one, whose name stays\n{full}"
     others = [language for language in problem.writable_languages if language != kernel.language]
     if not others:
         return text

@@ -18,7 +18,7 @@ _BINARY = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 def describe(target: Target | None, problem: Problem) -> str:
     """Return chip, architecture, memories and their rates, peaks by type, compilers with flags, libraries, the sandbox.
 
-    For a GPU by its data sheet, present or not; for a CPU by measurements of one core. Cached for the process'
+    For a GPU by its data sheet, present or not; for a CPU by measurements of a kernel's cores. Cached for the process'
     lifetime.
     """
     if target is None:
@@ -26,7 +26,8 @@ def describe(target: Target | None, problem: Problem) -> str:
     key = (repr(target), problem.languages, problem.limits)
     if key not in _described:
         hardware = _gpu(target) if target.kind == "gpu" else _cpu(with_measured_rates(target))
-        _described[key] = "\n".join([*hardware, *_software(target, problem.languages), _sandbox(problem.limits)])
+        sandbox = _sandbox(problem.limits, _cores(target))
+        _described[key] = "\n".join([*hardware, *_software(target, problem.languages), sandbox])
     return _described[key]
 
 
@@ -53,7 +54,8 @@ def _gpu(target: Target) -> Iterator[str]:
 
 
 def _cpu(target: Target) -> Iterator[str]:
-    yield f"{target.chip} ({label(target)}): a CPU, of which a kernel has one core and one thread."
+    has = f"{_cores(target)} and {_cores(target, 'thread')}"
+    yield f"{target.chip} ({label(target)}): a CPU, of which a kernel has {has}."
     features = ", ".join(target.features) or "none beyond the baseline"
     yield f"Instruction sets that may be used (-march={target.march}): {features}. No others of their kind."
     rates = target.measured
@@ -62,9 +64,9 @@ def _cpu(target: Target) -> Iterator[str]:
     if "bytes" in rates:
         parts.append(f"main memory at {quantity(rates['bytes'], 'B/s')}")
     if parts:
-        yield f"Caches and memory (reading, measured on one core): {', '.join(parts)}."
+        yield f"Caches and memory (reading, measured on {_cores(target)}): {', '.join(parts)}."
     if peaks := _peaks(rates or target.peaks):
-        yield f"Arithmetic of one core ({'measured' if rates else 'no core with these does more'}): {peaks}."
+        yield f"Arithmetic of {_cores(target)} ({'measured' if rates else 'no core with these does more'}): {peaks}."
 
 
 def _peaks(rates: Mapping[str, float]) -> str:
@@ -84,10 +86,14 @@ def _software(target: Target, languages: Sequence[str]) -> Iterator[str]:
     yield f"- python {platform.python_version()}: {', '.join(libraries) or 'no libraries'}"
 
 
-def _sandbox(limits: Limits) -> str:
+def _cores(target: Target, unit: str = "core") -> str:
+    return f"one {unit}" if target.cores == 1 else f"{target.cores} {unit}s"
+
+
+def _sandbox(limits: Limits, cores: str) -> str:
     return (
         "Sandbox: no network, no files but the kernel's own and the libraries', no other programs; its host code has "
-        f"one core and {limits.memory_mb} MB. Limits in seconds: compiling {limits.compile_s:g}, "
+        f"{cores} and {limits.memory_mb} MB. Limits in seconds: compiling {limits.compile_s:g}, "
         f"checking {limits.check_s:g}, timing {limits.time_s:g}."
     )
 

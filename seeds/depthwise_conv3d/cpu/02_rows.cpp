@@ -5,6 +5,9 @@ extern "C" void free(void *);
 constexpr int VL = 8;     // tune: 4 8 16 | vector: floats of one register
 constexpr int WT = 2;     // tune: 1 2 4 5 | tile: registers along w
 constexpr int HT = 1;     // tune: 1 2 3 4 | tile: rows of outputs, which share the rows that they read
+constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 16 32 | threads: threads that share the channels
+constexpr int CHUNK = 0;  // tune: 0 1 2 4 | threads: channels of a turn; 0 = equal shares | if THREADS != 1
+// flags: -fopenmp if NUM_THREADS > 1
 constexpr int SHARE = 0;  // tune: 0 1 | form: 1 loads each input once for all rows of a tile, 0 once for each output row
 
 #if SIZE == 4
@@ -62,8 +65,13 @@ static void channel(const float *planes, const float *taps, element *y, long d, 
         tile<KH, KW>(planes + z * plane + r * pitch + q, taps, y + (z * h + r) * w + q, h - r, w - q, w, kd, kh, kw, plane, pitch);
 }
 
+#if NUM_THREADS > 1
+static void share(const element *x, const element *f, element *y, long n, long c, long d, long h, long w, long kd, long kh,
+                  long kw, const long *strides) {
+#else
 extern "C" void custom_kernel(const element *x, const element *f, element *y, long n, long c, long d, long h, long w, long kd,
                               long kh, long kw, const long *strides) {
+#endif
   const long pitch = (w + WT * VL - 1) / (WT * VL) * (WT * VL) + kw - 1, plane = (h + kh + HT) * pitch, count = d * plane + WT * VL;
   float *planes = (float *)malloc(4 * (count + kd * kh * kw)), *taps = planes + count;
   for (long e = 0; e < count; ++e) planes[e] = 0;
@@ -80,3 +88,17 @@ extern "C" void custom_kernel(const element *x, const element *f, element *y, lo
   }
   free(planes);
 }
+
+#if NUM_THREADS > 1
+static_assert(THREADS <= NUM_THREADS, "more THREADS than cores");
+
+extern "C" void custom_kernel(const element *x, const element *f, element *y, long n, long c, long d, long h, long w, long kd,
+                              long kh, long kw, const long *strides) {
+  const long turn = CHUNK ? CHUNK : (c + THREADS - 1) / THREADS, in = d * h * w, out = (d - kd + 1) * h * w;
+#pragma omp parallel for num_threads(THREADS) schedule(dynamic) collapse(2)
+  for (long i = 0; i < n; ++i)
+    for (long j = 0; j < c; j += turn)
+      share(x + (i * c + j) * in, f + j * kd * kh * kw, y + (i * c + j) * out, 1, turn < c - j ? turn : c - j, d, h, w, kd, kh, kw,
+            strides);
+}
+#endif

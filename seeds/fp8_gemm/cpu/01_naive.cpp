@@ -1,4 +1,5 @@
 // The definition, one element of c at a time: decode by formula or table, no reuse of anything.
+// flags: -fopenmp if NUM_THREADS > 1
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -31,6 +32,9 @@ extern "C" void custom_kernel(const u8 *a, const u8 *b, const float *a_scale, co
                               u16 *c, long m, long n, long k, const long *strides) {
   const long *sa = strides, *sb = sa + 2, *ss = sa + 4, *st = sa + 6, *sc = sa + 8;
   for (int x = 0; x < 256; ++x) values[x] = decode(x);
+#if NUM_THREADS > 1
+#pragma omp parallel for num_threads(NUM_THREADS) schedule(static)
+#endif
   for (long i0 = 0; i0 < m; i0 += MR)
     for (long j0 = 0; j0 < n; j0 += NR) {
       long rows = m - i0 < MR ? m - i0 : MR, cols = n - j0 < NR ? n - j0 : NR;

@@ -18,6 +18,7 @@ enum { fp32, bf16 };
 enum { block, operand };
 enum { fresh, keep };
 enum { shift, hardware };
+enum { by_rows, by_columns };
 
 constexpr int FORM = naive;    // tune: naive ikj dot outer amx | form: definition, row updates, dot-product tile, packed outer-product tile, matrix unit
 constexpr int DECODE = table;  // tune: arith table bit half perm | decode: formula, 256 entries, fp32 shifts, fp16 conversion, byte permutes (AVX-512 VBMI)
@@ -37,6 +38,10 @@ constexpr int FUSEB = 0;       // tune: 0 1 | fuse: pack all of b first, or each
 constexpr int GROUP = 1;       // tune: 1 2 4 | pack: vectors decoded side by side before the next k rows (64 bytes are a cache line) | if PACK == vector
 constexpr int UNROLL = 1;      // tune: 1 2 4 8 | unroll: k steps in the inner loop's body | if FORM == outer
 constexpr int PREFETCH = 0;    // tune: 0 4 8 16 32 | prefetch: k steps ahead in a (matrix unit: tiles ahead); 0 = none | if FORM == outer or FORM == amx
+constexpr int THREADS = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 16 32 | threads: threads that share c
+constexpr int SPLIT = by_columns;  // tune: by_columns by_rows | threads: what a turn is a share of; it packs the other operand whole | if THREADS != 1
+constexpr int TURN = 64;       // tune: 16 32 64 128 256 | threads: rows or columns of a turn | if THREADS != 1
+// flags: -fopenmp if NUM_THREADS > 1
 constexpr int WORKSPACE = fresh;  // tune: fresh keep | memory: allocate in each call or keep between calls | if FORM != naive
 
 #ifdef __AVX512F__
@@ -93,6 +98,11 @@ typedef u8 vb __attribute__((vector_size(VB / 4), may_alias, aligned(1)));
 #define FULL _Pragma("GCC unroll 64")
 #endif
 #define INLINE static inline __attribute__((always_inline))
+#if NUM_THREADS > 1
+#define PER_THREAD thread_local
+#else
+#define PER_THREAD
+#endif
 
 // ---- decoding -------------------------------------------------------------------------------
 
@@ -440,7 +450,7 @@ constexpr bool ONE_RIGHT = RIGHT + NT > 8;
 
 __attribute__((noinline)) static void matrix_tile(const u32 *a, long a_panel, const u32 *b,
                                                   long b_panel, float *sum, long blocks, Scales s) {
-  alignas(64) static float part[TM * TN];
+  alignas(64) static PER_THREAD float part[TM * TN];
   if (SCALE == operand)
     each<0, MT * NT>([&]<int T>() { tile_load<T>(sum + T / NT * 16 * TN + T % NT * 16, TN * 4L); });
   for (long kb = 0; kb < blocks; ++kb, s.a += s.a_ld, s.b += s.b_ld) {
@@ -643,9 +653,14 @@ static void run_tiles(const Task &t, Space &space) {
   if (AMX) tiles_off();
 }
 
+#if NUM_THREADS > 1
+static void share(const u8 *a, const u8 *b, const float *a_scale, const float *b_scale, u16 *c, long m, long n,
+                  long k, const long *st) {
+#else
 extern "C" void custom_kernel(const u8 *a, const u8 *b, const float *a_scale, const float *b_scale,
                               u16 *c, long m, long n, long k, const long *st) {
-  static Space space;
+#endif
+  static PER_THREAD Space space;
   Task t = {{a, st[1], a_scale, st[4], st[5], 1, m}, {b, st[3], b_scale, st[6], st[7], 128, n}, c,
             st[8], m, n, k};
   if (!values[1]) fill_tables();
@@ -660,3 +675,20 @@ extern "C" void custom_kernel(const u8 *a, const u8 *b, const float *a_scale, co
     space = Space();
   }
 }
+
+#if NUM_THREADS > 1
+static_assert(THREADS <= NUM_THREADS, "more THREADS than cores");
+
+extern "C" void custom_kernel(const u8 *a, const u8 *b, const float *a_scale, const float *b_scale,
+                              u16 *c, long m, long n, long k, const long *st) {
+  if (!values[1]) fill_tables();
+  const long whole = SPLIT == by_rows ? m : n;
+#pragma omp parallel for num_threads(THREADS) schedule(dynamic)
+  for (long i = 0; i < whole; i += TURN) {
+    long count = TURN < whole - i ? TURN : whole - i;
+    if (SPLIT == by_rows) share(a + i * st[0], b, a_scale + i * st[4], b_scale, c + i * st[8], count, n, k, st);
+    else  // a turn lies in one block of 128 columns, or begins with one
+      share(a, b + i * st[2], a_scale, b_scale + i / 128 * st[6], c + i * st[9], m, count, k, st);
+  }
+}
+#endif

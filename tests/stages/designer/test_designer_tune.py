@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -10,7 +11,7 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, so
 from ksflow.errors import StageError
 from ksflow.kernels.source.tunables import effective_values, tunables, values
 from ksflow.protocols import Designer
-from ksflow.records import Material, Plan, Population, Verdict
+from ksflow.records import Evidence, Material, Plan, Population, Verdict
 from ksflow.search.space import space
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
@@ -68,6 +69,18 @@ def test_a_base_without_tunables_is_refused(designer: Designer) -> None:
 def test_a_long_run_is_remembered_in_part() -> None:
     population = run(gemm, seeds(gemm, GEMM), RandomDesigner(), 60)
     assert len(plan(Tpe(memory=20), population).experiments) == 5
+
+
+@pytest.mark.parametrize(("cores", "values"), [(1, set()), (4, {"1", "2"})])
+@pytest.mark.parametrize("designer", [Tpe(), RandomDesigner(), RulesDesigner()])
+def test_threads_are_varied_with_several_cores(designer: Designer, cores: int, values: set[str]) -> None:
+    text = "int A = 1;  // tune: 1 2 4\nint T = NUM_THREADS;  // tune: NUM_THREADS 1 2 4 8 | threads: of a team\n"
+    (seed,) = seeds(lambda config: (Verdict.ACCEPT, 900.0 / int(config["A"])), text).trials
+    assert seed.evaluation
+    evidence = Evidence(cores={"judge": [0], "box": [*range(1, cores + 1)]})
+    population = Population((replace(seed, evaluation=replace(seed.evaluation, evidence=evidence)),))
+    made = plan(designer, population)
+    assert {experiment.changes["T"] for experiment in made.experiments if "T" in experiment.changes} == values
 
 
 def test_optuna_is_quiet(caplog: pytest.LogCaptureFixture) -> None:

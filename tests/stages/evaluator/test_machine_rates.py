@@ -63,6 +63,18 @@ def test_a_rate_that_was_seen_once_is_forgotten(cache: Callable[[], Path], monke
 
 
 @pytest.mark.slow
+def test_rates_of_several_cores_are_their_own(cache: Callable[[], Path]) -> None:
+    one, two = detect(), detect(cores=2)
+    assert two.peaks == {key: 2 * peak for key, peak in one.peaks.items()}
+    found = dict(with_measured_rates(two).measured)
+    assert {"flops.fp32", "flops.fp64", "bytes", *(f"bytes.{size}" for size in cpu.cache_sizes(2))} <= found.keys()
+    assert all(1e8 < rate <= two.peaks.get(key, rate) for key, rate in found.items())
+    kept = cache()
+    assert with_measured_rates(one).measured.keys() >= {f"bytes.{size}" for size in cpu.cache_sizes()}
+    assert len([*kept.parent.glob("*.json")]) == 2
+
+
+@pytest.mark.slow
 def test_two_processes_that_start_at_once_know_the_same_rates(cache: Callable[[], Path]) -> None:
     code = (
         "from ksflow.kernels.hardware.target import detect; "
