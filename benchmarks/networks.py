@@ -29,9 +29,13 @@ NETWORKS = {
     "transformers MambaModel": f"{_HEAD}    from transformers import MambaConfig, MambaModel\n\n"
     f"    return MambaModel(MambaConfig({_SMALL}, state_size=8)).eval()\n" + _TOKENS % ', "use_cache": False',
     **{
-        f"timm {name}": f'{_HEAD}    import timm\n\n    return timm.create_model("{name}").eval()\n'
-        "\n\ndef inputs():\n    return torch.randn(1, 3, 224, 224)\n"
-        for name in ("convnext_atto", "mobilenetv4_conv_small", "vit_tiny_patch16_224")
+        f"timm {name}": f'{_HEAD}    import timm\n\n    return timm.create_model("{name}"{size}).eval()\n'
+        "\n\ndef inputs():\n    return torch.randn(1, 3, 96, 96)\n"
+        for name, size in (
+            ("convnext_atto", ""),
+            ("mobilenetv4_conv_small", ""),
+            ("vit_tiny_patch16_224", ", img_size=96"),
+        )
     },
 }
 _ROW = re.compile(r"^ +(\d+) +(\S+(?: x\d+)?: \S+) +[\d.]+ +([\d.]+) %", re.MULTILINE)

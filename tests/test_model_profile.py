@@ -133,6 +133,7 @@ def test_a_region_says_where_its_kernel_belongs(profiled: tuple[Path, str], prob
         ],
         "constants": {"times": 2.0},
         "returns": {"tuple": [{"tensor": ".0"}, {"tensor": ".1"}]},
+        "changed": [],
         "parameters": ["weight", "shift"],
         "outputs": [{"shape": [31, 20, 48], "dtype": "float32"}, {"shape": [20, 31, 48], "dtype": "float32"}],
         "compiled_share": None,
@@ -249,13 +250,13 @@ def test_contents_that_cannot_be_drawn_again_are_refused() -> None:
         (MODEL, ("regions=Nrm",), "did you mean Norm"),
         (
             MODEL.replace("return how", "return sum(x.sin() for _ in range(99)) * how").replace('{"by": 2}', "Holds()")
-            + "\n\nclass Holds(dict):\n    def __init__(self):\n        super().__init__(by=2)\n",
+            + "\n\nclass Holds:\n    __slots__ = ()\n\n    def __getitem__(self, key):\n        return 2\n",
             ("regions=Unlike",),
             "takes a Holds: no kernel can take its place",
         ),
         (
             MODEL.replace("return how", "return sum(x.sin() for _ in range(99)) * how").replace(
-                '{"by": 2}', '{"by": 2, "deep": {"low": 1, "high": 2}}'
+                '{"by": 2}', '{"by": 2, "deep": {"low": 1, 3: 2}}'
             ),
             ("regions=Unlike",),
             "takes a dict: no kernel can take its place",

@@ -31,9 +31,10 @@ def parts_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, dict):
         named = all(isinstance(key, str) for key in value) or (kind is dict and all(type(key) is int for key in value))
         return dict(value) if named else None
-    plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and not isinstance(value, _TYPES)
+    if kind.__new__ is not object.__new__ or not hasattr(value, "__dict__") or isinstance(value, _TYPES):
+        return None
     slots = any(getattr(base, "__slots__", ()) for base in kind.__mro__)
-    return dict(vars(value)) if plain and not slots and not callable(value) else None
+    return None if slots or callable(value) else dict(vars(value))
 
 
 def _made(kind: Any, parts: dict[str, Any]) -> Any:
@@ -43,10 +44,10 @@ def _made(kind: Any, parts: dict[str, Any]) -> Any:
     if kind is dict:
         return parts
     made: Any = kind
-    if is_dataclass(kind) or issubclass(kind, dict):
+    if is_dataclass(kind):
         return made(**parts)
     made = made.__new__(kind)
-    made.__dict__.update(parts)
+    (made if issubclass(kind, dict) else made.__dict__).update(parts)
     return made
 
 
