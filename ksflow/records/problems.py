@@ -115,7 +115,8 @@ class Problem:
     score: str = "geomean"  # `geomean`, `mean` or `last` of the benchmarks' times
     limits: Limits = Limits()
     work: Mapping[str, str] = field(default_factory=dict)
-    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate."""
+    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate.
+    `regime`, of a format's own estimate: `compute` or `memory`, of which alone the format takes a kernel's share."""
     digest: str = ""
     """Digest of everything that could change a verdict or a time."""
     files: Mapping[str, str] = field(default_factory=dict)

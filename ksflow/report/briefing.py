@@ -17,7 +17,8 @@ from ksflow.report.words import say
 _CHECKS = {
     "gpumode": "the task's own check_implementation",
     "popcorn": "the service's",
-    "kernelbench": "upstream's allclose, narrower where the answers to other inputs would come too close to that",
+    "kernelbench": "upstream's allclose, of a deck a share of the answer's size; narrower where the answers to other "
+    "inputs would come too close to that",
     "flashinfer": "upstream's rule: see what was inferred",
     "tritonbench": "within problem.atol + problem.rtol of its size, element by element",
     "kernel": "see what was inferred",

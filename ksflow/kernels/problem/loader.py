@@ -41,6 +41,8 @@ from ksflow.records import (
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
 _NO_SIZE = ("seed", "weight")
+_SIDECAR = re.compile(r"\n\n# =+\n# ===== sidecar: (\S+) \(\d+ bytes, [^)]*\) =====\n# =+\n\n")
+_LOST = re.compile(r"^# (?:WARNING: solution loads sidecar '([^']+)' but|sidecar '([^']+)' omitted)", re.MULTILINE)
 _DEFINED = re.compile(
     r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
 )
@@ -62,9 +64,7 @@ def load(
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
     all where none are named; one needs no brackets.
     """
-    root = Path(path).expanduser()
-    if not (root / "problem.yaml").is_file() and "/" not in path:
-        root = shipped_path("problems", path)
+    root = _folder(path)
     if not (root / "problem.yaml").is_file():
         names = [found.parent.name for found in shipped_path("problems").glob("*/problem.yaml")]
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
@@ -76,7 +76,8 @@ def load(
         extra = spec = problem_file.read_keys(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
     tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
-    spec = {**spec, "cases": _without_held_out(spec["cases"])}
+    # how many cores a kernel has belongs to the target
+    spec = {**{key: value for key, value in spec.items() if key != "cores"}, "cases": _without_held_out(spec["cases"])}
     reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = languages_of(spec["languages"], target)
@@ -121,14 +122,28 @@ def load(
     )
 
 
+def wanted_cores(path: str) -> int:
+    """Return the `cores` of a problem's file, 1 without a file. Raises ConfigError."""
+    file = _folder(path) / "problem.yaml"
+    return int(problem_file.read_keys(file, read_text(file))["cores"]) if file.is_file() else 1
+
+
+def _folder(path: str) -> Path:
+    """A problem's folder: the given one, else a shipped one of that name."""
+    root = Path(path).expanduser()
+    shipped = not (root / "problem.yaml").is_file() and "/" not in path
+    return shipped_path("problems", path) if shipped else root
+
+
 def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "triton")) -> Kernel:
     """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
     given = Path(path).expanduser()
     file, *beside = _in_folder(given) if given.is_dir() else [given]
-    if file.suffix not in ENDINGS:
+    name = file.name.removesuffix(".txt")  # published sources are called solution.py.txt
+    if Path(name).suffix not in ENDINGS:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
-    text = read_text(file)
-    if (found := detect_language(file.name, text, languages)) not in languages:
+    text, sidecars = _without_sidecars(path, read_text(file))
+    if (found := detect_language(name, text, languages)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
     if wrong := mistake(text):
@@ -136,10 +151,18 @@ def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "tri
         raise ConfigError(f"{file}:{number}: `{line[:80]}` {why}")
     try:
         return Kernel(
-            found, {file.name: text, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
+            found, {name: text, **sidecars, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
         )
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def _without_sidecars(path: str, text: str) -> tuple[str, dict[str, str]]:
+    """A published source as kernelbench.com has it, and the files that follow it under banners. Raises ConfigError."""
+    if lost := _LOST.search(text):
+        raise ConfigError(f"{path}: the file {lost[1] or lost[2]}, which it loads, was not published with it")
+    main, *rest = _SIDECAR.split(text)
+    return (f"{main.rstrip()}\n" if rest else main), dict(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _in_folder(folder: Path) -> list[Path]:
