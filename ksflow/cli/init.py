@@ -18,7 +18,6 @@ from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
 from ksflow.errors import ConfigError, explain_write_errors, suggest
-from ksflow.formats.loops import naive
 from ksflow.home import shipped_path, write
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import load
@@ -111,7 +110,8 @@ def _problem(console: Console, name: str, function: str) -> None:
 
 def _from_function(console: Console, folder: Path, function: str) -> None:
     """A problem from a function's own calls, with a kernel to begin with."""
-    from ksflow.integrate.model import capture, isolate  # torch takes seconds
+    from ksflow.formats.loops import naive  # torch takes seconds
+    from ksflow.integrate.model import capture, isolate
 
     file, _, name = function.rpartition(":")
     path = Path(file).expanduser()
