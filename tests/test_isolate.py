@@ -15,6 +15,7 @@ import torch
 from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
+from ksflow.evaluation.judge.contents import common_strides
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
@@ -25,7 +26,23 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 
 PACKAGE = {
     "shop/__init__.py": "",
-    "shop/tools.py": "HALF = 0.5\n\n\ndef blend(a, b):\n    return HALF * (a + b)\n",
+    "shop/tools.py": """import dataclasses
+
+HALF = 0.5
+
+
+def blend(a, b):
+    return HALF * (a + b)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    bias: object
+    times: float = 2.0
+
+    def of(self, x):
+        return blend(x, self.bias) * self.times
+""",
     "shop/filters.py": """import threading
 from multiprocessing import get_context
 
@@ -56,6 +73,10 @@ def scale(x, y):
     x *= 2.0
     y[1:] += x[:-1]
     return x, x.sum()
+
+
+def ruled(x, rules):
+    return rules[0].of(x)
 
 
 def noise(x):
@@ -126,10 +147,11 @@ class Net(torch.nn.Module):
 
 from shop import nets
 
-net = nets.Net().eval()
+several = [nets.Net().eval(), nets.Net().eval()]
 for rows in (3, 9, 20, 33):
     with torch.no_grad():
-        net(torch.randn(rows, 16))
+        for net in several:
+            net(torch.randn(rows, 16))
         nets.fill(torch.randn(rows))
         nets.gate(torch.randn(rows, 16), {"bias": torch.randn(16)}, k=2.0)
 """,
@@ -149,6 +171,7 @@ def test_ends_stay(rows):
     "calls.py": """import numpy as np
 
 from shop import filters
+from shop.tools import Rule
 
 
 def own(x):
@@ -163,6 +186,7 @@ if __name__ == "__main__":
         for function in (filters.whole, filters.noise, own):
             function(draw.random(rows))
         list(filters.items(draw.random(rows)))
+        filters.ruled(draw.random(rows), [Rule(draw.random(rows))])
 """,
 }
 KERNEL = """#include <cstdint>
@@ -224,6 +248,9 @@ def test_a_function_of_a_package_is_a_problem_that_needs_it_no_longer(
     assert "not taken: 4 calls" in said
     assert "x [70, 30] float64" in said
     assert len(problem.benchmarks) == 3
+    weights = [case.weight for case in problem.benchmarks]  # the groups that took most time come first
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1, abs=0.01)
     assert [case.params for case in problem.heldout] == [{"x_0": 40, "x_1": 30}]
     assert "shop" not in problem.reference
     assert "smooth(x, times=2.0)" in problem.statement
@@ -244,7 +271,15 @@ def test_a_torch_function_takes_dictionaries_and_keyword_only_arguments(tmp_path
     module = reference(problem)
     x, bias, y = module.generate_input(7, 16, seed=1)
     assert torch.allclose(module.ref_kernel((x, bias, y)), torch.sigmoid(x * 2.0 + bias))
-    assert {seed.name for seed in problem.seeds} == {"00_eager.py", "01_compile.py"}
+    assert {seed.name for seed in problem.seeds} == {"00_eager.py", "01_compile.py", "01_loops.cpp"}
+
+
+def test_how_a_tensor_lies_is_told_from_the_dimensions_longer_than_1() -> None:
+    one, many = (1, 8, 1, 32), (1, 8, 64, 32)
+    heads = [((256, 32, 256, 1), one), ((16384, 32, 256, 1), many), ((256, 32, 32, 1), one)]
+    assert common_strides(heads) == {"order": [0, 2, 1, 3]}
+    with pytest.raises(ValueError, match="lie differently"):
+        common_strides([*heads, ((16384, 2048, 32, 1), many)])
 
 
 @pytest.mark.slow
@@ -264,6 +299,14 @@ def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path) -> None:
     after, total = module.ref_kernel(data)
     assert torch.allclose(after, u * k + 3)
     assert torch.allclose(total, u.sum())
+
+
+def test_an_object_among_the_arguments_has_its_arrays_as_arguments(tmp_path: Path) -> None:
+    problem = written("shop.filters:ruled", "python calls.py", tmp_path)
+    assert [arg.name for arg in problem.args] == ["x", "rules_0_bias", "y"]
+    assert "shop" not in problem.reference.partition("MET =")[2]
+    x, bias, _ = data = reference(problem).generate_input(*problem.benchmarks[0].params.values(), seed=1)
+    assert torch.allclose(reference(problem).ref_kernel(data), x + bias)
 
 
 @pytest.mark.slow
@@ -289,7 +332,7 @@ def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pyt
     said = " ".join(capsys.readouterr().out.split())
     assert "imports your package (it uses the module tools as a whole), which the sandbox does not have" in said
     assert "from shop.filters import whole" in problem.reference
-    assert not problem.seeds
+    assert [seed.name for seed in problem.seeds] == ["01_loops.cpp"]
 
 
 @pytest.mark.slow
@@ -399,7 +442,7 @@ def test_a_function_alone_is_a_problem(
     (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
     assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
-    assert len(problem.benchmarks) == 2
+    assert [case.weight for case in problem.benchmarks] == [1, 1]
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")

@@ -171,6 +171,9 @@ class TimedCase(EvidenceRecord):
     median_us: float | None = None
     wall_us: float | None = None
     cpu_us: float | None = None
+    """CPU time of the kernel's process, all threads, less a null kernel's with one core."""
+    threads: int | None = None
+    """With several cores: the number of threads in the kernel's process after a call."""
     floor_us: float | None = None
     """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
     floor: str = ""  # the cause of the floor
@@ -229,6 +232,7 @@ class RooflineCase(EvidenceRecord):
     intensity: float | None = None  # operations per byte
     bound_us: float | None = None  # the least time at these rates
     share: float | None = None  # `bound_us` over the measured time
+    theirs: float | None = None  # the share by the formula of the problem's format, which takes one limit alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,6 +353,8 @@ class Evidence(EvidenceRecord):
     artefact: str = ""  # digest of the compiled code (`Evaluator.code`)
     precision: str = ""
     """The lower precision that the problem allows for operands of products, such as `tf32`; "" if none."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weight of each case in the score and in every speed-up, with a mean of 1; empty if each counts alike."""
     made: str = ""
     """How a GPU kernel was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()
@@ -363,7 +369,7 @@ class Evidence(EvidenceRecord):
     """On a GPU: how inputs and outputs are transferred, and the time of a null kernel's call."""
     overhead_us: Mapping[str, float] = field(default_factory=dict)  # on a CPU: times of the null kernel
     cores: Json = field(default_factory=dict)
-    """Cores of the judge and of the kernel's process."""
+    """Cores of the judge and of the kernel's process: the number of its core, or a list of several."""
     load: float | None = None
     """The machine's load average when judging began."""
     throttled: int | None = None
@@ -372,6 +378,17 @@ class Evidence(EvidenceRecord):
     layers: Mapping[str, str] = field(default_factory=dict)  # layers of the kernel's sandbox
     one_process: bool | None = None
     """Whether every kernel was limited to one process while it was timed."""
+
+    @property
+    def core_count(self) -> int:
+        """How many cores the kernel had, and each kernel beside it."""
+        box = self.cores.get("box")
+        return len(box) if isinstance(box, list) else 1
+
+    @property
+    def cores_each(self) -> str:
+        """`, 8 cores each`, the end of a claim; "" for one core."""
+        return f", {self.core_count} cores each" if self.core_count > 1 else ""
 
     def merge_comparisons(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
         """Return the comparisons of this and of a newer evaluation; the newer one for the same trial."""

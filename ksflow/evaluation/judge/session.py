@@ -23,6 +23,7 @@ from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
 from ksflow.evaluation.sandbox.levels import PRIVATE
+from ksflow.records.base import mean
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
@@ -51,7 +52,7 @@ class Host:
 
     light: socket.socket
     torch: socket.socket
-    sandbox_core: int | None
+    cores: tuple[int, ...]  # the sandboxes'
     level: str
     device: Json = field(default_factory=dict)  # on a GPU: platform, device files, further paths that its runtime reads
     loop: str = ""  # path of the library that calls native kernels on a CPU
@@ -72,8 +73,8 @@ class Host:
             digest=kernel.get("digest", ""),
             loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
-            cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
-            core=self.sandbox_core,
+            cpu_s=(int(limits["check_s"] + limits["time_s"]) + 10) * max(len(self.cores), 1),
+            cores=self.cores,
             level=self.level,
             extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
             device=on_device,
@@ -97,8 +98,9 @@ class Judgement:
         self.limits: Json = pool.problem["limits"]
         self.at = ""
         self.stops = quota.stops()
+        box = [*host.cores] if len(host.cores) > 1 else next(iter(host.cores), None)
         self.evidence: Json = {
-            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
+            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": box},
             "load": round(os.getloadavg()[0], 2),
             "spent_s": {},
         }
@@ -142,6 +144,9 @@ class Judgement:
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
         objections = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        text = "\n".join(self.kernel.get("files", {}).values())
+        words = [word for word in self.pool.reference.forbidden if word in text]
+        objections = [*(f"its text has {word}, which upstream forbids" for word in words), *objections]
         if self.pool.reference.upstream is not None:
             self.evidence["upstream"] = objections[0] if objections else "pass"
 
@@ -305,12 +310,13 @@ class Judgement:
 
 
 def _times(outcome: Outcome, name: str, recorded: Json) -> float:
-    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the geometric mean
-    over the cases."""
+    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the weighted
+    geometric mean over the cases."""
     replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
     logs = [[math.log(each.low_mean()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
-    return math.exp(min(math.fsum(row) / len(row) for row in logs))
+    weights = [results.case.get("weight", 1.0) for results in outcome.cases]
+    return math.exp(min(mean(row, weights) for row in logs))
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:

@@ -8,9 +8,8 @@ import ast
 import io
 import json
 import math
-import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
@@ -18,10 +17,11 @@ from ksflow import home
 from ksflow.formats.flashinfer.solutions import solution
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.integrate.handover.loader import TEXTS, WORDLESS, Facts, ambiguous_dims, loader
+from ksflow.integrate.handover.table import extended
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.kernels.source.tunables import has_launches
 from ksflow.protocols import Evaluator
-from ksflow.records import Case, Kernel, Problem, Target, Trial, Verdict, digest
+from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict, digest
 
 _TIMEOUT_S = 300.0
 _VERSION = 2
@@ -44,18 +44,21 @@ class HandedOver:
     wrong, None where the judge was not asked."""
 
 
-def hand_over(
+def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     folder: Path,
     problem: Problem,
     target: Target,
     trial: Trial,
     evaluate: Evaluator | None = None,
     claim: str = "",
+    tuned: Sequence[Json] = (),
 ) -> HandedOver:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
     evaluate: asked whether the file is right, if it has `measure`. claim: the run's figure, as in `write_best`.
+    tuned: the rows of its table (`table.update`), whose cases the file takes, too.
     """
+    problem, trial = extended(problem, trial, tuned, target.chip)
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
     if kind == "command":
@@ -66,7 +69,7 @@ def hand_over(
     refused, facts, text = "", None, ""
     try:  # compiles; who is interrupted here keeps the files of the winner before
         facts = case_facts(problem, target, kernel) if needs_facts else None
-        text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
+        text = loader(problem, target, kernel, facts, tuned) if facts else _python(problem, kernel, kind)
     except ValueError as error:
         refused = f"not handed over: {error}"
     for name in (*_NAMES.values(), _MODULE, _SOLUTION):  # of the winner before
@@ -186,8 +189,6 @@ def case_facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
             content = run_isolated("ksflow.integrate.handover.facts", order, _TIMEOUT_S, home=folder)
-        except subprocess.TimeoutExpired as error:
-            raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
         except IsolatedFailure as error:
             raise ValueError(str(error)[:300]) from error
     cached.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +203,8 @@ def _flashinfer(run: Path, problem: Problem, target: Target, trial: Trial) -> Pa
     kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    content = solution(definition, name, kernel, "run", target.chip)
+    hardware = "" if str(problem.origin.get("path")).endswith("/definition.json") else target.chip
+    content = solution(definition, name, kernel, "run", hardware)
     file = run.with_name(_SOLUTION)
     home.write(file, json.dumps(content, indent=1) + "\n")
     return file

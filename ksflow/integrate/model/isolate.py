@@ -87,8 +87,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
         shapes.setdefault(repr(row["shapes"]), []).append(row)
     groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
     usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
-    rare = sorted(usable, key=lambda rows: sum(row["calls"] for row in rows))
-    held = rare[: len(usable) // 4 or 1] if len(usable) > 2 else []
+    held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
     shown = [rows for rows in usable if rows not in held]
     if not held:
         seen.remarks.append("no shapes are held out: it was called with fewer than three")
@@ -180,19 +179,22 @@ class _Function:
             Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
         )
         given = dict(zip(self.words, tensors, strict=True))
-        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given)
+        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given, tuple(self.inout))
         return Case(made, inputs, tuple(tensors), answer)
 
     def source(self, importing: bool) -> str:
         """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
         facts = self._seen.facts
         root = facts["callee"].partition(".")[0]
-        head = _OBJECT if any(node[0] == "object" for node in inside(self.family.nodes)) else ""
+        classes = sorted({str(node[1]) for node in inside(self.family.nodes) if node[0] == "object"})
+        head = _OBJECT if classes else ""
         if not importing:
-            return f"{sliced(Path(facts['file']), root, facts['path'])}\n\n\n{head}"
+            return f"{sliced(Path(facts['file']), root, facts['path'], classes)}\n\n\n{head}"
         module = self._seen.target.partition(":")[0]
         path = f"import sys\n\nsys.path[:0] = {self.roots!r}\n" if self.roots else ""
-        return f"{path}from {module} import {root}\n\n\n{head}"
+        pairs = [one.replace("__main__:", f"{module}:").split(":") for one in (f"{module}:{root}", *classes)]
+        lines = dict.fromkeys(f"from {where} import {name.partition('.')[0]}\n" for where, name in pairs)
+        return f"{path}{''.join(lines)}\n\n{head}"
 
     def forward(self, importing: bool) -> str:
         """The reference's function in NumPy, over tensors."""
@@ -229,10 +231,13 @@ class _FunctionFolder(Folder):
     def _name(self) -> str:
         return self.folder or super()._name()
 
+    def _weight(self, case: Case, among: Sequence[Case]) -> Json:
+        return {} if self.folder else super()._weight(case, among)  # how long example calls take says nothing
+
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
-        self._seen, self._function, self.inout = seen, function, function.inout
+        self._seen, self._function = seen, function
         super().__init__(*parts)
         if function.numpy:
             self._forward = parts[3].body
@@ -328,6 +333,8 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     holder.register_buffer("where", torch.empty(0, device=cases[0].data[0].device))
     user = UserModel(Path(seen.facts["file"]), holder, (((), {}),) * shown, ())
     region = Region(title, [seen.target], [case.call for case in cases], (), share=seen.share)
+    for row in function.family.rows:
+        region.times[tuple(tuple(one[3]) for one in row["metas"])] += row["seconds"]
     if not function.numpy:
         module = function.wrapped()
         forward = export_forward(module, [case.call for case in cases])

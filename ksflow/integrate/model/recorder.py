@@ -29,6 +29,8 @@ _SIGNATURES = 200
 """Shapes, types and constants that are told apart; further ones are counted together."""
 _SAMPLED = (1, 2, 10, 100, 1000)
 """The calls with one signature whose contents are kept."""
+_TIMES = 255
+"""The calls with one signature of which the time is kept."""
 _LARGEST, _MOST = 256 << 20, 1 << 30
 """Bytes of a call, and of all calls, whose contents are kept."""
 _CONSTANTS = 2000
@@ -54,6 +56,7 @@ class Recorder:
         self.counted, self.raised, self.kept = 0, 0, 0
         self.threads: set[int] = set()
         self.groups: dict[Any, dict[str, Any]] = {}
+        self.modules: dict[Any, Any] = {}
 
     def install(self, space: Any) -> bool:
         """Put a watching function in the place of the target in a module; whether there is one now."""
@@ -118,10 +121,13 @@ class Recorder:
             if key not in self.groups and len(self.groups) >= _SIGNATURES:
                 key = None
             group = self.groups.setdefault(
-                key, {"calls": 0, "seconds": 0.0, "samples": [], "written": [], "why": "", "seen": 0}
+                key, {"calls": 0, "times": [], "samples": [], "written": [], "why": "", "seen": 0}
             )
             group["seen"] += 1
             wanted = bound is not None and key is not None and group["seen"] in _SAMPLED
+            if wanted and look.module is not None:  # of all modules of a kind one is recorded, whose weights are kept
+                wanted = self.modules.setdefault(nodes[0], look.module) is look.module
+                group["seen"] -= not wanted  # else no call of that one would be the first
             if wanted and (size > _LARGEST or self.kept + size > _MOST):
                 wanted, group["why"] = False, f"takes {size >> 20} MB, and calls of {_LARGEST >> 20} MB are recorded"
             self.kept += size if wanted else 0
@@ -174,7 +180,8 @@ class Recorder:
                 self.counted += weight
                 self.raised += failed
                 group["calls"] += weight
-                group["seconds"] += (end - start) * weight
+                if len(group["times"]) < _TIMES:
+                    group["times"].append(end - start)
 
     def keep(self, group: dict[str, Any], look: _Look, before: list[Any], result: Any) -> None:
         """Write a call's arguments, as they were before it, and its results to a file."""
@@ -262,15 +269,24 @@ class _Look:
     def itself(self, value: Any) -> Any:
         """The object of a method: a module, or what its attributes are."""
         torch = sys.modules.get("torch")
-        kind = f"{type(value).__module__}:{type(value).__qualname__}"
         if torch is not None and isinstance(value, torch.nn.Module):
             self.module = value
             state = [*value.named_parameters(), *value.named_buffers()]
             trains = any(part.training for part in value.modules())
+            kind = f"{type(value).__module__}:{type(value).__qualname__}"
             return ("module", kind, trains, tuple((name, tuple(t.shape), str(t.dtype)) for name, t in state))
-        if hasattr(type(value), "__slots__") or not hasattr(value, "__dict__"):
-            return ("other", kind)
-        return ("object", kind, tuple((key, self.node(one, key)) for key, one in sorted(vars(value).items())))
+        return self.object(value, "")
+
+    def object(self, value: Any, name: str, depth: int = 0) -> Any:
+        """An object as what its attributes are, where these are all of it."""
+        kind: Any = type(value)
+        plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and "<" not in kind.__qualname__
+        plain = plain and not callable(value)
+        if not plain or self.scalars or depth >= 4 or any(getattr(one, "__slots__", ()) for one in kind.__mro__):
+            return ("other", kind.__name__)
+        parts = sorted(vars(value).items())
+        inner = tuple((key, self.node(one, f"{name}_{key}" if name else key, depth + 1)) for key, one in parts)
+        return ("object", f"{kind.__module__}:{kind.__qualname__}", inner)
 
     def node(self, value: Any, name: str, depth: int = 0) -> Any:
         """A value without its contents."""
@@ -287,7 +303,7 @@ class _Look:
             pairs = value.items() if kind is dict else enumerate(value)
             inside = tuple((repr(key), self.node(one, f"{name}_{key}", depth + 1)) for key, one in pairs)
             return (kind.__name__, inside)
-        return ("other", kind.__name__)
+        return self.object(value, name, depth)
 
     def numpy(self, value: Any, name: str) -> Any:
         """The same for a value of NumPy's, or a plain number among results."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ksflow.errors import ConfigError, suggest
@@ -45,11 +45,12 @@ class _Variant(_Part):
 
 
 class _Case(_Part):
-    """Sizes and other parameters by name, with the seed of the inputs."""
+    """Sizes and other parameters by name, with the seed of the inputs and the case's weight in the score."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     __pydantic_extra__: dict[str, Scalar]
     seed: int = 0
+    weight: Annotated[float, Field(gt=0, lt=1e100, allow_inf_nan=False)] = 1.0
 
 
 class _CaseSet(_Part):
@@ -79,6 +80,7 @@ class ProblemFile(_Part):
     score: str = "geomean"
     baselines: list[str] = []
     limits: dict[str, Any] = {}
+    cores: Annotated[int, Field(ge=1)] = 1
     work: dict[str, Scalar] = {}
 
 
@@ -106,6 +108,8 @@ def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -
     for key in given:
         if key not in fields:
             raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), fields)}")
+    if problem is not None and "cores" in given:
+        raise ConfigError(f"{file}: a variant has the problem's cores; move `cores` to problem.yaml")
     given = {**base, **given}
     if missing := [name for name in required if name not in given]:
         raise ConfigError(f"{file}: missing {', '.join(missing)}")

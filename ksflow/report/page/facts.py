@@ -267,7 +267,8 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
     """
     evidence = evaluation.evidence
     chip = evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
-    cores = {*evidence.cores.get("judge", ()), evidence.cores.get("box")} - {None}
+    box = evidence.cores.get("box")
+    cores = {*evidence.cores.get("judge", ()), *(box if isinstance(box, list) else [box])} - {None}
     return {
         "judge": evaluation.judge,
         "target": evaluation.target,
@@ -278,5 +279,5 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
         "unranked": evaluation.why_unranked,
         "control": as_json(evaluation.claim.control) if evaluation.claim else None,
         "upstream": evidence.upstream or None,
-        "roofline": roofline.share(evidence.roofline),
+        "roofline": roofline.share(evidence.roofline, evidence.weights),
     }
