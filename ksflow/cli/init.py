@@ -110,8 +110,7 @@ def _problem(console: Console, name: str, function: str) -> None:
 
 def _from_function(console: Console, folder: Path, function: str) -> None:
     """A problem from a function's own calls, with a kernel to begin with."""
-    from ksflow.formats.loops import naive  # torch takes seconds
-    from ksflow.integrate.model import capture, isolate
+    from ksflow.integrate.model import capture, isolate  # torch takes seconds
 
     file, _, name = function.rpartition(":")
     path = Path(file).expanduser()
@@ -134,6 +133,8 @@ def write_start(folder: Path, typed: str = "") -> tuple[Path, str, str]:
 
     Returns the file, what it is, and the command that goes on, where `typed` names the folder.
     """
+    from ksflow.formats.loops import naive  # torch takes seconds
+
     problem, typed = load(str(folder), target=detect()), typed or str(folder)
     kernel, why = naive(problem, isolated=False)  # the function has run in this process before
     if kernel:
