@@ -18,7 +18,6 @@ from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
 from ksflow.errors import ConfigError, explain_write_errors, suggest
-from ksflow.formats.loops import naive
 from ksflow.home import shipped_path, write
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import load
@@ -134,6 +133,8 @@ def write_start(folder: Path, typed: str = "") -> tuple[Path, str, str]:
 
     Returns the file, what it is, and the command that goes on, where `typed` names the folder.
     """
+    from ksflow.formats.loops import naive  # torch takes seconds
+
     problem, typed = load(str(folder), target=detect()), typed or str(folder)
     kernel, why = naive(problem, isolated=False)  # the function has run in this process before
     if kernel:

@@ -85,7 +85,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     def task(cfg: DictConfig) -> float | None:
         return _run(job, cfg, results, failures)  # all else here would have to travel to a launcher's processes
 
-    if _OLD and not any(word.startswith(("hydra.", "-c", "--conf")) for word in arguments):
+    if _OLD and not any(word.startswith(("hydra.mode", "-c", "--conf")) for word in arguments):
         # it would compose all of it once more, to see that no `hydra.mode` is set
         Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
     try:
