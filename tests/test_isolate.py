@@ -408,13 +408,20 @@ def test_a_function_alone_is_a_problem(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("own.py:lacking", "nothing says what x can be: write CASES"),
-        ("own.py:nope", "own.py has no nope"),
-        ("other.py:nope", "name a Python file and a function in it"),
+        ("own.py:lacking", "^nothing says what x can be: write CASES"),
+        ("own.py:nope", "^own.py has no nope; valid: "),
+        ("own.py:smoth", r"^own.py has no smoth; did you mean smooth\? valid: "),
+        (
+            "listed.py:smooth",
+            r"^CASES\[1\] of listed.py does not fit smooth\(.*\): missing a required argument: 'x'",
+        ),
+        ("other.py:nope", "no file .*/other.py$"),
+        ("own:nope", "name a Python file and a function in it"),
     ],
 )
 def test_a_function_that_cannot_be_called_is_said(tmp_path: Path, given: str, said: str) -> None:
     (tmp_path / "own.py").write_text(FUNCTION)
+    (tmp_path / "listed.py").write_text(f"{FUNCTION}\n\nCASES = [(np.ones(7),), {{'y': 1}}]\n")
     with pytest.raises(ConfigError, match=said):
         init(["problem", str(tmp_path / "mine")], [f"from={tmp_path}/{given}"])
     assert not (tmp_path / "mine").exists()

@@ -1,5 +1,7 @@
 """The pages that `--help` and `COMMAND --help` print. Imports nothing heavy: help is there at once."""
 
+import difflib
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +12,8 @@ from ksflow.home import sections, shipped_path
 _PAGES = sections(Path(__file__).with_name("usage.txt"))
 _WHOLE = _PAGES.pop("ksflow")
 COMMANDS = tuple(_PAGES)
+_SECOND = re.compile(r"^  ksflow \w+ (?:\[NAME\] )?([a-z|]+)", re.MULTILINE)
+"""The second words of a command, as its page has them."""
 
 
 def full_page(version: str) -> str:
@@ -26,6 +30,21 @@ def command_page(command: str) -> str:
     """One command's own page."""
     lines, about, examples = (part.strip("\n") for part in _PAGES[command].split("---\n"))
     return f"{lines}\n\n{about}\n\nExamples:\n{examples}"
+
+
+def meant(word: str) -> str:
+    """What a word that is no command may mean: a command that has it as its second word, or one alike; else empty."""
+    if word in (path.name for path in shipped_path("conf").iterdir()):
+        return f"did you mean {word}=NAME? `ksflow {word} --help` lists them; "
+    pairs = [
+        (name, second)
+        for name in COMMANDS
+        for line in _SECOND.findall(_PAGES[name].split("---\n")[0])
+        for second in line.split("|")
+    ]
+    found = [f"{name} {second}" for name, second in pairs if word in (second, f"{name}s")]
+    found = found or difflib.get_close_matches(word, COMMANDS, 1)
+    return f"did you mean {' or '.join(dict.fromkeys(found))}? " if found else ""
 
 
 def examples(command: str) -> list[str]:

@@ -70,7 +70,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")
     file = _file(path, root, level, id)
     source = read_text(file)
-    module = parse_python(file, source, _NEEDED, "a KernelBench file has all three")
+    module = parse_python(file, source, _NEEDED, "a KernelBench file")
     spec: Json = {
         "file": "model.py",
         "precision": precision,
