@@ -20,6 +20,9 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
     kernel = base.kernel
     if kernel is None or not values_in(kernel):
         way = "select one that does and has values left to try, as selector=fastest does while there is one"
+        if all(trial.kernel is None or trial.kernel.language == "python" for trial in population.trials):
+            way = "write seeds/cpu/01.cpp (its signature: `problem show`), or have a model write (llm=NAME)"
+            raise StageError(stage, f"this problem has no kernel to start from: {way}")
         if not families(population):
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
