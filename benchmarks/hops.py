@@ -25,9 +25,8 @@ from ksflow.cli import verbs
 from ksflow.config import compose
 
 _ROOT = Path(ksflow.__file__).resolve().parent.parent
-_LEFT_OUT = tuple(
-    f"ksflow/{name}" for name in ("records/", "report/", "search/", "kernels/source/", "errors.py", "log.py", "redaction.py")
-)
+_OTHERS = ("records/", "report/", "search/", "kernels/source/", "errors.py", "log.py", "redaction.py")
+_LEFT_OUT = tuple(f"ksflow/{name}" for name in _OTHERS)
 _EXPERIMENTS, _ROUND = 7, 3
 """Three a round, and one in the round that is traced."""
 

@@ -22,6 +22,7 @@ from ksflow.home import PACKAGE, expand_home, shipped_path
 AT_START = {"PATH", "PYTHONPATH", "PYTHONOPTIMIZE"}
 """What a process takes from its environment before anything else."""
 OWN_OPTIONS = {"out", "details", "note", "sign", "force", "again", "format", "port", "stages", "run", "test_problems"}
+OWN_OPTIONS |= {"cases"}
 """Keys that a command knows by itself."""
 DRY = ["recipe=dry_run", "problem=softmax"]
 

@@ -14,12 +14,13 @@ import pytest
 import torch
 import toy_driver
 
-from ksflow.integrate.handover import hand_over
+from ksflow.integrate.handover import hand_over, table
 from ksflow.integrate.handover.loader import Facts, loader
 from ksflow.integrate.handover.package import write_best
 from ksflow.integrate.handover.winner import mark_modules
 from ksflow.kernels.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
+from ksflow.search.dispatch import effective
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 REFERENCE = """import torch
@@ -223,6 +224,47 @@ def test_a_tensor_that_lies_otherwise_than_where_the_kernel_was_judged_ends_no_p
 
 
 @pytest.mark.slow
+def test_a_call_takes_the_configuration_of_the_nearest_sizes(tmp_path: Path) -> None:
+    """Each configuration multiplies by another factor. Rows of this device count, or else those of the first."""
+    cpp = CPP.replace("FACTOR", "F").replace("// launch", "constexpr int F = 3;  // tune: 3 4 5\n// launch")
+    problem, trial = given(tmp_path), won(cpp, language="cpp")
+    problem = replace(problem, args=(replace(problem.args[0], shape="n, m"), problem.args[1]))
+
+    def tuned(n: int, factor: str, device: str = detect().chip) -> Json:
+        return table.row(Case(f"n={n}", {"n": n}, 1), device, {"F": factor}, 1.0, "")
+
+    rows = table.update(tmp_path, problem, detect(), trial, [tuned(9, "5", "another"), tuned(100, "4")])
+    assert [row["values"]["F"] for row in rows] == ["3", "3", "5", "4"]
+    assert table.update(tmp_path, problem, detect(), trial, [tuned(100, "4")]) == rows
+    best = write_best(tmp_path / "best", problem, detect(), trial, "", tuned=rows)
+    factors = "print(*(round(float((made.custom_kernel((torch.ones(n, 2 * n), torch.zeros(2 * n, n)))).mean())) "
+    sizes = "for n in (1, 9, 16, 30, 400)))\n"
+    assert ran(best, factors + sizes, dict(os.environ)) == "3 3 3 4 4\n"
+    other = best.read_text().replace(repr(detect().chip), "'a third'").replace("'another'", repr(detect().chip))
+    (tmp_path / "other.py").write_text(other)
+    assert ran(tmp_path / "other.py", factors + sizes, dict(os.environ)) == "5 5 5 5 5\n"
+    done = hand_over(tmp_path / "out", problem, detect(), trial, tuned=rows)
+    assert ran(done.files[0], factors + "for n in (3, 5, 100)))\n", dict(os.environ)) == "3 3 4\n"
+    assert table.update(tmp_path, problem, detect(), won(CPP, language="cpp")) == []
+    assert not (tmp_path / "table.json").exists()
+
+
+def test_device_code_gets_a_dispatch_line_for_each_tuned_shape(tmp_path: Path) -> None:
+    problem, trial = given(tmp_path), won(CUDA, language="cuda")
+    own = [table.row(case, "NVIDIA H200", effective(CUDA, case.params), 2.0, "") for case in problem.benchmarks]
+    new = [table.row(Case(f"n={n}", {"n": n}, 7), "NVIDIA H200", {"BLOCK": "8"}, 1.0, "") for n in (4, 6)]
+    elsewhere = table.row(Case("n=7", {"n": 7}, 7), "NVIDIA H100", {"BLOCK": "8"}, 1.0, "")
+    more, made = table.extended(problem, trial, [*own, *new, elsewhere], "NVIDIA H200")
+    assert [case.name for case in more.benchmarks] == ["n=3", "n=5", "n=4", "n=6"]
+    text = made.kernel.main
+    assert [line for line in text.splitlines() if "dispatch" in line] == [
+        "// dispatch: if n == 6: BLOCK=8",
+        "// dispatch: if n > 4: BLOCK=16",
+    ]
+    assert [effective(text, {"n": n})["BLOCK"] for n in (3, 5, 6)] == ["8", "16", "8"]
+
+
+@pytest.mark.slow
 def test_one_tensor_is_called_as_it_is(judge: LocalEvaluator, tmp_path: Path) -> None:
     text = """from ksflow.formats.runtime import install
 
@@ -391,7 +433,9 @@ def test_a_model_launches_where_torch_works(tmp_path: Path) -> None:
 from types import SimpleNamespace
 torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=77)
 x = torch.randn(5, 4)
-print(torch.equal(made.ModelNew()(x), x.T * 3))
+model = made.ModelNew()
+model.load_state_dict({"unread": x}, strict=True)  # as a deck hands weights over
+print(torch.equal(model(x), x.T * 3))
 """
     assert ran(found.files[0], code, {**toy_driver.environment(tmp_path, "cuda"), "QUEUE": "77"}) == "early\nTrue\n"
 

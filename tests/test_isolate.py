@@ -15,6 +15,7 @@ import torch
 from ksflow.cli.init import init
 from ksflow.cli.isolate import isolate
 from ksflow.errors import ConfigError
+from ksflow.evaluation.judge.contents import common_strides
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
@@ -126,10 +127,11 @@ class Net(torch.nn.Module):
 
 from shop import nets
 
-net = nets.Net().eval()
+several = [nets.Net().eval(), nets.Net().eval()]
 for rows in (3, 9, 20, 33):
     with torch.no_grad():
-        net(torch.randn(rows, 16))
+        for net in several:
+            net(torch.randn(rows, 16))
         nets.fill(torch.randn(rows))
         nets.gate(torch.randn(rows, 16), {"bias": torch.randn(16)}, k=2.0)
 """,
@@ -224,6 +226,9 @@ def test_a_function_of_a_package_is_a_problem_that_needs_it_no_longer(
     assert "not taken: 4 calls" in said
     assert "x [70, 30] float64" in said
     assert len(problem.benchmarks) == 3
+    weights = [case.weight for case in problem.benchmarks]  # the groups that took most time come first
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1, abs=0.01)
     assert [case.params for case in problem.heldout] == [{"x_0": 40, "x_1": 30}]
     assert "shop" not in problem.reference
     assert "smooth(x, times=2.0)" in problem.statement
@@ -244,7 +249,15 @@ def test_a_torch_function_takes_dictionaries_and_keyword_only_arguments(tmp_path
     module = reference(problem)
     x, bias, y = module.generate_input(7, 16, seed=1)
     assert torch.allclose(module.ref_kernel((x, bias, y)), torch.sigmoid(x * 2.0 + bias))
-    assert {seed.name for seed in problem.seeds} == {"00_eager.py", "01_compile.py"}
+    assert {seed.name for seed in problem.seeds} == {"00_eager.py", "01_compile.py", "01_loops.cpp"}
+
+
+def test_how_a_tensor_lies_is_told_from_the_dimensions_longer_than_1() -> None:
+    one, many = (1, 8, 1, 32), (1, 8, 64, 32)
+    heads = [((256, 32, 256, 1), one), ((16384, 32, 256, 1), many), ((256, 32, 32, 1), one)]
+    assert common_strides(heads) == {"order": [0, 2, 1, 3]}
+    with pytest.raises(ValueError, match="lie differently"):
+        common_strides([*heads, ((16384, 2048, 32, 1), many)])
 
 
 @pytest.mark.slow
@@ -289,7 +302,7 @@ def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pyt
     said = " ".join(capsys.readouterr().out.split())
     assert "imports your package (it uses the module tools as a whole), which the sandbox does not have" in said
     assert "from shop.filters import whole" in problem.reference
-    assert not problem.seeds
+    assert [seed.name for seed in problem.seeds] == ["01_loops.cpp"]
 
 
 @pytest.mark.slow
@@ -399,7 +412,7 @@ def test_a_function_alone_is_a_problem(
     (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
     assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
-    assert len(problem.benchmarks) == 2
+    assert [case.weight for case in problem.benchmarks] == [1, 1]
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")

@@ -145,6 +145,8 @@ def test_the_problem_is_the_modules_own_forward_on_contents_like_its_own(
     profiled: tuple[Path, str], problem: Problem, reference: ModuleType
 ) -> None:
     assert [case.name for case in problem.benchmarks] == ["31x20x48", "17x64x48"]
+    assert sum(case.weight for case in problem.benchmarks) == pytest.approx(1, abs=0.01)
+    assert {case.weight for case in problem.tests} == {1}
     assert [case.name for case in problem.tests] == ["31x20x48", "17x64x48", "31x20x48 real=1", "17x64x48 real=1"]
     theirs = load_module("theirs", profiled[0] / "my_model.py")
     norm = theirs.Norm(48)

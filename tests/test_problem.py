@@ -12,6 +12,7 @@ from ksflow.home import shipped_path
 from ksflow.kernels.hardware.target import from_data_sheet
 from ksflow.kernels.problem.loader import kernel_file, load
 from ksflow.kernels.problem.texts import for_target, task_source
+from ksflow.lm.prompts.render import task
 from ksflow.records import Problem, Target
 
 
@@ -156,6 +157,9 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
         ("    role: in\n", "    rol: in\n", r"problem.yaml: args\[0\]\.role: field required"),
         ("    role: in\n", "    role: in\n    kind: a\n", r"args\[0\]\.kind: unknown key"),
         ("seed: 52}", "seed: many}", r"cases\.cpu\.tests\[1\]\.seed: input should be a valid integer, not 'many'"),
+        ("seed: 52}", "weight: 0}", r"tests\[1\]\.weight: input should be greater than 0, not 0"),
+        ("seed: 52}", "weight: .inf}", r"tests\[1\]\.weight: input should be .*, not inf"),
+        ("seed: 52}", "weight: much}", r"tests\[1\]\.weight: input should be a valid number, not 'much'"),
         ("{rows: 512, ", "{rows: many, ", "a size is a whole number, not rows='many'"),
         ("languages: [python,", "languages: [c++,", r"languages\[0\]: one of cpp, .*, triton, not 'c\+\+'"),
         ("params: {}, ", "param: {}, ", r"variants\.float32\.param: unknown key"),
@@ -220,17 +224,23 @@ def test_a_variants_folder_of_ones_own(mine: Path) -> None:
         load(str(mine), variant="wide")
 
 
-def test_case_sets_of_equal_sizes_are_told_apart_by_their_tests_and_seeds(mine: Path) -> None:
+def test_case_sets_of_equal_sizes_are_told_apart_by_their_tests_seeds_and_weights(mine: Path) -> None:
     file = mine / "problem.yaml"
     given = yaml.safe_load(file.read_text())
     timed = given["cases"]["cpu"]["benchmarks"]
     sets = {"strict": [*timed, *timed], "lax": timed, "other": [{**case, "seed": 7} for case in timed]}
+    sets["weighted"] = [{**case, "weight": 1 + number / 2} for number, case in enumerate(timed)]
     for name, tests in sets.items():
-        benchmarks = tests if name == "other" else timed
+        benchmarks = tests if name in ("other", "weighted") else timed
         given["cases"][name] = {"tests": tests, "benchmarks": benchmarks}
     file.write_text(yaml.safe_dump(given))
     found = {load(str(mine), name).digest for name in (*sets, "cpu")}
     assert len(found) == len(sets) + 1
+    weighted = load(str(mine), "weighted")
+    assert weighted.benchmarks[1].weight == 1.5
+    assert "weight" not in weighted.benchmarks[1].params
+    assert (weighted.score_name, load(str(mine), "lax").score_name) == ("weighted geomean", "geomean")
+    assert f"{weighted.benchmarks[0].name} (weight " in task(weighted)
 
 
 def test_a_missing_problem_names_those_there_are() -> None:

@@ -165,6 +165,9 @@ _LINES = {
     "python -m ksflow verify": Expected("holds", more="evaluator=fake"),
     "python -m ksflow approve": Expected(r"approved by Ada( <.*>)?: read it", more="evaluator=fake"),
     "python -m ksflow lineage": Expected("."),
+    "python -m ksflow tune": Expected(
+        r"96x512x512: .*\n.*best\.py, table\.json", more="evaluator=fake loop.evaluations=1"
+    ),
     "python -m ksflow runs": Expected(r"fp8_gemm/\w+ +\d+ "),
     "python -m ksflow init": Expected("it runs as it is:"),
     "python -m ksflow llm check": Expected("form: right", more="model.api_base=ROOT"),

@@ -23,7 +23,7 @@ def gemm(h200: Target) -> Problem:
 def test_the_limit_of_the_fp8_problem_is_that_of_the_data_sheet(gemm: Problem, h200: Target) -> None:
     rows = roofline.rows(gemm, h200, [Timing(case.name, 100.0) for case in gemm.benchmarks])
     assert geomean(row.bound_us for row in rows) == pytest.approx(17.9, abs=0.05)
-    assert roofline.share(rows) == pytest.approx(0.179, abs=0.0005)
+    assert roofline.share(rows, {}) == pytest.approx(0.179, abs=0.0005)
     assert {row.bound for row in rows} == {"compute", "memory"}
     assert [row.case for row in rows] == [case.name for case in gemm.benchmarks]
 
@@ -55,4 +55,4 @@ def test_where_nothing_is_known_there_is_no_roof(gemm: Problem, h200: Target) ->
     assert roofline.roofline(dataclasses.replace(gemm, work={}), case, h200, 1.0) is None
     assert roofline.roofline(gemm, case, Target("odd", "gpu", "chip"), 1.0) is None
     assert roofline.rows(gemm, h200, [Timing("another", 1.0)]) == ()
-    assert roofline.share([]) is None
+    assert roofline.share([], {}) is None

@@ -30,7 +30,18 @@ from ksflow.kernels.problem.loader import load
 from ksflow.kernels.source.answer import replace_main
 from ksflow.lineage import Lineage
 from ksflow.lm.prompts import render
-from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.records import (
+    Comparison,
+    Evaluation,
+    Evidence,
+    Origin,
+    Population,
+    Problem,
+    RooflineCase,
+    Seed,
+    Trial,
+    Verdict,
+)
 from ksflow.report import scores
 
 UPSTREAM = PACKAGE.parent / "benchmarks" / "upstream.py"
@@ -275,6 +286,36 @@ def test_files_of_one_name_have_runs_of_their_own() -> None:
         "run=l1",
     ]
     assert {member.variant for member in made} == {""}
+
+
+def test_a_pattern_of_folders_is_a_member_for_each_problem_of_a_deck(tmp_path: Path) -> None:
+    for name in ("07_gemm", "05_topk"):
+        (tmp_path / name).mkdir()
+    word = f"problem.path={tmp_path}/*"
+    made = members(Suite(name="deck"), ["problem=kernelbench", word])
+    assert [member.key for member in made] == [f"problem.path={tmp_path}/{name}" for name in ("05_topk", "07_gemm")]
+    assert {member.words[-1] for member in made} == {"run=deck"}
+    assert of_multirun(["-m", "problem=kernelbench", word]) is not None
+    with pytest.raises(ConfigError, match=r"problem\.path=.*/x\*: nothing there has such a name"):
+        members(Suite(), [f"problem.path={tmp_path}/x*"])
+
+
+def test_a_deck_s_table_has_both_shares_of_the_speed_of_light_and_the_board_s_verdict() -> None:
+    known, toy = population(5.0)
+    near = tuple(RooflineCase(case=name, share=share, theirs=share / 2) for name, share in (("a", 0.4), ("b", 0.1)))
+    evidence = Evidence(roofline=near, upstream="its text has F.linear, which upstream forbids")
+    trials = [
+        t if t.id == "00001" else replace(t, evaluation=replace(accepted(5.0), evidence=evidence)) for t in known.trials
+    ]
+    found = scores.figures(paired(tuple(trials)), replace(toy, work={"regime": "memory", "bytes": "n"}))
+    assert found["sol"] == pytest.approx({"theirs": 0.1, "ours": 0.2})
+    shown = io.StringIO()
+    scores.show(Console(file=shown, width=150), [{**row(5.0), "figures": found}])
+    heads, _, line, *_ = [text for text in shown.getvalue().splitlines() if text.strip()][1:]
+    assert heads.split()[:8] == ["problem", "best", "µs", "SOL", "theirs", "SOL", "ours", "verdict"]
+    assert line.split()[:7] == ["toy", "5", "10", "%", "20", "%", "accept;"]
+    assert {"tokens", "cost"} <= {*heads.split()}
+    assert scores.figures(known, toy)["sol"] == {}
 
 
 def test_hydras_multirun_over_problems_is_a_suite_with_one_budget_and_a_name_of_its_words() -> None:

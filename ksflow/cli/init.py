@@ -116,7 +116,7 @@ def _problem(console: Console, name: str, function: str) -> None:
         "seeds/cpu/01_loops.cpp": "a kernel to start from",
     }
     files = {folder / file: role for file, role in what.items()}
-    _tell(console, files, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
+    show_written(console, files, f"problem check problem={name}", f"problem={name} loop.evaluations=6")
 
 
 def _from_function(console: Console, folder: Path, function: str) -> None:
@@ -136,15 +136,27 @@ def _from_function(console: Console, folder: Path, function: str) -> None:
         seen = capture.observe(f"{path.stem}:{name}", shlex.join(words), Path(place), f"the calls in {path.name}")
         table, _ = isolate.isolate(seen, Path(place), folder.parent, folder.name)
     report.say(console, *table["remarks"])
-    problem = load(str(folder), target=detect())
-    kernel, why = naive(problem)
-    ready = folder / "seeds" / "cpu" / "01_loops.cpp" if kernel else folder / "kernel.cpp"
-    ready.parent.mkdir(exist_ok=True)
-    write(ready, kernel or _STUB.format(why=why, signature=problem.signature))
-    role = "a loop nest to start from" if kernel else f"to be filled in: compiled, and wrong until then ({why})"
-    next_step = f"problem={folder} loop.evaluations=6" if kernel else f"evaluate {ready} problem={folder}"
+    ready, role, command = write_start(folder)
     files = {folder / "reference.py": "your function, as the judge calls it", ready: role}
-    _tell(console, files, f"problem check problem={folder}", next_step)
+    show_written(console, files, f"problem check problem={folder}", command)
+
+
+def write_start(folder: Path, typed: str = "") -> tuple[Path, str, str]:
+    """Write a C++ kernel to start from into a problem's folder, a stub where no loop nest can be made of the reference.
+
+    Returns the file, what it is, and the command that goes on, where `typed` names the folder.
+    """
+    problem, typed = load(str(folder), target=detect()), typed or str(folder)
+    kernel, why = naive(problem, isolated=False)  # the function has run in this process before
+    if kernel:
+        file, role = folder / "seeds" / "cpu" / "01_loops.cpp", "a loop nest to start from"
+        command = f"problem={typed} loop.evaluations=6"
+    else:
+        file, role = folder / "kernel.cpp", f"to be filled in: compiled, and wrong until then ({why})"
+        command = f"evaluate {file} problem={typed}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write(file, kernel or _STUB.format(why=why, signature=problem.signature))
+    return file, role, command
 
 
 def _stage(console: Console, kind: str, name: str) -> None:
@@ -172,7 +184,7 @@ def _stage(console: Console, kind: str, name: str) -> None:
         write(options, f"{about}_target_: {name}.{class_name}\n{inner}")
     files = {module: f"the {kind}: change its __call__", options: f"makes it {kind}={name}"}
     asks = " writer=verified llm=dummy" if kind == "verifier" else ""
-    _tell(console, files, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
+    show_written(console, files, f"--config-dir=conf{asks} {kind}={name} problem=softmax loop.evaluations=4")
 
 
 def _expect_absent(path: Path) -> None:
@@ -180,8 +192,8 @@ def _expect_absent(path: Path) -> None:
         raise ConfigError(f"{path} is there already, and nothing is overwritten; take another name")
 
 
-def _tell(console: Console, files: dict[Path, str], *commands: str) -> None:
-    """What was written, and how it is run."""
+def show_written(console: Console, files: dict[Path, str], *commands: str) -> None:
+    """Say what was written, and how it is run."""
     width = max(len(str(file)) for file in files)
     console.print("written:")
     report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))

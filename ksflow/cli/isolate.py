@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from ksflow import report
+from ksflow.cli.init import show_written, write_start
 from ksflow.cli.model import show_table
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
@@ -36,8 +37,10 @@ def isolate(words: list[str], overrides: list[str]) -> int:
             seen = capture.observe(words[0], known["run"], Path(folder))
         table, written = written_as(seen, Path(folder), Path(known["out"]).expanduser())
     show_table(table)
-    typed = written if written.is_absolute() else f"./{written}"
-    report.say(console, f"written to {written}: python -m ksflow problem={typed}")
+    typed = str(written) if written.is_absolute() else f"./{written}"
+    ready, role, command = write_start(written, typed)
+    files = {written / "reference.py": "the function, as the judge calls it", ready: role}
+    show_written(console, files, f"problem check problem={typed}", command)
     return 0
 
 

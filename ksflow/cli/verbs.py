@@ -5,7 +5,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
 from ksflow.errors import ConfigError, NothingTried, boolean, one_of
-from ksflow.integrate.handover import hand_over
+from ksflow.integrate.handover import hand_over, table
 from ksflow.integrate.handover.hub import Standing, write_hub
 from ksflow.integrate.handover.package import write_best
 from ksflow.kernels.problem import licences
@@ -30,9 +30,9 @@ from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
 from ksflow.protocols import TrackedRun
-from ksflow.records import Json, Target
+from ksflow.records import Json
 from ksflow.redaction import redact
-from ksflow.report.headline import headline, of_outcome
+from ksflow.report.headline import Headline, headline, of_outcome
 
 
 def run(words: list[str], overrides: list[str]) -> int:
@@ -88,7 +88,7 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
         with run.handle_signals():
             with show:
                 outcome = search_by_itself(run, made.seeds, made.settings, began)
-            outcome = _finish(console, outcome, run, made.target)
+            outcome = _finish(console, outcome, made)
             summary = report.summary(outcome, made.problem, made.lineage)
             home.write(compose.job_folder() / "summary.json", json.dumps(summary, indent=1) + "\n")
         if tracking:
@@ -126,33 +126,41 @@ def _best_folder(lineage: Lineage) -> Path:
     return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
-def _finish(console: Console, outcome: RunOutcome, run: Run, target: Target) -> RunOutcome:
+def _finish(console: Console, outcome: RunOutcome, made: Parts) -> RunOutcome:
     """Show how a run ended, hand its winner over, and say how long all took. Returns the outcome with that time."""
-    began, problem, lineage, best = time.monotonic(), run.problem, run.lineage, outcome.best
+    began, problem, lineage = time.monotonic(), made.problem, made.lineage
     report.show_outcome(console, outcome, problem, lineage)
-    lineage.store.point_head(lineage.branch_of(best.id))
-    folder, claimed = _best_folder(lineage), of_outcome(outcome)
-    module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures)
-    files, said = [module.name], list[str]()
+    lineage.store.point_head(lineage.branch_of(outcome.best.id))
+    said = hand_over_winner(of_outcome(outcome), made)
+    took = {**outcome.took, "hand-over": time.monotonic() - began}
+    outcome = replace(outcome, took=took)
+    report.show_ending(console, outcome, lineage, said, compose.typed_problem(problem))
+    return outcome
+
+
+def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) -> tuple[str, ...]:
+    """Write a run's winner below `best`. Returns where its files are, and what there is to say of them.
+
+    rows: new ones of its table.
+    """
+    problem, target, lineage, best = made.problem, made.target, made.lineage, claimed.best
+    folder, evaluate = _best_folder(lineage), made.stages.evaluate
+    folder.mkdir(parents=True, exist_ok=True)
+    tuned = table.update(folder, problem, target, best, rows)
+    module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures, tuned)
+    files, said = [module.name, *([table.FILE] if tuned else [])], list[str]()
     if claimed.over is not best:  # nobody needs a module of a baseline
-        handover = folder / "handover"
-        handed_over = hand_over(handover, problem, target, best, run.stages.evaluate, claimed.figures)
+        handed_over = hand_over(folder / "handover", problem, target, best, evaluate, claimed.figures, tuned)
         files += [str(file.relative_to(folder)) for file in handed_over.files]
         said += handed_over.said
         if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
             judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-            licence = licences.of_kernel(problem, outcome.population.by_id, best.id)
+            licence = licences.of_kernel(problem, claimed.known.by_id, best.id)
             standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
             any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
             modules = [*any_size, *handed_over.files]
-            said.append(
-                write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, run.stages.evaluate)
-            )
-    took = {**outcome.took, "hand-over": time.monotonic() - began}
-    outcome = replace(outcome, took=took)
-    where = f"{folder}: {', '.join(files)}"
-    report.show_ending(console, outcome, lineage, (where, *said), compose.typed_problem(problem))
-    return outcome
+            said.append(write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, evaluate))
+    return (f"{folder}: {', '.join(files)}", *said)
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -275,6 +283,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "dataset": _of("ksflow.training.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
     "isolate": _of("ksflow.cli.isolate", "isolate"),
+    "tune": by_name("tune", _of("ksflow.cli.tune", "tune")),
     "apply": by_name("apply", _of("ksflow.cli.isolate", "apply")),
     "doctor": examine,
 }

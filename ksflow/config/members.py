@@ -1,11 +1,12 @@
 """Which members a suite has, from the words of a command line, and when `-m` means a suite."""
 
+import glob
 import itertools
 import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -139,6 +140,10 @@ def _read(word: str) -> tuple[str, list[str]]:
         parsed = OverridesParser.create().parse_override(keys.as_typed(word))
         key = parsed.get_key_element().lstrip("+")
         several = [f"{key}={value}" for value in parsed.sweep_string_iterator()] if parsed.is_sweep_override() else []
+        if key == "problem.path" and not several and "*" in (pattern := str(parsed.value())):
+            several = [f"{key}={found}" for found in sorted(glob.glob(str(Path(pattern).expanduser())))]
+            if not several:
+                raise ConfigError(f"{word}: nothing there has such a name")
     except HydraException as error:
         hint = "; several values are a,b,c or range(1,11)" if "(" in word else ""
         raise ConfigError(f"{word}: {str(error).splitlines()[0]}{hint}") from error

@@ -331,9 +331,9 @@ def _offset(index: Sequence[str], steps: Sequence[str]) -> str:
     return " + ".join(term for term in terms if not term.startswith("(0) *")) or "0"
 
 
-def naive(problem: Problem, reference: Path | None = None) -> tuple[str, str]:
+def naive(problem: Problem, reference: Path | None = None, isolated: bool = True) -> tuple[str, str]:
     """A naive C++ kernel for a problem, or "" and why there is none, as the end of a sentence. reference: a person's
-    file, where that is not the problem's own."""
+    file, where that is not the problem's own. isolated: run the reference in a process of its own."""
     order = {
         "reference": str(reference or Path(problem.root, "reference.py")),
         "args": [[arg.name, arg.dtype, arg.role] for arg in problem.args],
@@ -341,6 +341,8 @@ def naive(problem: Problem, reference: Path | None = None) -> tuple[str, str]:
         "cases": [{**case.params, "seed": case.seed} for case in (*problem.tests, *problem.benchmarks)],
         "signature": problem.signature,
     }
+    if not isolated:
+        return generate(order)
     try:
         text, why = run_isolated("ksflow.formats.loops", order, _TIMEOUT_S)
     except (IsolatedFailure, subprocess.TimeoutExpired) as error:

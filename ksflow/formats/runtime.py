@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -75,6 +75,10 @@ class Task:
 
     own_check = False
     """Whether `objection` decides what is right; else `tolerance` does."""
+    selects = False
+    """Whether the last result may be indices of the values before it, where others are as good for equal values."""
+    forbidden: Sequence[str] = ()
+    """Words that upstream refuses in a kernel's text."""
 
     def call_spec(self, params: Params) -> Json:
         """How a candidate is called: `entry`, and what else `sandbox.foreign` reads that is no tensor's place."""
@@ -138,14 +142,30 @@ class ImportedReference:
         tensors, tree = as_tuple(outputs), self._tree(data)
         with cuda_means(self._device):
             objection = self.task.objection(tree, build(unpack(data.binding["result_tree"]), tensors))
+        if self.task.selects:
+            return objection or self._wrong_selection(data, tensors)
         for index, out in enumerate(() if objection else tensors):
             if out.numel() > 1 and is_constant(out) and not is_constant(as_tuple(self.ref_kernel(data))[index]):
                 return f"output {index} is the same everywhere, the reference's is not"
         return objection
 
+    def _wrong_selection(self, data: Flat, outputs: tuple[torch.Tensor, ...]) -> str:
+        """Why indices do not select the right values, each place once; empty where no output selects."""
+        right, places = as_tuple(self.ref_kernel(data)), outputs[-1].long()
+        if (source := selected_from(data, right)) is None:
+            return ""
+        inside = places.clamp(0, source.shape[-1] - 1)
+        off = int(((places != inside) | (source.gather(-1, inside) != right[-2])).sum())
+        twice = int((places.sort(-1).values.diff() == 0).sum())
+        words = f"{off} of {places.numel()} indices select another value, {twice} a place for the second time"
+        return f"output {len(outputs) - 1}: {words}" if off or twice else ""
+
     def oracle(self, data: Flat) -> list[Json]:
-        """The reference's answer, with the format's tolerance; never wider than the answer's own size allows."""
-        rows = ((value, *self.task.tolerance(value)) for value in as_tuple(self.ref_kernel(data)))
+        """The reference's answer, within the format's tolerance and its size; without indices that select values."""
+        values = as_tuple(self.ref_kernel(data))
+        if self.task.selects and selected_from(data, values) is not None:
+            values = values[:-1]
+        rows = ((value, *self.task.tolerance(value)) for value in values)
         return [by_format(*row, Check().c1) for row in rows]
 
     def _inputs(self, params: Params, seed: int) -> Tree:
@@ -194,9 +214,10 @@ def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) 
     module = importlib.import_module(f"ksflow.formats.{format}.runtime")
     reference = ImportedReference(module.create(SourceFiles(files), spec))
     namespace |= {"generate_input": reference.generate_input, "ref_kernel": reference.ref_kernel}
-    if reference.task.own_check:
+    namespace["forbidden"] = reference.task.forbidden
+    if reference.task.own_check or reference.task.selects:
         namespace["property_check"] = reference.property_check
-    else:
+    if not reference.task.own_check:
         namespace["oracle"] = reference.oracle
     if hasattr(module, "upstream"):
         namespace["upstream_check"] = module.upstream(reference)
@@ -238,6 +259,18 @@ def vary_contents(leaf: torch.Tensor) -> torch.Tensor:
     if symmetric:
         share = share.sqrt().unsqueeze(-1) * share.sqrt().unsqueeze(-2)
     return (wide * share.to(wide.dtype)).to(leaf.dtype)
+
+
+def selected_from(data: Flat, values: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The input from which the last result, indices along the last dimension, selects the result before it."""
+    if len(values) < 2 or values[-1].dtype not in (torch.int32, torch.int64) or values[-1].shape != values[-2].shape:
+        return None
+    chosen, places = values[-2], values[-1].long()
+    for leaf in data[: min(data.binding["outputs"])]:
+        fits = leaf.ndim and leaf.dtype == chosen.dtype and leaf.shape[:-1] == chosen.shape[:-1]
+        if fits and int(places.max()) < leaf.shape[-1] and torch.equal(leaf.gather(-1, places), chosen):
+            return leaf
+    return None
 
 
 def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 Scalar = bool | int | float | str
@@ -42,6 +42,18 @@ def round_significant(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def geomean(values: Iterable[float]) -> float:
-    """Return the geometric mean of positive numbers."""
-    return math.exp(statistics.fmean(math.log(value) for value in values))
+def relative_weights(weights: Sequence[float]) -> list[float]:
+    """Return the weights divided by their mean: exactly 1 each if all are equal."""
+    return [weight * len(weights) / math.fsum(weights) for weight in weights]
+
+
+def mean(values: Iterable[float], weights: Sequence[float] = ()) -> float:
+    """Return the mean of numbers, each with its weight; without weights each counts alike."""
+    if not weights:
+        return statistics.fmean(values)
+    return statistics.fmean(v * w for v, w in zip(values, relative_weights(weights), strict=True))
+
+
+def geomean(values: Iterable[float], weights: Sequence[float] = ()) -> float:
+    """Return the geometric mean of positive numbers, each with its weight; without weights each counts alike."""
+    return math.exp(mean(map(math.log, values), weights))

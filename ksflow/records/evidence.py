@@ -229,6 +229,7 @@ class RooflineCase(EvidenceRecord):
     intensity: float | None = None  # operations per byte
     bound_us: float | None = None  # the least time at these rates
     share: float | None = None  # `bound_us` over the measured time
+    theirs: float | None = None  # the share by the formula of the problem's format, which takes one limit alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,6 +350,8 @@ class Evidence(EvidenceRecord):
     artefact: str = ""  # digest of the compiled code (`Evaluator.code`)
     precision: str = ""
     """The lower precision that the problem allows for operands of products, such as `tf32`; "" if none."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The weight of each case in the score and in every speed-up, with a mean of 1; empty if each counts alike."""
     made: str = ""
     """How a GPU kernel was compiled: `strong` or `host`."""
     roofline: tuple[RooflineCase, ...] = ()

@@ -1,13 +1,12 @@
 """Problems: tasks, cases, checks, limits."""
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from ksflow.records.base import Json, Record, Scalar, geomean
+from ksflow.records.base import Json, Record, Scalar, geomean, mean, relative_weights
 from ksflow.records.kernels import C_TYPES, Kernel
 
 _PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$")
@@ -34,6 +33,8 @@ class Case(Record):
     name: str
     params: Mapping[str, Scalar]
     seed: int
+    weight: float = 1.0
+    """How much the case counts in the score and in every speed-up, relative to the other benchmarks."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Problem:
     score: str = "geomean"  # `geomean`, `mean` or `last` of the benchmarks' times
     limits: Limits = Limits()
     work: Mapping[str, str] = field(default_factory=dict)
-    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate."""
+    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate.
+    `regime`, of a format's own estimate: `compute` or `memory`, of which alone the format takes a kernel's share."""
     digest: str = ""
     """Digest of everything that could change a verdict or a time."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -162,10 +164,28 @@ class Problem:
 
     def aggregate(self, values: Iterable[float]) -> float:
         """Return the score for one value per benchmark, in order. Values must be positive."""
-        numbers = list(values)
+        numbers, weights = list(values), [case.weight for case in self.benchmarks]
         if self.score == "last":
             return numbers[-1]
-        return statistics.fmean(numbers) if self.score == "mean" else geomean(numbers)
+        return mean(numbers, weights) if self.score == "mean" else geomean(numbers, weights)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of the benchmarks, with a mean of 1; empty if each counts alike."""
+        weights = [case.weight for case in self.benchmarks]
+        names = [case.name for case in self.benchmarks] if len(set(weights)) > 1 else []
+        return dict(zip(names, relative_weights(weights), strict=False))
+
+    @property
+    def score_name(self) -> str:
+        """The score in words: `geomean`, or `weighted geomean`."""
+        return f"weighted {self.score}" if self.weights and self.score != "last" else self.score
+
+    @property
+    def case_words(self) -> list[str]:
+        """The benchmarks' names, with their weights if those differ."""
+        weights = self.weights
+        return [f"{case.name} (weight {weights[case.name]:.3g})" if weights else case.name for case in self.benchmarks]
 
     @property
     def signature(self) -> str:

@@ -17,7 +17,8 @@ from ksflow.report.words import say
 _CHECKS = {
     "gpumode": "the task's own check_implementation",
     "popcorn": "the service's",
-    "kernelbench": "upstream's allclose, narrower where the answers to other inputs would come too close to that",
+    "kernelbench": "upstream's allclose, of a deck a share of the answer's size; narrower where the answers to other "
+    "inputs would come too close to that",
     "flashinfer": "upstream's rule: see what was inferred",
     "tritonbench": "within problem.atol + problem.rtol of its size, element by element",
     "kernel": "see what was inferred",
@@ -46,9 +47,9 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         "languages": ", ".join(problem.languages),
         "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
         "tests": ", ".join(case.name for case in problem.tests),
-        "benchmarks": ", ".join(case.name for case in problem.benchmarks),
+        "benchmarks": ", ".join(problem.case_words),
         "held out": problem.heldout and f"{pluralize(len(problem.heldout), 'shape')}, of which models are not told",
-        "score": f"{problem.score} of the benchmarks' µs, lower is better",
+        "score": f"{problem.score_name} of the benchmarks' µs, lower is better",
         **_check(problem, target),
         "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
         f"{limits.memory_mb} MB",

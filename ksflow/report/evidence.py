@@ -73,6 +73,7 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
         _head(evaluation),
         [rows for rows in (cases, compiled) if rows],
         [
+            *_weights(evaluation),
             *_beside(evaluation, names or {}),
             *_checks(evaluation, details),
             *_device(evaluation),
@@ -171,6 +172,12 @@ def describe_moment(moment: int) -> str:
     return "in an earlier confirmation" if moment else "in the search"
 
 
+def _weights(evaluation: Evaluation) -> list[str]:
+    weights = evaluation.evidence.weights
+    words = ", ".join(f"{case} {weight:.3g}" for case, weight in weights.items())
+    return [f"weights of the cases in the score and in every ratio: {words}"] if weights else []
+
+
 def _checks(evaluation: Evaluation, details: bool) -> list[str]:
     rows = evaluation.evidence.checked
     if details:
@@ -178,13 +185,17 @@ def _checks(evaluation: Evaluation, details: bool) -> list[str]:
         return [f"checked {row.case}: error {error} of the bound" for row, error in zip(rows, errors, strict=True)]
     known = [(row.worst, row.case) for row in rows if isinstance(row.worst, float)]
     worst = f"; the largest error is {max(known)[0]:.1%} of the bound (on {max(known)[1]})" if known else ""
-    return [f"right on {pluralize(len(rows), 'tested shape')}{worst}"] if rows else []
+    theirs = evaluation.evidence.upstream
+    objection = [f"upstream: {theirs}"] if theirs not in ("", "pass") else []
+    return [f"right on {pluralize(len(rows), 'tested shape')}{worst}", *objection] if rows else []
 
 
 def _device(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    near = roofline.share(evidence.roofline)
-    lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
+    near = roofline.share(evidence.roofline, evidence.weights)
+    theirs = roofline.share(evidence.roofline, evidence.weights, theirs=True)
+    also = f"; {theirs:.1%} by the formula of the problem's format" if theirs else ""
+    lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean{also}"] if near else []
     compilers = dict.fromkeys(row.compiler for row in evidence.compiler)
     lines += [f"compiled by: {name}" for name in compilers if name]
     cases: dict[str, list[str]] = {}  # by clock, where a kernel's own events were not believed

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.loop.schedule import RunOutcome
-from ksflow.records import SELF_TIMED, Origin, Population, Seed, Speedup, Trial, base_of
+from ksflow.records import SELF_TIMED, Evidence, Origin, Population, Seed, Speedup, Trial, base_of
 from ksflow.report.words import format_us
 
 _SPELLED = {
@@ -87,8 +87,9 @@ class Headline:
         if not row.ranked:
             return f"not ranked over {name}: {row}{f', {versus.why}' if versus and versus.why else ''}"
         clock = f", {SELF_TIMED}" if versus and SELF_TIMED in versus.clocks else ""
-        precision = self.best.evaluation.evidence.precision if self.best.evaluation else ""
-        return f"{row.describe(name)}{f' in {precision.upper()}' if precision else ''}{clock}"
+        evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
+        precision = f" in {evidence.precision.upper()}" if evidence.precision else ""
+        return f"{row.describe(name)}{precision}{', cases weighted' if evidence.weights else ''}{clock}"
 
     @property
     def figures(self) -> str:

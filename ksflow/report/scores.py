@@ -15,11 +15,13 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import home
+from ksflow.kernels.hardware import roofline
 from ksflow.records import Json, Origin, Population, Problem, Trial, Verdict, geomean
 from ksflow.report.headline import Headline, headline, known_baselines
 from ksflow.report.words import format_us, grid
 
 FAST = (0.0, 1.0, 1.5, 2.0)
+_WORDS = ("problem", "verdict", "speed-up")
 _UNBUILT = (Verdict.COMPILE, Verdict.MALFORMED)
 _CAPTION = (
     "fast_p: more than p times as fast as the first baseline for sure, by the lower end of the 95 % interval; in "
@@ -32,13 +34,17 @@ def figures(population: Population, problem: Problem) -> Json:
 
     `us` and `cases` (per benchmark, µs) are None and empty if no new kernel was accepted. `speedups`: baseline ->
     speed-up, the first baseline first, None if it was not accepted; `sure`: the lower ends. `beside`: the run's
-    headline, then the claims over other baselines with which it was timed in turns, in words.
+    headline, then the claims over other baselines with which it was timed in turns, in words. `sol`: of a format with
+    formulas of work the shares of the speed of light, `theirs` by its formula and `ours` of the roofline. `upstream`:
+    what the format's own check says of the kernel.
     """
     digests = {seed.kernel.digest: seed.name for seed in problem.seeds if seed.baseline}
     known = {digests[t.kernel.digest]: t for t in population.ranked if t.kernel and t.kernel.digest in digests}
     baselines = {name: known.get(name) for name in digests.values()}
     new = [trial for trial in population.trials if trial.origin is not Origin.SEED]
     best = next((t for t in (population.best, *population.ranked) if t and t.origin is not Origin.SEED), None)
+    evidence = best.evaluation.evidence if best and best.evaluation else None
+    near = evidence.roofline if evidence and "regime" in problem.work else ()
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
     ratios = {name: population.speedup(best, base) for name, base in baselines.items()} if best else {}
     claimed = headline(population, known_baselines(population, problem.seeds))
@@ -50,6 +56,10 @@ def figures(population: Population, problem: Problem) -> Json:
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
         "right": best is not None,
+        "sol": {name: roofline.share(near, evidence.weights, name == "theirs") for name in ("theirs", "ours")}
+        if near and evidence
+        else {},
+        "upstream": evidence.upstream if evidence else "",
         "us": population.time_us(best) if best else None,
         "target": best.evaluation.target if best and best.evaluation else "",
         "cases": _cases(best),
@@ -97,8 +107,8 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
 
 def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suite") -> None:
     """Print a row for each problem and variant, and one for all problems of each variant."""
-    lines, spare = [_line(row) for row in rows], ("wall", "verdicts", "cost", "tokens", "to best", "trials")
-    console.print(grid(console, lines, ("problem",), ("problem",), spare, title=title))
+    lines, spare = [_line(row) for row in rows], ("wall", "verdicts", "correct", "to best", "trials", "cost", "tokens")
+    console.print(grid(console, lines, _WORDS, _WORDS, spare, 16, title=title))
     whole = [{"variant": variant or "all", **_whole(total)} for variant, total in by_variant(rows).items()]
     if len(whole) == 1 or len(whole) < len(rows):
         console.print(grid(console, whole, ("variant",), ("variant",), spare, title="all problems", caption=_CAPTION))
@@ -153,11 +163,15 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
     result = row.get("figures")
     if not result:
         return {"problem": f"{name}\n{_unfinished(row)}"}
+    sol, upstream = result.get("sol", {}), result.get("upstream", "")
     approved = [f"{trial} {approval}" for trial, approval in row.get("approved", {}).items()]
     doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
     return {
         "problem": "\n".join([name, *(["went on"] if row.get("final") else []), *approved, *doubt]),
         "best µs": format_us(result["us"]) if result["right"] else _lack(row),
+        "SOL theirs": _percent(sol.get("theirs")),
+        "SOL ours": _percent(sol.get("ours")),
+        "verdict": f"accept; upstream: {upstream}" if upstream and (sol or upstream != "pass") else "",
         "speed-up": "\n".join(result.get("beside", ())),
         "trials": str(row["trials"]),
         "to best": str(row.get("trials_to_best") or ""),
@@ -170,6 +184,10 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 def _spent(row: Mapping[str, Any]) -> dict[str, str]:
     cost = f"${row['usd']:.2f}" if row["usd"] or not row["tokens"] else ""
     return {"tokens": str(row["tokens"]), "cost": cost, "wall": f"{row['wall_s']:.0f} s"}
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * share:.3g} %" if share else ""
 
 
 def _lack(row: Mapping[str, Any]) -> str:

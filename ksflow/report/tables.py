@@ -219,7 +219,7 @@ def _scores(
             name = " ".join(filter(None, (trial.id, trial.name, standing)))
             cells = {
                 "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
-                problem.score: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
+                problem.score_name: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4),
                 **{case: format_us(timings[case]) if case in timings else "" for case in cases},

@@ -78,12 +78,13 @@ def can_dispatch(around: Space) -> bool:
 
 
 class Table:
-    """Configuration -> benchmark -> the logarithm of its time, from all kernels that used it there."""
+    """Configuration -> benchmark -> the logarithm of its time by the case's weight, from all kernels using it."""
 
     def __init__(self, problem: Problem, population: Population, around: Space) -> None:
         self._cases = {case.name: case for case in problem.benchmarks}
         sizes = {dim: [case.params.get(dim) for case in problem.benchmarks] for dim in problem.dims}
         self._cuts = {dim: _cuts(values) for dim, values in sizes.items() if all(type(size) is int for size in values)}
+        self._weights = problem.weights or dict.fromkeys(self._cases, 1.0)
         order = [t.name for t in around.tunables]
         logs: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
@@ -94,7 +95,7 @@ class Table:
             mix = {name: tuple(config.get(tunable, "") for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
             timings = member.trial.evaluation.timings if member.trial.evaluation else ()
-            times = {timing.case: math.log(timing.us) for timing in timings if timing.case in mix}
+            times = {row.case: self._weights[row.case] * math.log(row.us) for row in timings if row.case in mix}
             if times and len(times) == len(mix):
                 self._totals.append(sum(times.values()))
                 for name, time in times.items():
@@ -149,7 +150,8 @@ class Table:
 
     def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[DispatchLeaf, ...]]:
         """Return the cost of one class; the best of many on few cases is partly luck, which is added."""
-        luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
+        squares = sum(self._weights[name] ** 2 for name in cases)
+        luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * squares)
         rows = {key: self._logs[key] for key in self._pool if cases <= self._logs[key].keys()}
         sums = {key: sum(row[name] for name in cases) for key, row in rows.items()}
         cost, key = min((time if key == self._single else time + luck, key) for key, time in sums.items())
@@ -213,9 +215,11 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
                 continue
             tried.add(tuple(config.get(t.name, "") for t in around.tunables))
             sample = point(member.trial, config, member.us)
-            times = [us for case, us in population.scale.times_us(member.trial.id).items() if case in names]
+            times = {case: us for case, us in population.scale.times_us(member.trial.id).items() if case in names}
             if sample.failed or (sample.score_us and len(times) == len(cases)):
-                points.append(replace(sample, score_us=geomean(times) if sample.score_us else None, artefact=""))
+                weights = [problem.weights.get(case, 1.0) for case in times]
+                score = geomean(times.values(), weights) if sample.score_us else None
+                points.append(replace(sample, score_us=score, artefact=""))
         right = {tuple(p.values.items()) for p in points if p.score_us}
         usable = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
         base = effective(around.text, cases[0].params)

@@ -36,16 +36,16 @@ class FakeEvaluator(Evaluator):
     def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
         """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         answer = self._landscape(problem, kernel)
-        evidence = Evidence(more={"fake": True})
+        evidence = Evidence(weights=problem.weights, more={"fake": True})
         if answer.verdict is not Verdict.ACCEPT:
             return Evaluation(
                 answer.verdict, answer.reason, None, (), evidence, "none", self.fingerprint, judge=self.judge
             )
-        rows = []
+        rows, weights = [], [case.weight for case in problem.benchmarks]
         for trial in versus:
             other = self._landscape(problem, trial.kernel) if trial.kernel else None
             if other and other.us:
-                speedup = geomean(b / a for a, b in zip(answer.us, other.us, strict=True))
+                speedup = geomean((b / a for a, b in zip(answer.us, other.us, strict=True)), weights)
                 low, high = round_significant(speedup * 0.99), round_significant(speedup * 1.01)
                 rows.append(Comparison(id=trial.id, speedup=round_significant(speedup), low=low, high=high))
         claim = None

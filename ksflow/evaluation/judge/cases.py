@@ -112,7 +112,9 @@ class Layout:
     def filled(self, expected: tuple[Expected, ...]) -> tuple[list[Expected], list[Piece]]:
         """Return expected values and pieces of the outputs without initial contents, which are poisoned."""
         kept = [number for number in range(len(self.outputs)) if number not in self.sources]
-        return [expected[number] for number in kept if expected], [self.outputs[number] for number in kept]
+        return [expected[number] for number in kept if number < len(expected)], [
+            self.outputs[number] for number in kept
+        ]
 
     def restore(self, packed: torch.Tensor, outputs: torch.Tensor) -> None:
         """Write the initial contents of what is changed in place into a slot's outputs."""
@@ -173,7 +175,8 @@ class Reference:
     """A problem's `reference.py`, loaded in the judge's process.
 
     `oracle` returns the expected value of each element. `property_check(data, outputs)` returns why outputs are wrong,
-    "" when they are right, for problems with several right outputs. A problem defines one of the two, or both.
+    "" when they are right, for problems with several right outputs. A problem defines one of the two, or both; with
+    both, `property_check` alone decides on last outputs for which `oracle` returns nothing.
     """
 
     in_place = InPlace(())
@@ -202,6 +205,7 @@ class Reference:
             ProblemCheck(name, asked(check), self.kernel, seconds) if (check := getattr(module, name, None)) else None
             for name in ("property_check", "upstream_check")
         )
+        self.forbidden: Sequence[str] = getattr(module, "forbidden", ())
         self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
         self._refused: set[tuple[str, tuple[int, ...], str]] = set()
         if self.oracle is None and self.property_check is None:
@@ -372,7 +376,7 @@ class Reference:
         longest = max((size for tensor in data for size in tensor.shape), default=1)
         check, wanted = self.problem["check"], list[Expected]()
         before = {target - len(data) + len(outputs): data[place] for place, target in self.inout(data)}
-        for number, (row, out) in enumerate(zip(rows, outputs, strict=True)):
+        for number, (row, out) in enumerate(zip(rows, outputs, strict=self.property_check is None)):
             wider = {"c1": check["c1"] * math.sqrt(max(longest, row["terms"]))} if one_way else {}
             moved = {**row, "expected": row["expected"].to(self.where)}
             wanted.append(expected(moved, out, {**check, **wider}, most, before.get(number)))

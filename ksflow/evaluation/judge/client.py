@@ -85,7 +85,10 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
         "args": [asdict(arg) for arg in problem.args],
         "dims": list(problem.dims),
         "tests": [row(case) for case in problem.tests],
-        "benchmarks": [{**row(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
+        "benchmarks": [
+            {**row(case), "weight": case.weight, "floor": floor_us(problem, case, target)}
+            for case in problem.benchmarks
+        ],
         "check": {**asdict(problem.check), "unit": problem.check.unit(target.march)},
         "limits": asdict(problem.limits),
     }

@@ -194,6 +194,22 @@ def describe_strides(stride: Sequence[int], shape: Sequence[int]) -> dict[str, A
     return {"order": order} if dense == tuple(stride[axis] for axis in order) else {"stride": list(stride)}
 
 
+def common_strides(layouts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> dict[str, Any]:
+    """Return the memory layout of one tensor in all of its cases, given as (strides, shape), for `like`.
+
+    The stride of a dimension of size 1 counts nowhere. Raises ValueError if the layouts differ.
+    """
+    stride, shape = max(layouts, key=lambda layout: sum(size > 1 for size in layout[1]))
+    described = describe_strides(stride, shape)
+    order = described.get("order", range(len(shape)))
+    for stride, shape in layouts:
+        dense = dict(zip(order, torch.empty([shape[axis] for axis in order], device="meta").stride(), strict=True))
+        steps = described.get("stride", dense)
+        if any(size > 1 and stride[axis] != steps[axis] for axis, size in enumerate(shape)):
+            raise ValueError("is called with tensors that lie differently in memory")
+    return described
+
+
 def name(shapes: Shapes) -> str:
     """Return the key of a case among the recorded inputs."""
     return str([list(shape) for shape in shapes])

@@ -163,6 +163,7 @@ class LocalJudge(Evaluator):
         evidence = replace(
             evidence,
             precision=problem.check.allow,
+            weights=problem.weights,
             compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
             artefact=_code(kernel, built),
             skipped={**evidence.skipped, **skipped},

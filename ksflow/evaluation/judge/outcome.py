@@ -10,7 +10,7 @@ import torch
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.judge.timing import CaseBenchmark
-from ksflow.records import round_significant
+from ksflow.records.base import mean, relative_weights, round_significant
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
@@ -40,6 +40,7 @@ class CaseResult:
     worst: float  # the first kernel's largest error, as a share of its bound
     contents: list[int]
     whole: int  # how many contents were compared in all elements
+    weight: float = 1.0  # of the case, relative to the others
     read: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)  # cached results of `log`
 
     @classmethod
@@ -48,7 +49,8 @@ class CaseResult:
         samples = {kernel.name: kernel.samples for kernel in done.kernels}
         entered = frozenset({*samples, *done.dropped})
         worst = done.kernels[0].caller.worst
-        return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole)
+        weight = done.case.case.get("weight", 1.0)
+        return cls(samples, entered, done.rounds, done.calls, worst, done.contents, done.whole, weight)
 
     def pair(self, first: str, other: str, clock: str) -> tuple[list[float], list[float]]:
         """Return the samples of two kernels by a clock, of the rounds in which both were timed."""
@@ -307,10 +309,15 @@ class Outcome:
 def _effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
 ) -> tuple[statistics.RandomEffects, list[float]]:
-    """Return the logarithm of the speed-up by a clock, averaged over the cases, and its value in each replicate."""
+    """Return the logarithm of the speed-up by a clock, averaged over the cases by their weights, and its value in
+    each replicate."""
     logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
-    values = [math.fsum(log for log, _ in row) / len(row) for row in logs]
-    variances = [math.fsum(variance for _, variance in row) / len(row) ** 2 for row in logs]
+    weights = [relative_weights([cell.weight for cell in cells]) for cells in replicates]
+    values = [mean([log for log, _ in row], each) for row, each in zip(logs, weights, strict=True)]
+    variances = [
+        math.fsum(variance * weight**2 for (_, variance), weight in zip(row, each, strict=True)) / len(row) ** 2
+        for row, each in zip(logs, weights, strict=True)
+    ]
     if len(logs) == 1 and not all(variance for _, variance in logs[0]):
         variances = [statistics.UNKNOWN**2]
     return statistics.random_effects(values, variances, spread), values
@@ -325,12 +332,13 @@ def _mean_effect(
     """
     logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
     cases = [[cell.pair(first, other, clock) for cell in cells] for cells in zip(*replicates, strict=True)]
-    for pairs in cases:
+    weights = relative_weights([cell.weight for cell in replicates[0]])
+    for pairs, weight in zip(cases, weights, strict=True):
         most = statistics.cap([row for pair in pairs for row in pair])
         for number, (own, theirs) in enumerate(pairs):
             log, variance = statistics.mean_log(theirs, own, most)
-            logs[number] += log / len(cases)
-            variances[number] += variance / len(cases) ** 2
+            logs[number] += weight * log / len(cases)
+            variances[number] += weight**2 * variance / len(cases) ** 2
     return statistics.random_effects(logs, variances, spread), logs
 
 

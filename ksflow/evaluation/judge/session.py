@@ -23,6 +23,7 @@ from ksflow.evaluation.judge.sandboxed import ENDLESS, Sandbox, SandboxSpec
 from ksflow.evaluation.judge.timing import Backend
 from ksflow.evaluation.processes import quota
 from ksflow.evaluation.sandbox.levels import PRIVATE
+from ksflow.records.base import mean
 from ksflow.records.evidence import BUSY, RESOLVED
 
 Json = dict[str, Any]
@@ -142,6 +143,9 @@ class Judgement:
                 objection = {"upstream": words} if (words := row.get("upstream", "pass")) != "pass" else {}
                 row |= {**again, **both, **objection}
         objections = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        text = "\n".join(self.kernel.get("files", {}).values())
+        words = [word for word in self.pool.reference.forbidden if word in text]
+        objections = [*(f"its text has {word}, which upstream forbids" for word in words), *objections]
         if self.pool.reference.upstream is not None:
             self.evidence["upstream"] = objections[0] if objections else "pass"
 
@@ -305,12 +309,13 @@ class Judgement:
 
 
 def _times(outcome: Outcome, name: str, recorded: Json) -> float:
-    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the geometric mean
-    over the cases."""
+    """Return the time relative to that recorded, of the replicate in which the kernel is fastest: the weighted
+    geometric mean over the cases."""
     replicates = zip(*(results.samples(name) for results in outcome.cases), strict=False)
     before = [math.log(recorded[results.case["name"]]) for results in outcome.cases]
     logs = [[math.log(each.low_mean()) - log for each, log in zip(row, before, strict=True)] for row in replicates]
-    return math.exp(min(math.fsum(row) / len(row) for row in logs))
+    weights = [results.case.get("weight", 1.0) for results in outcome.cases]
+    return math.exp(min(mean(row, weights) for row in logs))
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:

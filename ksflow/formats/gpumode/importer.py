@@ -53,7 +53,7 @@ def load(
     """
     folder = _folder(path, root, name)
     file = folder / "task.yml"
-    task = _yaml(file)
+    task = read_yaml(file)
     if not isinstance(task, dict) or not isinstance(task.get("files"), list):
         raise ConfigError(f"{file} is no task: it has no list `files`")
     if not all(isinstance(entry, Mapping) for entry in task["files"]):
@@ -74,7 +74,7 @@ def _folder(path: str | None, root: str | None, name: str | None) -> Path:
         base = checkout / "problems" if (checkout / "problems").is_dir() else checkout
         boards: dict[str, Path] = {}
         for file in sorted(base.glob("*.yaml")):
-            listed = _yaml(file)
+            listed = read_yaml(file)
             entries = listed.get("problems") if isinstance(listed, dict) else None
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, dict):
@@ -93,7 +93,8 @@ def _folder(path: str | None, root: str | None, name: str | None) -> Path:
     return folder.resolve()
 
 
-def _yaml(file: Path) -> Any:
+def read_yaml(file: Path) -> Any:
+    """The content of a YAML file. Raises ConfigError."""
     try:
         return yaml.safe_load(read_text(file))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date that is none

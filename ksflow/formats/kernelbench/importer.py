@@ -2,6 +2,7 @@
 
     problem=kernelbench problem.root=~/KernelBench problem.level=1 problem.id=19 problem.precision=bf16
     problem=kernelbench problem.path=my_model.py problem.cap=256
+    problem=kernelbench problem.path=~/kernelbench.com/benchmarks/hard/problems-h100/07_w4a16_gemm   see `deck`
 
 Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, the batch first and
 sizes that differ to different ones (`formats.sizes`), and what is computed from them follows. Upstream's clock (100
@@ -18,17 +19,16 @@ from ksflow.formats import sizes
 from ksflow.formats.assembly import CUT, UNCOMPILED, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import case_name
 from ksflow.formats.checkout import parse_python, provenance, slug
-from ksflow.kernels.problem.loader import read_text
+from ksflow.formats.kernelbench import deck
+from ksflow.kernels.problem.loader import kernel_file, read_text
 from ksflow.records import Case, Json, Kernel, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
+TOLERANCES = {name: deck.BOUNDS[kind] for name, kind in PRECISIONS.items()}
 """Upstream's, relative and absolute; and how far the judge may narrow it where answers hardly differ."""
 _BUDGET = CaseBudget(memory_mb=64, generate_s=0.3, run_s=0.15)
 _PUBLIC_SEED = 1
-_NEEDED = ("Model", "get_inputs", "get_init_inputs")
 _NUMBER = re.compile(r"(\d+)_")
-_PLAIN_CALLS = {"super", "int", "float", "bool", "tuple", "len"}
 _CALLED = (
     "`ModelNew`, a `torch.nn.Module` with the constructor and `forward` of `Model`. It is made with the same arguments "
     "after the same seed, so its parameters equal `Model`'s where they are created in the same order with the same "
@@ -59,7 +59,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
-    """The problem in a file, or of a number below a checkout. Raises ConfigError.
+    """The problem in a file, in a deck's folder, or of a number below a checkout. Raises ConfigError.
 
     precision: fp32, fp16 or bf16, of the model and of inputs that are floats. training: False has the model in eval();
     True leaves it as its constructor does, which is upstream's way. compile: have the model through `torch.compile` as
@@ -68,9 +68,14 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")
+    compiled = compile is True or (compile is None and target is not None and target.kind == "gpu")
+    if path and (folder := Path(path).expanduser()).is_dir():
+        if precision != "fp32" or not training:
+            raise ConfigError("problem.precision and problem.training are for KernelBench's files; a deck says its own")
+        return _of_deck(folder.resolve(), target, cap, compiled)
     file = _file(path, root, level, id)
     source = read_text(file)
-    module = parse_python(file, source, _NEEDED, "a KernelBench file")
+    module = parse_python(file, source, deck.NEEDED, "a KernelBench file")
     spec: Json = {
         "file": "model.py",
         "precision": precision,
@@ -81,7 +86,6 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         "cut": sizes.VERSION,
     }
     task = assemble(_parse(file, module, source, spec), target, cap, _BUDGET)
-    compiled = compile is True or (compile is None and target is not None and target.kind == "gpu")
     return _resized(task, source, spec["sizes"], compiled)
 
 
@@ -107,12 +111,8 @@ def _file(path: str | None, root: str | None, level: int | None, number: int | N
 
 def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedProblem:
     model = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Model")
-    functions = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
-    forward, precision = functions.get("forward"), spec["precision"]
+    bare, precision = deck.is_stateless(model), spec["precision"]
     inferred = []
-    init = functions.get("__init__")  # bare: it calls nothing that could make parameters
-    calls = [ast.unparse(node.func) for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
-    bare = all(call in _PLAIN_CALLS or re.fullmatch(r"super\(.*\)\.__init__", call) for call in calls)
     if not bare:
         inferred.append("Model may have parameters, which only a candidate in Python can make: no bare pointers")
     level, number = re.fullmatch(r"level(\d+)", file.parent.name), _NUMBER.match(file.name)
@@ -149,7 +149,7 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
                 "upstream's static checks of a candidate's text",
             ],
         },
-        arg_names=tuple(arg.arg for arg in forward.args.args[1:]) if forward else (),
+        arg_names=deck.forward_names(model),
         resize=lambda cap: (
             sizes.resize_source(source, spec["sizes"], cap),
             sizes.merged_sizes(source, spec["sizes"], cap) if cap else [],
@@ -167,13 +167,27 @@ def _resized(task: Problem, source: str, edits: list[sizes.Edit], compiled: bool
         inferred = [line for line in origin["inferred"] if not line.startswith(CUT)]
         origin |= {"cap": None, "inferred": inferred}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
-    lines = sized.splitlines(keepends=True)  # kept: the file without what makes its inputs
-    for node in reversed(ast.parse(sized).body):
+    seeds = _baselines(sized, compiled)
+    return replace(task, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=seeds, listing=sized)
+
+
+def _baselines(source: str, compiled: bool) -> tuple[Seed, ...]:
+    lines = source.splitlines(keepends=True)  # kept: the file without what makes its inputs
+    for node in reversed(ast.parse(source).body):
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
             del lines[node.lineno - 1 : node.end_lineno]
     model = "".join(lines).strip("\n")
-    seeds = [
+    return tuple(
         Seed(name, Kernel("python", {name: f"{model}\n\n\n{text}"}, report), baseline=True)
         for name, report, text in _BASELINES[: 1 + compiled]
-    ]
-    return replace(task, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=tuple(seeds), listing=sized)
+    )
+
+
+def _of_deck(folder: Path, target: Target | None, cap: int | str | None, compiled: bool) -> Problem:
+    """The problem of a deck's folder, with the answer that may lie there as a seed."""
+    parsed, work = deck.parse(folder)
+    task = assemble(parsed, target, cap, _BUDGET)
+    answers = [kernel_file(str(file), task.languages) for file in (folder / "solution.py",) if file.is_file()]
+    seeds = [*_baselines(parsed.listing, compiled), *(Seed(next(iter(one.files)), one) for one in answers)]
+    origin = {**task.origin, "dropped": [*task.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
+    return replace(task, seeds=tuple(seeds), work=work, origin=origin)

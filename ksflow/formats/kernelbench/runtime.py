@@ -9,14 +9,15 @@ at 1 or at 0: a kernel that ignores them is wrong.
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 
 from ksflow.evaluation.judge.tolerance import rms, strips
 from ksflow.evaluation.sandbox.runners.device_mapping import seeded
-from ksflow.evaluation.sandbox.runners.foreign import draw_constants
+from ksflow.evaluation.sandbox.runners.foreign import make
 from ksflow.evaluation.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
-from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple
+from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple, selected_from
 from ksflow.formats.sizes import resize_source
 
 SEED = 42
@@ -26,80 +27,104 @@ _SHARE = 8
 
 
 class KernelBench(Task):
-    """spec: `file`, `precision`, `training`; `tolerance`: upstream's, relative and absolute, and how far it may be
-    narrowed where answers hardly differ from each other; `sizes`: `formats.sizes.edits`, which a case's `cap` bounds.
+    """spec: `file`, `training`; `tolerance`: relative and absolute, and how far it may be narrowed where answers hardly
+    differ from each other. Of a file: `precision`, and `sizes`: `formats.sizes.edits`, which a case's `cap` bounds. Of
+    a deck, whose types are its own and whose weights are handed over: `constants`: a case's parameter -> the module's
+    constant that it sets; `theirs`: the board's tolerances; `tolerance` and these by type; `forbidden`, `selects`.
     """
 
     def __init__(self, files: SourceFiles, spec: Json) -> None:
         self._files, self._spec = files, spec
         self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
-        self._dtype = _TYPES[spec["precision"]]
-        self._modules: dict[int, Any] = {}
-        self._models: dict[tuple[int, str], tuple[Any, float]] = {}
-        self.usual, self._least = spec["tolerance"]
-        self._bound = self.usual
+        self._dtype = _TYPES.get(spec.get("precision", ""))
+        self.selects, self.forbidden = spec.get("selects", False), spec.get("forbidden", ())
+        self._modules: dict[str, Any] = {}
+        self._models: dict[tuple[str, str], tuple[Any, float]] = {}
+        self._apart = math.inf
 
     def call_spec(self, params: Params) -> Json:
         return {
-            "entry": "class:ModelNew",
+            "entry": "class:ModelNew" if self._dtype else "class:ModelNew,Model",
             "init": pack(self._init(params)),
             "seed": SEED,
             "spread": True,
-            "dtype": str(self._dtype).removeprefix("torch."),
+            "dtype": str(self._dtype or "").removeprefix("torch."),
+            "state": "" if self._dtype else "reference",
             "training": self._spec["training"],
         }
 
     def inputs(self, params: Params, seed: int) -> Tree:
-        with torch.device("cuda"):
-            drawn = tuple(self._module(params).get_inputs())
+        module = self._module(params)
+        with torch.device("cuda"), mock.patch.object(torch, "manual_seed"):  # the judge's seed counts, not the file's
+            drawn = tuple(module.get_inputs())
         shape, leaves = flatten(drawn)
         there = (leaf.detach().to("cuda") for leaf in leaves)
-        return build(shape, [leaf.to(self._dtype) if leaf.is_floating_point() else leaf for leaf in there])
+        return build(
+            shape, [leaf.to(self._dtype or leaf.dtype) if leaf.is_floating_point() else leaf for leaf in there]
+        )
 
     def answer(self, tree: Tree, params: Params) -> Tree:
-        key = int(params["cap"]), str(torch.empty(0, device="cuda").device)
+        key = repr(sorted(params.items())), str(torch.empty(0, device="cuda").device)
         with torch.no_grad():
             if key not in self._models:
                 self._models[key] = self._model(params)
-            model, self._bound = self._models[key]
+            model, self._apart = self._models[key]
             return model(*tree)
 
-    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
-        """Of the case that was answered last."""
-        return self._bound, self._bound
+    def tolerance(self, output: torch.Tensor) -> tuple[float | None, float | None]:
+        """Of the case that was answered last: the usual one, unless answers to other inputs would come too close."""
+        bounds = self._spec["tolerance"]
+        if not self._dtype and (bounds := bounds.get(_name(output))) is None:
+            return None, None
+        usual, least = bounds
+        bound = min(usual, max(least, self._apart))
+        return bound, bound if self._dtype else bound * rms(output)
+
+    def theirs(self, output: torch.Tensor) -> tuple[float, float]:
+        """Upstream's (absolute, relative) tolerance of an output."""
+        usual = self._spec["tolerance"][0] if self._dtype else 1e-4
+        absolute, relative = self._spec.get("theirs", {}).get(_name(output), (usual, usual))
+        return absolute, relative
 
     def _module(self, params: Params) -> Any:
         """The file with this case's sizes."""
-        cap = int(params["cap"])
-        if cap not in self._modules:
-            name = f"model_{cap}.py"
+        key = repr(sorted(params.items()))
+        if key not in self._modules and self._dtype:
+            cap = int(params["cap"])
             text = resize_source(self._source, self._spec["sizes"], cap)
-            (self._files.folder / name).write_text(text, encoding="utf-8")
-            self._modules[cap] = self._files.load(name)
-        return self._modules[cap]
+            (self._files.folder / f"model_{cap}.py").write_text(text, encoding="utf-8")
+            self._modules[key] = self._files.load(f"model_{cap}.py")
+        elif key not in self._modules:
+            self._modules[key] = self._files.load(self._spec["file"])
+            vars(self._modules[key]).update({self._spec["constants"][name]: value for name, value in params.items()})
+        return self._modules[key]
 
     def _init(self, params: Params) -> list[Any]:
         seeded(SEED)
         return list(self._module(params).get_init_inputs())
 
     def _model(self, params: Params) -> tuple[Any, float]:
-        """The model, its parameters drawn on the CPU as a candidate's are, and the case's bound: upstream's, unless the
-        answer to other inputs would come too close to it.
+        """The model, its parameters drawn where a candidate's are, and how far apart answers to other inputs are, in
+        shares of their size: an eighth of it, at which the bound ends.
         """
-        arguments = self._init(params)
-        seeded(SEED)
-        model = draw_constants(self._module(params).Model(*arguments)).to("cuda").to(self._dtype)
+        model = make(self._module(params).Model, self._init(params), SEED, "cuda", on=None if self._dtype else "cuda")
+        model = model.to(self._dtype) if self._dtype else model
         if not self._spec["training"]:
             model.eval()
         answers = []
         for seed in (1, 2):
             seeded(seed)
             answers.append(flatten(model(*self.inputs(params, seed)))[1])
-        bounds = [self.usual]
-        for first, other in zip(*answers, strict=True):
-            if (apart := rms(first, other)) > 0:
-                bounds.append(max(self._least, apart / (rms(first) or rms(other)) / _SHARE))
-        return model, float(min(bounds))
+        apart = [
+            distance / (rms(first) or rms(other)) / _SHARE
+            for first, other in zip(*answers, strict=True)
+            if (distance := rms(first, other)) > 0
+        ]
+        return model, float(min(apart, default=math.inf))
+
+
+def _name(output: torch.Tensor) -> str:
+    return str(output.dtype).removeprefix("torch.")
 
 
 def upstream(reference: ImportedReference) -> Callable[[Flat, Any], str]:
@@ -108,20 +133,23 @@ def upstream(reference: ImportedReference) -> Callable[[Flat, Any], str]:
     assert isinstance(task, KernelBench)
 
     def check(data: Flat, outputs: Any) -> str:
-        answer = reference.ref_kernel(data)
-        pairs = zip(as_tuple(outputs), as_tuple(answer), strict=True)
-        return next((difference for got, want in pairs if (difference := _differs(got, want, task.usual))), "")
+        got, want = as_tuple(outputs), as_tuple(reference.ref_kernel(data))
+        source = selected_from(data, want) if task.selects else None
+        if source is not None and got[-1].shape == want[-1].shape:  # indices by what they select
+            got, want = (*got[:-1], source.gather(-1, got[-1].long())), (*want[:-1], want[-2])
+        pairs = zip(got, want, strict=True)
+        return next((words for mine, right in pairs if (words := _differs(mine, right, *task.theirs(right)))), "")
 
     return check
 
 
-def _differs(got: torch.Tensor, want: torch.Tensor, bound: float) -> str:
+def _differs(got: torch.Tensor, want: torch.Tensor, absolute: float, relative: float) -> str:
     if got.shape != want.shape:
         return f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
     bad, most = 0, 0.0
     for mine, theirs in strips(got, want):
         wide, exact = mine.double(), theirs.double()
-        off = ~torch.isclose(wide, exact, rtol=bound, atol=bound)
+        off = ~torch.isclose(wide, exact, rtol=relative, atol=absolute)
         if off.any():
             bad += int(off.sum())
             most = max(most, float((wide - exact).abs().nan_to_num(math.inf, posinf=math.inf).max()))

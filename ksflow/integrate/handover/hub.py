@@ -96,7 +96,7 @@ def write_hub(  # noqa: PLR0913 - what is written, and what is said of it
     times = {row.case: row.us for row in evaluation.timings}
     times |= {f"{case} (held out)": time for case, time in (held.right if held else {}).items()}
     compiler = _COMPILERS.get(kernel.language)
-    claim = f"{standing.claim} ({problem.score} of the cases, timed in turns)" if standing.claim else "Times"
+    claim = f"{standing.claim} ({problem.score_name} of the cases, timed in turns)" if standing.claim else "Times"
     card = TEXTS["HUB_CARD"].format(
         licence=standing.hub_licence or _OTHER,
         spdx=standing.licence or "unknown, so settle it before anything else",

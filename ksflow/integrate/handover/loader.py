@@ -11,6 +11,7 @@ from typing import Any
 
 from ksflow.evaluation.sandbox.driver import tensor_map_numbers
 from ksflow.home import sections
+from ksflow.integrate.handover.table import configurations, nearest
 from ksflow.kernels.languages import LANGUAGES
 from ksflow.kernels.source.contract import defines
 from ksflow.kernels.source.flags import compiler_flags
@@ -49,14 +50,18 @@ class Facts:
     """The main file for each variant of a kernel with launch lines; empty without."""
 
 
-def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
-    """The file's text, for the problem's format. ValueError where cases with the same tensors have other outputs."""
+def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts, tuned: Sequence[Json] = ()) -> str:
+    """The file's text, for the problem's format. ValueError where cases with the same tensors have other outputs.
+
+    tuned: the rows of the kernel's table.
+    """
     kind = str(problem.origin.get("format", ""))
     stream = "0" if kind in WORDLESS else _CURRENT
     if not facts.sources:
         last = "" if kernel.language == "cpp" else f", ctypes.c_void_p({stream})"
         rows = _rows(facts, lambda row: tuple(row[2]))
-        body = host_code(problem, target, kernel, rows) + TEXTS["HOST"].format(last=last)
+        body = host_code(problem, target, kernel, rows, tuned=tuned)
+        body += TEXTS["HOST"].format(last=last, nearest=nearest(tuned))
     elif LANGUAGES[kernel.language].compiler == "triton":
         body = _triton(kernel, facts)
     else:
@@ -74,10 +79,18 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
     return body + TEXTS.get(f"ENTRY_{kind.upper()}", TEXTS["ENTRY"])
 
 
-def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None, arrays: str = "torch") -> str:
+def host_code(
+    problem: Problem,
+    target: Target,
+    kernel: Kernel,
+    rows: str | None = None,
+    arrays: str = "torch",
+    tuned: Sequence[Json] = (),
+) -> str:
     """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases.
 
     arrays: what is imported for the call's arrays; where that is not torch, nothing holds tensors to anything.
+    tuned: the rows of the kernel's table.
     """
     own = kernel.language == "cpp"
     endings = LANGUAGES[kernel.language].endings
@@ -88,11 +101,18 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
         constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, {asked!r}, *{command!r})"]
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
-    modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
-    head = _head(
-        modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers", "cpu" if own else "cuda", arrays
-    )
-    return head + TEXTS["COMPILE"].format(made="kernel.so") + TEXTS["KERNEL"]
+    modules = ["ctypes", "functools", *(["math"] if nearest(tuned) else []), "os", "shutil", "subprocess"]
+    modules += [*(["sys"] if own else []), "tempfile"]
+    device, choice, words = "cpu" if own else "cuda", "", {"variant": "", "files": "_FILES"}
+    if nearest(tuned):
+        texts, found = configurations(kernel, problem.dims, tuned)
+        constants += [*_variants(kernel, texts), f"_TABLE = {found!r}"]
+        choice = TEXTS["VARIANTS"].format(main=next(iter(kernel.files))) + TEXTS["NEAREST"].format(device=device)
+        words = {"variant": "variant", "files": "_variant(variant)"}
+    else:
+        constants.append(f"_FILES = {_files(kernel.files)}")
+    head = _head(modules, constants, rows, "numbers", device, arrays)
+    return head + choice + TEXTS["COMPILE"].format(made="kernel.so") + TEXTS["KERNEL"].format(**words)
 
 
 def compile_command(
@@ -128,7 +148,7 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
     command = compile_command(problem, target, kernel.language, [main], device_only=True)
     constants = [
         f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]",
-        *_variants(kernel, facts),
+        *_variants(kernel, facts.sources),
         f"_SHARED = {shared!r}",
         '"""Of each variant and function, the most dynamic shared memory in bytes."""',
     ]
@@ -161,19 +181,19 @@ def _triton(kernel: Kernel, facts: Facts) -> str:
         return step["kernel"], tuple(step["grid"]), tuple(map(tuple, step["args"])), options
 
     rows = _rows(facts, lambda row: _planned(row[3], launch))
-    head = _head(modules, _variants(kernel, facts), rows, _LAUNCHED) + TEXTS["VARIANTS"].format(main=main)
+    head = _head(modules, _variants(kernel, facts.sources), rows, _LAUNCHED) + TEXTS["VARIANTS"].format(main=main)
     return head + TEXTS["SPACES"] + TEXTS["TRITON"].format(main=main)
 
 
-def _variants(kernel: Kernel, facts: Facts) -> list[str]:
+def _variants(kernel: Kernel, sources: Sequence[str]) -> list[str]:
     """The files once, and what is otherwise in each variant, as constants."""
-    main, first = next(iter(kernel.files)), facts.sources[0].split("\n")
+    main, first = next(iter(kernel.files)), sources[0].split("\n")
     others = [
         {at: new for at, (old, new) in enumerate(zip(first, text.split("\n"), strict=True)) if new != old}
-        for text in facts.sources
+        for text in sources
     ]
     return [
-        f"_FILES = {_files({**kernel.files, main: facts.sources[0]})}",
+        f"_FILES = {_files({**kernel.files, main: sources[0]})}",
         "_VARIANTS = [\n" + "".join(f"    {lines!r},\n" for lines in others) + "]",
         '"""Lines of the main file that are others in a variant, by their number from 0."""',
     ]

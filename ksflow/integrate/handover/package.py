@@ -3,10 +3,12 @@
 import contextlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ksflow import home
 from ksflow.integrate.handover.loader import TEXTS, compile_command, host_code
+from ksflow.integrate.handover.table import nearest
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.kernels.source.contract import device_signature
 from ksflow.kernels.source.tunables import launch_lines
@@ -35,10 +37,18 @@ elements, one tensor after the other, on the host:
     {signature};"""
 
 
-def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, commit: str, claim: str = "") -> Path:
+def write_best(  # noqa: PLR0913 - what is written, and what is said of it
+    folder: Path,
+    problem: Problem,
+    target: Target,
+    trial: Trial,
+    commit: str,
+    claim: str = "",
+    tuned: Sequence[Json] = (),
+) -> Path:
     """Write `trial` under `folder`; the module to import, or for a GPU the source, with a README beside it.
 
-    claim: the run's figures, such as `47.1 µs, x4.82 [4.71, 4.9] over PyTorch`.
+    claim: the run's figures, such as `47.1 µs, x4.82 [4.71, 4.9] over PyTorch`. tuned: the rows of its table.
     """
     assert trial.kernel is not None
     assert trial.evaluation is not None
@@ -57,7 +67,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     origin["files"] = [*files, "best.py", "README.md"]
     home.write(folder / "origin.json", json.dumps(origin, indent=1) + "\n")
     cases = ", ".join(case.name for case in problem.benchmarks)
-    score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score} of {cases}) on {target.chip}"
+    score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score_name} of {cases}) on {target.chip}"
     if trial.kernel.language in ON_DEVICE:
         how = _how_to_run(problem, target, trial.kernel, main)
         home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n")
@@ -73,10 +83,11 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
         sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
         asked=f", *, {', '.join(asked)}" if asked else "",
         why=f" No shape says {', '.join(asked)}." if asked else "",
+        nearest=nearest(tuned),
     )
     head = TEXTS["BEST"].format(title=problem.title, id=trial.id, score=score)
     module = folder / "best.py"
-    home.write(module, head + host_code(problem, target, trial.kernel) + call)
+    home.write(module, head + host_code(problem, target, trial.kernel, tuned=tuned) + call)
     return module
 
 

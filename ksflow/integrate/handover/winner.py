@@ -10,7 +10,7 @@ import json
 import math
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
@@ -18,10 +18,11 @@ from ksflow import home
 from ksflow.formats.flashinfer.solutions import solution
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.integrate.handover.loader import TEXTS, WORDLESS, Facts, ambiguous_dims, loader
+from ksflow.integrate.handover.table import extended
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
 from ksflow.kernels.source.tunables import has_launches
 from ksflow.protocols import Evaluator
-from ksflow.records import Case, Kernel, Problem, Target, Trial, Verdict, digest
+from ksflow.records import Case, Json, Kernel, Problem, Target, Trial, Verdict, digest
 
 _TIMEOUT_S = 300.0
 _VERSION = 2
@@ -44,18 +45,21 @@ class HandedOver:
     wrong, None where the judge was not asked."""
 
 
-def hand_over(
+def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     folder: Path,
     problem: Problem,
     target: Target,
     trial: Trial,
     evaluate: Evaluator | None = None,
     claim: str = "",
+    tuned: Sequence[Json] = (),
 ) -> HandedOver:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
     evaluate: asked whether the file is right, if it has `measure`. claim: the run's figure, as in `write_best`.
+    tuned: the rows of its table (`table.update`), whose cases the file takes, too.
     """
+    problem, trial = extended(problem, trial, tuned, target.chip)
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
     if kind == "command":
@@ -66,7 +70,7 @@ def hand_over(
     refused, facts, text = "", None, ""
     try:  # compiles; who is interrupted here keeps the files of the winner before
         facts = case_facts(problem, target, kernel) if needs_facts else None
-        text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
+        text = loader(problem, target, kernel, facts, tuned) if facts else _python(problem, kernel, kind)
     except ValueError as error:
         refused = f"not handed over: {error}"
     for name in (*_NAMES.values(), _MODULE, _SOLUTION):  # of the winner before

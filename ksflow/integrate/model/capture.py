@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -140,7 +141,8 @@ def _seen(target: str, command: str, run_s: float, found: list[Json]) -> Seen:
     for facts in known:
         scale = facts["calls"] / max(sum(row["calls"] for row in facts["groups"]), 1)
         for row in facts["groups"]:
-            row["calls"], row["seconds"] = round(row["calls"] * scale), row["seconds"] * scale
+            row["calls"] = round(row["calls"] * scale)
+            row["seconds"] = statistics.median(row["times"] or [0]) * row["calls"]  # the first call may be a slow one
             leaves = (
                 []
                 if row["leaves"] is None

@@ -87,8 +87,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
         shapes.setdefault(repr(row["shapes"]), []).append(row)
     groups = sorted(shapes.values(), key=lambda rows: -sum(row["seconds"] for row in rows))
     usable = [rows for rows in groups if any(row["samples"] for row in rows)][:_SHAPES]
-    rare = sorted(usable, key=lambda rows: sum(row["calls"] for row in rows))
-    held = rare[: len(usable) // 4 or 1] if len(usable) > 2 else []
+    held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
     shown = [rows for rows in usable if rows not in held]
     if not held:
         seen.remarks.append("no shapes are held out: it was called with fewer than three")
@@ -229,6 +228,9 @@ class _FunctionFolder(Folder):
     def _name(self) -> str:
         return self.folder or super()._name()
 
+    def _weight(self, case: Case, among: Sequence[Case]) -> Json:
+        return {} if self.folder else super()._weight(case, among)  # how long example calls take says nothing
+
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
@@ -328,6 +330,8 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
     holder.register_buffer("where", torch.empty(0, device=cases[0].data[0].device))
     user = UserModel(Path(seen.facts["file"]), holder, (((), {}),) * shown, ())
     region = Region(title, [seen.target], [case.call for case in cases], (), share=seen.share)
+    for row in function.family.rows:
+        region.times[tuple(tuple(one[3]) for one in row["metas"])] += row["seconds"]
     if not function.numpy:
         module = function.wrapped()
         forward = export_forward(module, [case.call for case in cases])

@@ -183,12 +183,11 @@ class Folder:
         self._forward = f"def forward({', '.join(words)}):\n{device}{forward.body}"
         if unknown := [kind for kind in self._kinds if kind not in C_TYPES]:
             raise ValueError(f"has {unknown[0]}, which no kernel takes")
-        lying = [[contents.describe_strides(tensor.stride, tensor.shape) for tensor in case.every] for case in cases]
-        if any(row != lying[0] for row in lying):
-            raise ValueError("is called with tensors that lie differently in memory")
+        every = zip(*(case.every for case in cases), strict=True)
+        lying = [contents.common_strides([(tensor.stride, tensor.shape) for tensor in same]) for same in every]
         rows = [contents.describe_contents([case.data[index] for case in cases]) for index in range(self._count)]
         rows += [{"dtype": kind} for kind in self._kinds[self._count :]]
-        self._met = [about | how for about, how in zip(rows, lying[0], strict=True)]
+        self._met = [about | how for about, how in zip(rows, lying, strict=True)]
 
     def _free(self, word: str) -> str:
         """The word, or one like it that is no tensor's name."""
@@ -301,13 +300,15 @@ class Folder:
             case.shapes: {name: several[index] for several, name in self._dims.items()}
             for index, case in enumerate(self._cases)
         }
-        shown = [sizes[case.shapes] for case in self._cases if self._shown(case)]
-        held = [sizes[case.shapes] for case in self._cases if not self._shown(case)]
+        shown, held = ([one for one in self._cases if self._shown(one) is visible] for visible in (True, False))
         real = [{**dims, "real": 1, "seed": 1} for shapes, dims in sizes.items() if contents.name(shapes) in saved]
         cases = {
-            "tests": [*({**dims, "seed": number} for number, dims in enumerate(shown, 1)), *real],
-            "leaderboard": [{**dims, "seed": number} for number, dims in enumerate(shown, 101)],
-            "heldout": [{**dims, "seed": number} for number, dims in enumerate(held, 201)],
+            "tests": [*({**sizes[case.shapes], "seed": number} for number, case in enumerate(shown, 1)), *real],
+            "leaderboard": [
+                {**sizes[case.shapes], "seed": number, **self._weight(case, shown)}
+                for number, case in enumerate(shown, 101)
+            ],
+            "heldout": [{**sizes[case.shapes], "seed": number} for number, case in enumerate(held, 201)],
         }
         args = [
             {
@@ -333,6 +334,12 @@ class Folder:
             "work": self._work(),
             "cases": {name: rows for name, rows in cases.items() if rows},
         }
+
+    def _weight(self, case: Case, among: Sequence[Case]) -> Json:
+        """The case's share of the cases' recorded time, where there are several and the time of each is known."""
+        times = [self._region.times[each.call.input_shapes] for each in among]
+        share = self._region.times[case.call.input_shapes] / max(sum(times), 1e-30)
+        return {"weight": float(f"{share:.3g}")} if len(times) > 1 and min(times) > 0 else {}
 
     def _work(self) -> Json:
         """What no kernel can do without: a tensor of which a part may be left out is not counted."""

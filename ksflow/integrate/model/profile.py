@@ -10,7 +10,7 @@ import inspect
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,6 +38,9 @@ _COMPILED = 0.03
 """Of the time: what takes less is not compiled by itself."""
 _SECONDS = 0.5
 """So long is a call timed, and the model profiled."""
+
+
+Shapes = tuple[tuple[int, ...], ...]
 
 
 class Meta(NamedTuple):
@@ -75,6 +78,10 @@ class ModuleCall:
     given: dict[str, Any] = field(default_factory=dict, compare=False)
     """All arguments, where they were to be kept."""
 
+    @property
+    def input_shapes(self) -> Shapes:
+        return tuple(tensor.shape for tensor in self.inputs)
+
 
 @dataclass
 class Region:
@@ -91,6 +98,8 @@ class Region:
     flops: float = 0.0
     """Of all its calls, matrix products and convolutions alone."""
     roofline_us: float | None = None
+    times: defaultdict[Shapes, float] = field(default_factory=lambda: defaultdict(float))
+    """The shapes of a call's inputs -> the recorded time of all such calls, in any unit."""
 
     @property
     def title(self) -> str:
@@ -187,7 +196,9 @@ def profile(user: UserModel, mode: str, step: Callable[[str], None]) -> Profile:
         spans = _spans(user, max(3, min(int(_SECONDS * 1e6 / eager_us / count), 50)))
         regions = []
         for region in _grouped(user.model, [*calls, *held]):
-            region.share = min(sum(spans[name] for name in region.modules) / max(spans[""], 1e-9), 1.0)
+            took = sum(sum(spans[name]) for name in region.modules)
+            region.share = min(took / max(sum(spans[""]), 1e-9), 1.0)
+            _add_times(region, calls, spans)
             region.us = region.share * eager_us
             region.flops = sum(flops.get(name, 0) for name in region.modules)
             many = sum(call.number < count for call in region.calls)
@@ -312,8 +323,17 @@ def _grouped(model: torch.nn.Module, calls: Iterable[ModuleCall]) -> list[Region
     return list(regions.values())
 
 
-def _spans(user: UserModel, times: int) -> Counter[str]:
-    """What torch.profiler sees each module take, and "" for the whole model."""
+def _add_times(region: Region, calls: Iterable[ModuleCall], spans: Mapping[str, Sequence[float]]) -> None:
+    """Set a region's times. Every repetition of the model makes the calls in the same order."""
+    own = set(map(id, region.calls))
+    for name in region.modules:
+        met = [call for call in calls if call.module == name]
+        for at, call in enumerate(met):
+            region.times[call.input_shapes] += sum(spans[name][at :: len(met)]) if id(call) in own else 0.0
+
+
+def _spans(user: UserModel, times: int) -> Mapping[str, list[float]]:
+    """What torch.profiler sees each call of a module take, in order, and "" for those of the whole model."""
     open_: defaultdict[str, list[Any]] = defaultdict(list)
 
     def begins(name: str) -> Callable[..., None]:
@@ -340,10 +360,11 @@ def _spans(user: UserModel, times: int) -> Counter[str]:
     finally:
         for handle in handles:
             handle.remove()
-    spans: Counter[str] = Counter()
-    for event in profiler.events() or ():
+    spans = defaultdict[str, list[float]](list)
+    for event in sorted(profiler.events() or (), key=lambda event: event.time_range.start):
         if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:
-            spans[event.name.removeprefix(_MARK)] += event.device_time_total if user.gpu else event.cpu_time_total
+            took = event.device_time_total if user.gpu else event.cpu_time_total
+            spans[event.name.removeprefix(_MARK)].append(took)
     return spans
 
 

@@ -29,6 +29,8 @@ _SIGNATURES = 200
 """Shapes, types and constants that are told apart; further ones are counted together."""
 _SAMPLED = (1, 2, 10, 100, 1000)
 """The calls with one signature whose contents are kept."""
+_TIMES = 255
+"""The calls with one signature of which the time is kept."""
 _LARGEST, _MOST = 256 << 20, 1 << 30
 """Bytes of a call, and of all calls, whose contents are kept."""
 _CONSTANTS = 2000
@@ -54,6 +56,7 @@ class Recorder:
         self.counted, self.raised, self.kept = 0, 0, 0
         self.threads: set[int] = set()
         self.groups: dict[Any, dict[str, Any]] = {}
+        self.modules: dict[Any, Any] = {}
 
     def install(self, space: Any) -> bool:
         """Put a watching function in the place of the target in a module; whether there is one now."""
@@ -118,10 +121,13 @@ class Recorder:
             if key not in self.groups and len(self.groups) >= _SIGNATURES:
                 key = None
             group = self.groups.setdefault(
-                key, {"calls": 0, "seconds": 0.0, "samples": [], "written": [], "why": "", "seen": 0}
+                key, {"calls": 0, "times": [], "samples": [], "written": [], "why": "", "seen": 0}
             )
             group["seen"] += 1
             wanted = bound is not None and key is not None and group["seen"] in _SAMPLED
+            if wanted and look.module is not None:  # of all modules of a kind one is recorded, whose weights are kept
+                wanted = self.modules.setdefault(nodes[0], look.module) is look.module
+                group["seen"] -= not wanted  # else no call of that one would be the first
             if wanted and (size > _LARGEST or self.kept + size > _MOST):
                 wanted, group["why"] = False, f"takes {size >> 20} MB, and calls of {_LARGEST >> 20} MB are recorded"
             self.kept += size if wanted else 0
@@ -174,7 +180,8 @@ class Recorder:
                 self.counted += weight
                 self.raised += failed
                 group["calls"] += weight
-                group["seconds"] += (end - start) * weight
+                if len(group["times"]) < _TIMES:
+                    group["times"].append(end - start)
 
     def keep(self, group: dict[str, Any], look: _Look, before: list[Any], result: Any) -> None:
         """Write a call's arguments, as they were before it, and its results to a file."""

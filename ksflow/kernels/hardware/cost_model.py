@@ -84,6 +84,8 @@ def compute_peak(precision: str, rates: Mapping[str, float]) -> tuple[float, str
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     """Return a case's least time on a target, in µs, and its cause; 0.0 and the reason if unknown."""
     need, rates, floors = work(problem, case), _ceilings(target), []
+    if "regime" in problem.work:
+        return 0.0, "no floor: the work is its format's estimate"
     if need.flops is not None and (peak := compute_peak(problem.work.get("dtype", ""), rates)):
         why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
         floors.append((1e6 * need.flops / peak[0], why))

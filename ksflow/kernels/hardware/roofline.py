@@ -21,12 +21,16 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
     if limit is None:
         return None
     bound_us, what, _ = limit
+    only = {"memory": CaseWork(None, need.bytes), "compute": CaseWork(need.flops, None)}
+    part = only.get(problem.work.get("regime", ""), CaseWork(None, None))  # the limit that the format takes alone
+    theirs = bound(part, problem.work.get("dtype", ""), target)
     known = {
         "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
         "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
         "intensity": need.intensity,
         "bound_us": bound_us,
         "share": bound_us / us,
+        "theirs": theirs[0] / us if theirs else None,
     }
     figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
     return RooflineCase(case=case.name, bound=what, **figures)
@@ -80,7 +84,8 @@ def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[R
     return tuple(row for row in points if row)
 
 
-def share(rows: Iterable[RooflineCase]) -> float | None:
-    """Return the geometric mean of the rows' shares; None without any."""
-    shares = [row.share for row in rows if row.share and row.share > 0]
-    return geomean(shares) if shares else None
+def share(rows: Iterable[RooflineCase], weights: Mapping[str, float], theirs: bool = False) -> float | None:
+    """Return the geometric mean of the rows' shares, or of those by the format's formula, by the weights of their cases
+    (`Evidence.weights`); None without any."""
+    known = [(value, weights.get(row.case, 1.0)) for row in rows if (value := row.theirs if theirs else row.share)]
+    return geomean((value for value, _ in known), [weight for _, weight in known]) if known else None

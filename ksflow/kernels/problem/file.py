@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ksflow.errors import ConfigError, suggest
@@ -45,11 +45,12 @@ class _Variant(_Part):
 
 
 class _Case(_Part):
-    """Sizes and other parameters by name, with the seed of the inputs."""
+    """Sizes and other parameters by name, with the seed of the inputs and the case's weight in the score."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     __pydantic_extra__: dict[str, Scalar]
     seed: int = 0
+    weight: Annotated[float, Field(gt=0, lt=1e100, allow_inf_nan=False)] = 1.0
 
 
 class _CaseSet(_Part):

@@ -40,6 +40,9 @@ from ksflow.records import (
 
 T = TypeVar("T")
 _VARIANT = "variant.yaml"
+_NO_SIZE = ("seed", "weight")
+_SIDECAR = re.compile(r"\n\n# =+\n# ===== sidecar: (\S+) \(\d+ bytes, [^)]*\) =====\n# =+\n\n")
+_LOST = re.compile(r"^# (?:WARNING: solution loads sidecar '([^']+)' but|sidecar '([^']+)' omitted)", re.MULTILINE)
 _DEFINED = re.compile(
     r"^(?:def custom_kernel\b|custom_kernel\s*=|[^/#\n]*\bcustom_kernel\s*\([^;{}]*\)\s*\{)", re.MULTILINE
 )
@@ -81,7 +84,7 @@ def load(
     languages = languages_of(spec["languages"], target)
     own = spec["cases"].get("cpu")
     if isinstance(own, dict) and own.get("tests"):
-        small = [_case(case, params, spec["dims"]) for case in own["tests"]]
+        small = [case_from(case, params, spec["dims"]) for case in own["tests"]]
     else:  # the smallest test by its sizes
         small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
     work = {str(key): str(value) for key, value in spec["work"].items()}
@@ -124,10 +127,11 @@ def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "tri
     """A kernel from a user's own file or folder; the ending tells the language. Raises ConfigError."""
     given = Path(path).expanduser()
     file, *beside = _in_folder(given) if given.is_dir() else [given]
-    if file.suffix not in ENDINGS:
+    name = file.name.removesuffix(".txt")  # published sources are called solution.py.txt
+    if Path(name).suffix not in ENDINGS:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(ENDINGS)}")
-    text = read_text(file)
-    if (found := detect_language(file.name, text, languages)) not in languages:
+    text, sidecars = _without_sidecars(path, read_text(file))
+    if (found := detect_language(name, text, languages)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in ON_DEVICE else takes)
     if wrong := mistake(text):
@@ -135,10 +139,18 @@ def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "tri
         raise ConfigError(f"{file}:{number}: `{line[:80]}` {why}")
     try:
         return Kernel(
-            found, {file.name: text, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
+            found, {name: text, **sidecars, **{one.name: read_text(one) for one in beside}}, f"given as {given.name}"
         )
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def _without_sidecars(path: str, text: str) -> tuple[str, dict[str, str]]:
+    """A published source as kernelbench.com has it, and the files that follow it under banners. Raises ConfigError."""
+    if lost := _LOST.search(text):
+        raise ConfigError(f"{path}: the file {lost[1] or lost[2]}, which it loads, was not published with it")
+    main, *rest = _SIDECAR.split(text)
+    return (f"{main.rstrip()}\n" if rest else main), dict(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -226,7 +238,7 @@ def _cases(
         raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
     if not isinstance(held, list):
         raise ConfigError(f"{root}/problem.yaml: cases.heldout is a list of cases, without tests and benchmarks")
-    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
+    made = [tuple(case_from(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks, held)]
     if shown := {case.name for case in made[2]} & {case.name for cases in made[:2] for case in cases}:
         raise ConfigError(f"{root}/problem.yaml: {min(shown)} is held out and shown; take another shape for heldout")
     return made[0], made[1], made[2]
@@ -246,21 +258,26 @@ def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iter
     same ones, tests and seeds as well.
     """
     timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
-    sizes = [[{key: value for key, value in case.items() if key != "seed"} for case in cases] for cases in timed]
+    sizes = [[{key: value for key, value in case.items() if key not in _NO_SIZE} for case in cases] for cases in timed]
     if all(sizes.count(one) == 1 for one in sizes):
         return [case.name for case in benchmarks]
-    return [[[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)]
+    weights = [case.weight for case in benchmarks]
+    return [
+        *([[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)),
+        *([weights] if len(set(weights)) > 1 else []),
+    ]
 
 
-def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
-    own = {key: value for key, value in case.items() if key != "seed"}
+def case_from(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
+    """A case of problem.yaml, with the parameters that it does not name. ConfigError."""
+    own = {key: value for key, value in case.items() if key not in _NO_SIZE}
     if missing := [dim for dim in dims if dim not in own]:
         raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
     if wrong := [f"{dim}={own[dim]!r}" for dim in dims if not isinstance(own[dim], int)]:
         raise ConfigError(f"case {dict(case)}: a size is a whole number, not {', '.join(wrong)}")
     name = "x".join(str(own[dim]) for dim in dims)
     rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
-    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
+    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)), float(case.get("weight", 1)))
 
 
 def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, ...]:

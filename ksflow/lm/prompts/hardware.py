@@ -2,7 +2,7 @@
 
 from ksflow.errors import one_line
 from ksflow.kernels.hardware import compiler_report, roofline
-from ksflow.records import Evaluation, Kernel, Problem, RooflineCase
+from ksflow.records import Evaluation, Evidence, Kernel, Problem
 
 _KERNELS = 6
 _LINE = 240
@@ -28,7 +28,7 @@ def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, proble
     ]
     if ranked[_KERNELS:]:
         lines.append(f"({len(ranked) - _KERNELS} more compiled kernels)")
-    if near := _roofline(evidence.roofline):
+    if near := _roofline(evidence):
         lines.append(near)
     if evidence.emulated:
         lines.append(one_line(f"Emulated on a CPU: {evidence.emulated}", _LINE))
@@ -49,14 +49,16 @@ def whole_lines(text: str, room: int) -> str:
 
 def roofline_share(evaluation: Evaluation | None) -> str:
     """Return the share of the roofline for a table: `32 %`, or ""."""
-    return compiler_report.percent(roofline.share(evaluation.evidence.roofline)) if evaluation else ""
+    if evaluation is None:
+        return ""
+    return compiler_report.percent(roofline.share(evaluation.evidence.roofline, evaluation.evidence.weights))
 
 
-def _roofline(rows: tuple[RooflineCase, ...]) -> str:
-    whole = roofline.share(rows)
+def _roofline(evidence: Evidence) -> str:
+    whole = roofline.share(evidence.roofline, evidence.weights)
     if whole is None:
         return ""
-    known = sorted((row for row in rows if row.share is not None), key=lambda row: row.share or 0.0)
+    known = sorted((row for row in evidence.roofline if row.share is not None), key=lambda row: row.share or 0.0)
     ends = {"farthest": known[0], "nearest": known[-1]} if known[1:] else {}
     parts = [f"{word} {row.case}: {compiler_report.percent(row.share)} of {row.bound}" for word, row in ends.items()]
     words = f"Roofline: {compiler_report.percent(whole)} of what the hardware's rates allow (geometric mean)"

@@ -43,14 +43,15 @@ def task(problem: Problem) -> str:
     tests, names = len(problem.tests), [case.name for case in problem.benchmarks]
     plain = names == sizes[tests:]
     checked = "; ".join(sizes[i] if plain and [*own[i]] == [*own[-1]] else _params(own[i]) for i in range(tests))
-    shapes = f"{' x '.join(own[-1])}: {', '.join(names)}"
+    shapes = f"{' x '.join(own[-1])}: {', '.join(problem.case_words)}"
     if not plain:
-        shapes = "\n".join(f"- {name}: {_params(each)}" for name, each in zip(names, own[tests:], strict=True))
+        rows = zip(problem.case_words, own[tests:], strict=True)
+        shapes = "\n".join(f"- {name}: {_params(each)}" for name, each in rows)
     return (
         f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
         f"Languages that a kernel may be in: {', '.join(problem.writable_languages)}.\n"
         f"Correctness is checked first on: {checked}\n"
-        f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
+        f"Then it is timed on these shapes; the score is their {_score(problem)}, lower is "
         f"better:\n{shapes}{f'{chr(10)}All of them: {_params(alike)}' if alike else ''}"
     )
 
@@ -62,11 +63,14 @@ _SCORES = {
 }
 
 
+def _score(problem: Problem) -> str:
+    return problem.score_name.replace(problem.score, _SCORES[problem.score])
+
+
 def summary(problem: Problem) -> str:
     """Return the task in a few lines, for a model that does not write code."""
-    shapes = ", ".join(case.name for case in problem.benchmarks)
-    score = _SCORES[problem.score]
-    return f"{problem.title}\n{problem.description}\nScore: {score} over {shapes}; lower is better."
+    shapes = ", ".join(problem.case_words)
+    return f"{problem.title}\n{problem.description}\nScore: {_score(problem)} over {shapes}; lower is better."
 
 
 def interface(problem: Problem, kernel: Kernel) -> str:
@@ -187,11 +191,12 @@ def room_left(trial: Trial, problem: Problem | None) -> list[str]:
     known = {case: share for case, share in rows.items() if share and case in us}
     if problem is None or len(known) < 2:
         return []
-    best = max(known.values())
+    best, weights = max(known.values()), problem.weights
     if problem.score == "geomean":
-        gains = {case: (best / share) ** (1 / len(us)) - 1 for case, share in known.items()}
+        gains = {case: (best / share) ** (weights.get(case, 1.0) / len(us)) - 1 for case, share in known.items()}
     else:
-        counted = us if problem.score == "mean" else dict([list(us.items())[-1]])
+        weighted = {case: time * weights.get(case, 1.0) for case, time in us.items()}
+        counted = weighted if problem.score == "mean" else dict([list(us.items())[-1]])
         whole = sum(counted.values())
         gains = {case: 1 / (1 - counted.get(case, 0) * (1 - share / best) / whole) - 1 for case, share in known.items()}
     first = sorted(gains.items(), key=lambda pair: -pair[1])[:_ROOM_LEFT]

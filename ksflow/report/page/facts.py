@@ -278,5 +278,5 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
         "unranked": evaluation.why_unranked,
         "control": as_json(evaluation.claim.control) if evaluation.claim else None,
         "upstream": evidence.upstream or None,
-        "roofline": roofline.share(evidence.roofline),
+        "roofline": roofline.share(evidence.roofline, evidence.weights),
     }

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.records import Kernel, Problem, Seed, Verdict
+from ksflow.records import Kernel, Origin, Population, Problem, Seed, Trial, Verdict, geomean
+from ksflow.report import evidence
+from ksflow.report.headline import headline
 from ksflow.stages.evaluator.fake import FakeEvaluator
 
 from . import toy
@@ -39,6 +41,28 @@ def test_it_says_that_it_is_fake(problem: Problem) -> None:
     assert result.evidence.claim.id == "00001"
     assert result.evidence.claim.faster == (result.evidence.against[0].low > 1.01)
     assert result.isolation == "none"
+
+
+def test_the_score_the_ratio_and_what_is_said_of_them_follow_the_weights_of_cases(problem: Problem) -> None:
+    def judged(*weights: float) -> tuple[Trial, Trial, str]:
+        cases = zip(problem.benchmarks, weights, strict=True)
+        weighted = replace(problem, benchmarks=tuple(replace(case, weight=weight) for case, weight in cases))
+        slow = replace(toy.trial(tuned(8)), baseline=True, origin=Origin.SEED, name="00_numpy.py")
+        slow = replace(slow, evaluation=FakeEvaluator()(weighted, tuned(8), ()))
+        fast = Trial("00002", Origin.SEED, kernel=tuned(), evaluation=FakeEvaluator()(weighted, tuned(), (slow,)))
+        claimed = headline(Population((slow, fast)), (slow,), fast)
+        assert claimed
+        return slow, fast, f"{claimed.claim}; {' '.join(evidence.describe(fast.evaluation).lines)}"
+
+    (_, plain, said), (_, heavy, weighted_said) = judged(1, 1), judged(0.9, 0.3)
+    assert judged(0.3, 0.3)[1] == plain
+    first, second = (timing.us for timing in plain.evaluation.timings)
+    assert heavy.evaluation.score_us == pytest.approx(first**0.75 * second**0.25)
+    assert plain.evaluation.score_us == geomean([first, second])
+    assert heavy.evaluation.evidence.weights == {"n30000": 1.5, "n65536": 0.5}
+    assert "weight" not in said
+    assert "over NumPy, cases weighted; " in weighted_said
+    assert "weights of the cases in the score and in every ratio: n30000 1.5, n65536 0.5" in weighted_said
 
 
 def test_another_landscape_is_another_target(problem: Problem, tmp_path: Path) -> None:

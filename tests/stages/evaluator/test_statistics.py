@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ksflow.evaluation.judge import statistics
-from ksflow.evaluation.judge.outcome import CaseResult, CaseResults, Outcome
+from ksflow.evaluation.judge.outcome import CaseResult, CaseResults, Outcome, Reading
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.judge.timing import CaseBenchmark, Replicate, TimedKernel
 from ksflow.records import Evidence, Json, Ratio, misfits, parse
@@ -112,6 +112,35 @@ def test_a_kernel_that_pays_for_four_calls_in_one_is_charged_for_all_of_them() -
     assert honest["ranked"]
     assert honest["low"] > 1.15
     assert honest["mean"][1] > 1.15
+
+
+def test_a_case_counts_in_a_speed_up_by_its_weight() -> None:
+    """A kernel is x1.5 on one case and x0.9 on another. Equal weights, of whatever size, change no digit."""
+
+    def reading(*weights: float) -> Reading:
+        cases = []
+        for (case, us), weight in zip((("a", 150.0), ("b", 90.0)), weights, strict=True):
+            results = []
+            for number in range(4):
+                own, rival = ([level + (turn * 7 + number) % 3 for turn in range(12)] for level in (100.0, us))
+                samples = {"": Samples(own, own, own), "00001": Samples(rival, rival, rival)}
+                results.append(CaseResult(samples, frozenset(samples), 12, 1, 0.0, [number], 0, weight))
+            cases.append(CaseResults({"name": case, "weight": weight}, results))
+        found = Outcome(cases).reading("", "00001")
+        assert found
+        return found
+
+    plain, heavy, first, second = (reading(*two) for two in ((1, 1), (0.9, 0.3), (1, 1e-9), (1e-9, 1)))
+    assert reading(0.3, 0.3).row() == plain.row() == reading(7, 7).row()
+    assert plain.effect.mean == pytest.approx((first.effect.mean + second.effect.mean) / 2)
+    spread = statistics.SPREAD**2 / 4  # of the prior, which no weight changes
+    for kind in ("effect", "mean"):
+        ends = (getattr(one, kind) for one in (heavy, first, second))
+        whole, a, b = (one.mean for one in ends)
+        assert whole == pytest.approx(0.75 * a + 0.25 * b, abs=1e-6)
+        errors = (getattr(one, kind).foreseen ** 2 - spread for one in (heavy, first, second))
+        whole, a, b = errors
+        assert whole == pytest.approx(0.75**2 * a + 0.25**2 * b, rel=0.02)
 
 
 @pytest.mark.parametrize(("us", "said"), [(100.0, "a tie"), (3000.0, "slower"), (90.0, "not ranked")])

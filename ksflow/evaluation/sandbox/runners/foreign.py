@@ -1,11 +1,14 @@
 """Calls of candidates in another project's format: arguments are made of a slot's tensors, results written to it.
 
 `binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is created once per case from
-`init` (packed arguments) after seeding with `seed`; `spread`: arguments are passed one by one, not as one; `keywords`:
+`init` (packed arguments) after seeding with `seed` (of several names the first that exists); `state`: a module beside
+the kernel, whose `Model` hands its weights over; `spread`: arguments are passed one by one, not as one; `keywords`:
 names of the last arguments; `types`: the types of the reference's results, one for each of `results`; `device`: the
 meaning of `cuda` where there is none.
 """
 
+import contextlib
+import importlib
 import math
 import zlib
 from collections.abc import Callable, Sequence
@@ -57,20 +60,31 @@ def missing_entry(module: ModuleType, name: str) -> AttributeError:
 
 def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., Any]:
     kind, _, name = binding["entry"].rpartition(":")
-    entry = getattr(module, name, None)
+    names = name.split(",")
+    entry = next((found for one in names if (found := getattr(module, one, None)) is not None), None)
     if entry is None:
-        raise missing_entry(module, name)
+        raise missing_entry(module, " and no ".join(names))
     if kind != "class":
         return cast(Callable[..., Any], entry)
     init = unpack(binding["init"])
-    seeded(binding["seed"])
     with cuda_means(binding["device"] or "cuda"):
-        instance = draw_constants(entry(*init)).to(where)
+        state = binding.get("state")
+        instance = make(entry, init, binding["seed"], where, where if state else None)
+        if state:
+            model = make(importlib.import_module(state).Model, init, binding["seed"], where, where)
+            instance.load_state_dict(model.state_dict(), strict=True)
         if dtype := binding.get("dtype"):
             instance = instance.to(getattr(torch, dtype))
     if not binding.get("training", True):  # else as its author left it: a part may be in eval()
         instance.eval()
     return cast(Callable[..., Any], instance)
+
+
+def make(kind: Callable[..., Any], arguments: Sequence[Any], seed: int, where: str, on: str | None) -> Any:
+    """Return a model on a device, with weights that depend on the seed alone. on: where tensors are made first."""
+    seeded(seed)
+    with torch.device(on) if on else contextlib.nullcontext():
+        return draw_constants(kind(*arguments)).to(where)
 
 
 def draw_constants(model: Any) -> Any:
