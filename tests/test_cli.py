@@ -54,6 +54,11 @@ def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     words = ("designer   agent llm mix", "problem.path=", "lineage [NAME] show ID", "ksflow doctor", "-m designer=")
     for word in words:
         assert word in done.stdout
+    first, second = (
+        done.stdout.index(f"\n{head}:\n  ksflow ") for head in ("Your own problem", "What runs have found")
+    )
+    assert first < done.stdout.index("ksflow isolate") < done.stdout.index("ksflow apply") < second
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ksflow.errors" in loaded
     assert loaded.isdisjoint({"git", "hydra", "pydantic", "rich", "torch", "dspy"})
@@ -154,7 +159,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
     [
         (["llm=gemni"], "did you mean gemini? valid: anthropic"),
         (["lineage"], "no lineage at runs/lineage.git"),
-        (["frobnicate"], "no command 'frobnicate'; commands: run, demo, suite, init, problem, evaluate"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, demo, suite, tune, init, isolate, problem, evaluate"),
         (["lineag"], "no command 'lineag'; did you mean lineage? commands: run"),
         (["export"], "no command 'export'; did you mean runs export? commands: run"),
         (["problems"], "no command 'problems'; did you mean problem show or problem check or problem list? commands"),

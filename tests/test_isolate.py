@@ -413,6 +413,8 @@ def test_a_function_alone_is_a_problem(
     assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
     assert [case.weight for case in problem.benchmarks] == [1, 1]
+    assert "computes this. The calls in own.py called it 2 times.\n" in problem.statement
+    assert "an element is off by at most 8 roundings of its number format" in problem.statement
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")

@@ -27,7 +27,7 @@ from ksflow.home import PACKAGE, shipped_path
 from ksflow.lm.answers import answer
 
 ROOT = PACKAGE.parent
-_TESTED_APART = ("kernel_in_a_model.md", "tutorial.md")
+_TESTED_APART = ("function.md", "kernel_in_a_model.md", "tutorial.md")
 DOCUMENTS = (
     "README.md",
     "problems/README.md",

@@ -197,6 +197,7 @@ def show_written(console: Console, files: dict[Path, str], *commands: str) -> No
     width = max(len(str(file)) for file in files)
     console.print("written:")
     report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))
-    console.print("it runs as it is:")
+    stub = any(role.startswith("to be filled in") for role in files.values())
+    console.print("fill the kernel in first, then:" if stub else "it runs as it is:")
     for command in commands:
         console.print(f"  ksflow {command}", soft_wrap=True, no_wrap=True)

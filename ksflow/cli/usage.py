@@ -9,7 +9,10 @@ from pathlib import Path
 from ksflow.errors import ConfigError, suggest
 from ksflow.home import sections, shipped_path
 
-_PAGES = sections(Path(__file__).with_name("usage.txt"))
+_TEXT = Path(__file__).with_name("usage.txt")
+_PAGES = sections(_TEXT)
+_HEADINGS = dict(re.findall(r"^@@ (\w+) (.+)$", _TEXT.read_text(encoding="utf-8"), re.MULTILINE))
+"""The commands at which a part of the page of all commands begins -> its heading."""
 _WHOLE = _PAGES.pop("ksflow")
 COMMANDS = tuple(_PAGES)
 _SECOND = re.compile(r"^  ksflow \w+ (?:\[NAME\] )?([a-z|]+)", re.MULTILINE)
@@ -18,12 +21,13 @@ _SECOND = re.compile(r"^  ksflow \w+ (?:\[NAME\] )?([a-z|]+)", re.MULTILINE)
 
 def full_page(version: str) -> str:
     """The page of all commands, groups and options."""
-    lines = "\n".join(page.split("---\n")[0].strip("\n") for page in _PAGES.values())
+    heads = {name: f"\n{_HEADINGS[name]}:\n" if name in _HEADINGS else "" for name in _PAGES}
+    lines = "\n".join(heads[name] + page.split("---\n")[0].strip("\n") for name, page in _PAGES.items())
     rows = []
     for folder in sorted(path for path in shipped_path("conf").iterdir() if path.is_dir()):
         options = " ".join(sorted(file.stem for file in folder.glob("[!_]*.yaml")))
         rows.append(textwrap.fill(f"  {folder.name:10} {options}", 80, subsequent_indent=" " * 13))
-    return _WHOLE.format(version=version, lines=lines, groups="\n".join(rows))
+    return _WHOLE.format(version=version, lines=lines.lstrip("\n"), groups="\n".join(rows))
 
 
 def command_page(command: str) -> str:

@@ -209,24 +209,25 @@ def group_page(group: str) -> str:
     """Each option of a group, and each problem of the current folder: what it is, its keys with their defaults."""
     lines = list[str]()
     for name in options(group):
-        text, title = shipped_path("conf", group, f"{name}.yaml").read_text(encoding="utf-8"), _title(name)
-        comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
-        told = " ".join(line[2:] for line in comment if "@package" not in line)
-        about = title if group == "problem" and title else told
-        target = re.search(r"^_target_: (.+)", text, re.MULTILINE)
+        file, title = shipped_path("conf", group, f"{name}.yaml"), _title(name) if group == "problem" else ""
+        comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+        about = title or " ".join(line[2:] for line in comment if "@package" not in line)
         lines += [f"{group}={name}", *_indented(about)]
+        raw: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
         with contextlib.suppress(ConfigError):  # what it needs is not installed
-            found = _parameters(target[1], group)[0] if target and about != title else {}
-            plain = {key: one.default for key, one in found.items() if isinstance(one.default, int | float | str)}
-            lines += _indented(
-                "  ".join(
-                    f"{group}.{key}={str(value).lower() if isinstance(value, bool) else value}"
-                    for key, value in plain.items()
-                )
-            )
+            found = _parameters(raw["_target_"], group)[0] if "_target_" in raw and not title else {}
+            values = {key: raw.get(key, one.default) for key, one in found.items() if key != "lm"}
+            plain = {key: value for key, value in values.items() if isinstance(value, int | float | str | None)}
+            typed = [f"{group}.{key}={_typed(value)}" for key, value in plain.items() if "${" not in str(value)]
+            lines += _indented("  ".join(typed))
     for name in problem_folders(Path()) if group == "problem" else []:
         lines += [f"problem={name}", *_indented(f"{_title(name, Path(name))} (in this folder)")]
     return "\n".join(lines)
+
+
+def _typed(value: Any) -> str:
+    """A default as the command line has it."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value) or "''"
 
 
 def _title(name: str, folder: Path | None = None) -> str:
