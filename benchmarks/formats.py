@@ -45,6 +45,8 @@ def _flashinfer(root: Path) -> Iterator[tuple[str, list[str]]]:
     for file in sorted(root.glob("**/definitions/**/*.json")):
         base = next(parent for parent in file.parents if parent.name == "definitions").parent
         yield file.stem, [f"problem.root={base}", f"problem.definition={file.stem}"]
+    for file in sorted(root.rglob("definition.json")):  # SOL-ExecBench's
+        yield f"{file.parent.parent.name}/{file.parent.name}", [f"problem.path={file}"]
 
 
 def _tritonbench(root: Path) -> Iterator[tuple[str, list[str]]]:

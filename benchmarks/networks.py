@@ -34,7 +34,7 @@ NETWORKS = {
         for name in ("convnext_atto", "mobilenetv4_conv_small", "vit_tiny_patch16_224")
     },
 }
-_ROW = re.compile(r"^ +(\d+) +(\S+ x\d+: \S+) +[\d.]+ +([\d.]+) %", re.MULTILINE)
+_ROW = re.compile(r"^ +(\d+) +(\S+(?: x\d+)?: \S+) +[\d.]+ +([\d.]+) %", re.MULTILINE)
 
 
 def ksflow(folder: str, *words: str) -> str:

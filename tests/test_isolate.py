@@ -26,7 +26,23 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 
 PACKAGE = {
     "shop/__init__.py": "",
-    "shop/tools.py": "HALF = 0.5\n\n\ndef blend(a, b):\n    return HALF * (a + b)\n",
+    "shop/tools.py": """import dataclasses
+
+HALF = 0.5
+
+
+def blend(a, b):
+    return HALF * (a + b)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    bias: object
+    times: float = 2.0
+
+    def of(self, x):
+        return blend(x, self.bias) * self.times
+""",
     "shop/filters.py": """import threading
 from multiprocessing import get_context
 
@@ -57,6 +73,10 @@ def scale(x, y):
     x *= 2.0
     y[1:] += x[:-1]
     return x, x.sum()
+
+
+def ruled(x, rules):
+    return rules[0].of(x)
 
 
 def noise(x):
@@ -151,6 +171,7 @@ def test_ends_stay(rows):
     "calls.py": """import numpy as np
 
 from shop import filters
+from shop.tools import Rule
 
 
 def own(x):
@@ -165,6 +186,7 @@ if __name__ == "__main__":
         for function in (filters.whole, filters.noise, own):
             function(draw.random(rows))
         list(filters.items(draw.random(rows)))
+        filters.ruled(draw.random(rows), [Rule(draw.random(rows))])
 """,
 }
 KERNEL = """#include <cstdint>
@@ -277,6 +299,14 @@ def test_a_method_has_its_objects_arrays_as_arguments(tmp_path: Path) -> None:
     after, total = module.ref_kernel(data)
     assert torch.allclose(after, u * k + 3)
     assert torch.allclose(total, u.sum())
+
+
+def test_an_object_among_the_arguments_has_its_arrays_as_arguments(tmp_path: Path) -> None:
+    problem = written("shop.filters:ruled", "python calls.py", tmp_path)
+    assert [arg.name for arg in problem.args] == ["x", "rules_0_bias", "y"]
+    assert "shop" not in problem.reference.partition("MET =")[2]
+    x, bias, _ = data = reference(problem).generate_input(*problem.benchmarks[0].params.values(), seed=1)
+    assert torch.allclose(reference(problem).ref_kernel(data), x + bias)
 
 
 @pytest.mark.slow

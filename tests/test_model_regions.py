@@ -69,6 +69,15 @@ def traffic(folder: Path) -> int:
     return int(eval(spec["work"]["bytes"], dict(spec["cases"]["leaderboard"][0])))
 
 
+def copy_installed(package: Path) -> None:
+    """Write the modules of a package as `model apply` does."""
+    for name, own in (("__init__.py", "installed"), ("arguments.py", "arguments")):
+        source = importlib.util.find_spec(f"ksflow.integrate.model.{own}")
+        assert source
+        assert source.origin
+        (package / name).write_text(Path(source.origin).read_text())
+
+
 WRITER = """class Writer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -83,8 +92,11 @@ WRITER = """class Writer(nn.Module):
 @pytest.mark.parametrize(
     ("part", "classes", "said"),
     [
-        ("nn.ReLU(inplace=True)", "", "part writes into its input input: no kernel can take its place"),
-        ("Writer()", WRITER.format(body="return x.view(-1).add_(1)"), "writes into its input x"),
+        (
+            "Writer()",
+            WRITER.format(body="return x.view(-1).add_(1)"),
+            "writes into its input x and returns a view of it",
+        ),
         ("Writer()", WRITER.format(body="self.seen += x[0]; return x * self.seen"), "writes into its buffer seen"),
         ("Writer()", WRITER.format(body="self.seen = x[0] + 1; return x * self.seen"), "writes into its buffer seen"),
         ("Writer()", WRITER.format(body="x.data.mul_(2); return x + 1"), "part is no problem"),
@@ -271,10 +283,7 @@ class Part(nn.Module):
 def test_an_installed_kernel_takes_the_same_constants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "some_kernels"
     package.mkdir()
-    source = importlib.util.find_spec("ksflow.integrate.model.installed")
-    assert source
-    assert source.origin
-    (package / "__init__.py").write_text(Path(source.origin).read_text())
+    copy_installed(package)
     (package / "regions.json").write_text('{"regions": []}')
     monkeypatch.syspath_prepend(str(tmp_path))
     installed = importlib.import_module("some_kernels")
@@ -432,13 +441,10 @@ def pack(folder: Path, package: Path, kernel: str, case: dict[str, Any]) -> None
     """Write a package with one kernel for a region, as `model apply` does."""
     facts = json.loads((folder / "region.json").read_text())
     (package / "inner").mkdir(parents=True)
-    source = importlib.util.find_spec("ksflow.integrate.model.installed")
-    assert source
-    assert source.origin
-    (package / "__init__.py").write_text(Path(source.origin).read_text())
+    copy_installed(package)
     (package / "inner" / "module.py").write_text(kernel)
     about = {key: facts[key] for key in ("constants", "returns")} | {"inputs": [row["name"] for row in facts["inputs"]]}
-    about |= PACKAGED | {"namespace": package.name}
+    about |= PACKAGED | {"namespace": package.name, "changed": facts["changed"], "parameters": facts["parameters"]}
     (package / "regions.json").write_text(json.dumps({"regions": [about | {"cases": [case]}]}))
 
 
@@ -470,13 +476,52 @@ def test_tensors_in_tuples_lists_and_dicts_are_arguments_and_outputs(
         assert installed.report() == {"inner": {"hits": 3, "fallbacks": {"arguments": 3}}}
 
 
-FURTHER = """class Inner(nn.Module):
+OBJECTS = """import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    cos: torch.Tensor
+    sin: torch.Tensor
+    kind: torch.dtype = torch.float32
+
+class Layer:
+    def __init__(self, keys):
+        self.keys, self.seen = keys, 0
+
+class Cache:
+    def __init__(self, keys):
+        self.layers = [Layer(keys)]
+
+    def grown(self, x):
+        self.layers[0].keys = torch.cat([self.layers[0].keys, x])
+        return self.layers[0].keys
+
+    def counted(self, x):
+        self.layers[0].seen += 1
+        return self.layers[0].keys
+
+    def filled(self, x):
+        self.layers[0].keys[2:] = x[2:]
+        return self.layers[0].keys
+
+@dataclasses.dataclass
+class Out(collections.OrderedDict):
+    y: torch.Tensor
+    none: None = None
+    cache: Cache = None
+
+    def __post_init__(self):
+        self.update((key, part) for key, part in vars(self).items() if part is not None)
+
+class Inner(nn.Module):
     def __init__(self):
         super().__init__()
         self.w = nn.Linear(8, 8)
 
-    def forward(self, x, options=None, **more):
-        return self.w(x) + more["shift"] if options["low"] else x
+    def forward(self, x, *pairs, batch, cache=None, **more):
+        y = self.w(x) * pairs[0].cos + batch["shift"]
+        cache.{method}(y)
+        return Out(y + cache.layers[0].keys.mean(0) * more["scale"], cache=cache)
 
 class Part(nn.Module):
     def __init__(self):
@@ -484,12 +529,129 @@ class Part(nn.Module):
         self.inner = Inner()
 
     def forward(self, x):
-        return self.inner(x, {"low": 1, "high": None}, shift=x.tan(), quiet=True)
+        batch = collections.UserDict(shift=x.exp())
+        cache = Cache(x.tan())
+        y = self.inner(x, Pair(x.cos(), x.sin()), batch=batch, cache=cache, scale=x.sin())["y"]
+        return y + cache.layers[0].keys[: len(x)]
+"""
+FILLED = """import torch
+def custom_kernel(data):
+    x, cos, _, shift, keys, scale, w, b, *_ = data
+    y = torch.nn.functional.linear(x, w, b) * cos + shift
+    keys[2:] = y[2:]
+    return y + keys.mean(0) * scale
+"""
+
+
+@pytest.mark.usefixtures("untried")
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("grown", "part.inner replaces its input cache.layers.0.keys: no kernel can take its place"),
+        ("counted", "part.inner changes cache, a Cache, otherwise than by writing into its tensors"),
+    ],
+)
+def test_a_cache_that_becomes_another_is_refused_by_its_name(tmp_path: Path, method: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        write(tmp_path, "Part()", classes=OBJECTS.replace("{method}", method), name="part.inner")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untried")
+def test_tensors_in_objects_are_arguments_and_those_that_are_written_are_changed_in_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sets = "[torch.randn(16, 8), torch.randn(5, 8)]"
+    folder = write(tmp_path, "Part()", sets, classes=OBJECTS.replace("{method}", "filled"), name="part.inner")
+    roles = {arg.name: arg.role for arg in load(str(folder)).args}
+    names = ["x", "pairs_0_cos", "pairs_0_sin", "batch_data_shift", "cache_layers_0_keys", "scale"]
+    assert roles == dict.fromkeys([*names, "w_weight", "w_bias"], "in") | {"cache_layers_0_keys": "inout", "y": "out"}
+    given = [[[16, 8], [8, 1], "float32"]] * 6 + [[[8, 8], [8, 1], "float32"], [[8], [1], "float32"]]
+    pack(folder, tmp_path / "object_kernels", FILLED, {"given": given, "outputs": given[:1]})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = importlib.import_module("object_kernels")
+    file = next(tmp_path.glob("model_*.py"))
+    user, theirs = user_file.load(file), importlib.import_module(file.stem)
+    x = torch.randn(16, 8)
+
+    def called(x: torch.Tensor, **changed: Any) -> tuple[Any, Any]:
+        cache = theirs.Cache(x.tan())
+        given = {"batch": {"shift": x.exp()}, "cache": cache, "scale": x.sin(), **changed}
+        batch = __import__("collections").UserDict(given.pop("batch"))
+        return user.model.part.inner(x, theirs.Pair(x.cos(), x.sin()), batch=batch, **given), cache
+
+    with torch.no_grad():
+        right, (out, cache) = user.model(x), called(x)
+        installed.install(user.model)
+        torch.testing.assert_close(user.model(x), right)
+        mine, same = called(x)
+        assert type(mine) is theirs.Out
+        assert mine.cache is same
+        torch.testing.assert_close(mine["y"], out["y"])
+        torch.testing.assert_close(same.layers[0].keys, cache.layers[0].keys)
+        assert installed.report() == {"inner": {"hits": 2, "fallbacks": {}}}
+        called(x, more=1)
+        assert installed.report() == {"inner": {"hits": 2, "fallbacks": {"arguments": 1}}}
+        torch.testing.assert_close(torch.compile(user.model, backend="eager", fullgraph=True)(x), right)
+        assert installed.report()["inner"]["hits"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untried")
+def test_a_module_that_works_in_place_is_one_that_changes_its_input(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, "nn.ReLU(inplace=True)")
+    (arg,) = load(str(folder)).args
+    assert (arg.name, arg.role) == ("input", "inout")
+    assert traffic(folder) == 2 * 4 * 16 * 8
+    spec = yaml.safe_load((folder / "problem.yaml").read_text())
+    judged = Reference({"root": str(folder), "args": spec["args"], "check": spec["check"]})
+    data = judged.data({"params": dict.fromkeys(spec["dims"], 0) | {"input_0": 16, "input_1": 8}}, 3)
+    before = data[0].clone()
+    (row,) = judged.expect(data)
+    assert torch.equal(judged.answer(data)[0], before.relu())
+    assert bool((row.low <= before.relu().double().reshape(-1)).all())
+    given = [[[16, 8], [8, 1], "float32"]]
+    pack(
+        folder,
+        tmp_path / "relu_kernels",
+        "def custom_kernel(data):\n    data[0].clamp_(min=0)\n",
+        {"given": given, "outputs": []},
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = importlib.import_module("relu_kernels")
+    installed.REGIONS[0].modules, installed.REGIONS[0].kind = ["part"], "m.ReLU"
+    user = user_file.load(next(tmp_path.glob("model_*.py")))
+    with torch.no_grad():
+        installed.install(user.model)
+        for call in (user.model, torch.compile(user.model, backend="aot_eager", fullgraph=True)):
+            x = before.clone()
+            assert call(x) is x
+            assert torch.equal(x, before.relu())
+        assert installed.report() == {"inner": {"hits": 2, "fallbacks": {}}}
+
+
+FURTHER = """class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(8, 8)
+
+    def forward(self, x, options=None, times=1, **more):
+        return self.w(x) * times + more["shift"] if options["low"] else x
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x, {"low": 1, "high": None}, 2, shift=x.tan(), quiet=True)
 """
 SHIFTED = """import torch
 def custom_kernel(data):
     x, shift, w, b, *_ = data
-    return torch.nn.functional.linear(x, w, b) + shift
+    return torch.nn.functional.linear(x, w, b) * 2 + shift
 """
 
 
@@ -510,10 +672,12 @@ def test_dicts_without_tensors_and_names_of_any_kind_are_arguments(
         installed.install(user.model)
         torch.testing.assert_close(user.model(x), right)
         assert installed.report() == {"inner": {"hits": 1, "fallbacks": {}}}
-        inner(x, {"low": 2, "high": None}, shift=x, quiet=True)
-        inner(x, {"low": 1, "high": None}, shift=x)
-        inner(x, {"low": 1, "high": None}, shift=x, quiet=True, other=1)
-        assert installed.report() == {"inner": {"hits": 1, "fallbacks": {"arguments": 3}}}
+        inner(x, {"low": 2, "high": None}, 2, shift=x, quiet=True)
+        inner(x, {"low": 1, "high": None}, 2, shift=x)
+        inner(x, {"low": 1, "high": None}, 2, shift=x, quiet=True, other=1)
+        once = inner(x, {"low": 1, "high": None}, shift=x, quiet=True)
+        torch.testing.assert_close(once, inner.w(x) + x)
+        assert installed.report() == {"inner": {"hits": 1, "fallbacks": {"arguments": 4}}}
 
 
 @pytest.mark.usefixtures("untried")

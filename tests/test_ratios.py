@@ -117,6 +117,12 @@ def test_everybody_gives_the_paired_answer() -> None:
     claimed = headline(population, (SEED,))
     assert claimed is not None
     assert claimed.speedup == pytest.approx(1.5)
+    assert "cores" not in claimed.claim
+    assert faster.evaluation is not None
+    several = replace(faster, evaluation=faster.evaluation.with_evidence(cores={"judge": [0], "box": [1, 2]}))
+    told = headline(paired((SEED, several)), (SEED,))
+    assert told is not None
+    assert told.claim.endswith(", 2 cores each")
     assert any(
         "gained 50 %" in note.title for note in RulesDigester()(load("softmax"), Material(population=population))
     )

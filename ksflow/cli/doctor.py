@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import __version__
-from ksflow.evaluation.processes import quota
+from ksflow.evaluation.processes import core_choice, quota
 from ksflow.evaluation.processes.child_environment import child_environment
 from ksflow.home import shipped_path, text_of
 from ksflow.kernels.hardware import executables
@@ -72,6 +72,7 @@ def show(console: Console, form: str = "table") -> int:
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
     if held := quota.limits():
         add("limits", held)
+    add("cores", core_choice.describe(core_choice.read(os.sched_getaffinity(0)), quota.cores()))
     add("one core", _rates(here) or "peak rates unknown: no floor for times")
     add("gpus", _gpus(targets.gpu_names()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():

@@ -32,6 +32,7 @@ from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, error_location, keep_traceback, of_system, pluralize, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, problem_folders, quote_value, shipped_path
+from ksflow.kernels.problem.loader import wanted_cores
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
 from ksflow.records import Problem, digest
 from ksflow.redaction import passwords
@@ -55,6 +56,9 @@ PLAIN = re.compile(r"[^\w.=,+-]+")
 _NAME = 120
 """Letters of such a name at most."""
 _SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
+_CPUS = ("ksflow.kernels.hardware.target.detect", "ksflow.kernels.hardware.target.default_target")
+"""Functions whose targets have `cores`."""
+_FOLDER = "ksflow.kernels.problem.loader.load"
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
@@ -118,6 +122,7 @@ def _run(
     try:
         _share(cfg, HydraConfig.get())
         keys.check(cfg, HydraConfig.get().overrides.task)
+        _set_cores(cfg)
         results.append(job(cfg))
     except (KsflowError, HydraException, OmegaConfBaseException) as caught:
         return _failed(caught if isinstance(caught, KsflowError) else _explain(caught), failures)
@@ -166,6 +171,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
         del cfg["hydra"]
         _share(cfg, settings)
         keys.check(cfg, settings.overrides.task)
+        _set_cores(cfg)
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
     return cfg
@@ -316,6 +322,16 @@ def _share(cfg: DictConfig, settings: Any) -> None:
             path = f"{user}.{key.partition('.')[2]}"
             if path not in typed:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
+
+
+def _set_cores(cfg: DictConfig) -> None:
+    """Give the target the `cores` of the problem's file, unless `target.cores` is given. Raises ConfigError."""
+    target: Any = cfg.get("target") or {}
+    problem: Any = cfg.get("problem") or {}
+    unset = target.get("cores") is None and target.get("_target_") in _CPUS
+    path = problem.get("path") if unset and problem.get("_target_") == _FOLDER else None
+    if path and (cores := wanted_cores(str(path))) > 1:
+        target.cores = cores
 
 
 def _free_key(argument: str) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +42,7 @@ _HINTS = {
     "on a machine with one",
     "huggingface.co": "its weights are not on this machine and cannot be fetched now: have them once where there is a "
     "network, or let HF_HOME name the folder that has them",
+    "took longer than": "give smaller cases",
     "No module named": "install that package where the problem is read and judged",
 }
 """What a failure says -> what would help."""
@@ -275,13 +275,11 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
         return dict(json.loads(file.read_text(encoding="utf-8")))
     try:
         description: Json = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     except IsolatedFailure as error:
         last = str(error)
         hint = "; target=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
         hint = next((f"; {remedy}" for word, remedy in _HINTS.items() if word in last), hint)
-        raise ConfigError(f"the reference does not load: {last[:400]}{hint}") from error
+        raise ConfigError(f"the reference does not run: {last[:400]}{hint}") from error
     if description["step"] is not None:
         home.write(file, json.dumps(description))
     return description

@@ -15,25 +15,21 @@ from ksflow.records import Json
 
 
 class IsolatedFailure(Exception):
-    """It ended without an answer: its last words."""
+    """It ended without an answer: its last words, or how long it may take."""
 
 
 def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
     """What a module answers to an order, both in JSON; home: a folder that it has to itself, and starts in.
 
-    Raises IsolatedFailure, subprocess.TimeoutExpired.
+    Raises IsolatedFailure.
     """
     own: dict[str, Any] = {"env": base_environment() | ({"HOME": home} if home else {}), "cwd": home}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", module],
-        input=json.dumps(order),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=timeout_s,
-        preexec_fn=end_with_this_process(signal.SIGKILL),
-        **own,
-    )
+    own |= {"encoding": "utf-8", "errors": "replace", "preexec_fn": end_with_this_process(signal.SIGKILL)}
+    command, text = [sys.executable, "-P", "-m", module], json.dumps(order)
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, timeout=timeout_s, **own)
+    except subprocess.TimeoutExpired as error:
+        raise IsolatedFailure(f"it took longer than {timeout_s:g} s") from error
     if done.returncode or not done.stdout.strip():
         raise IsolatedFailure((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])

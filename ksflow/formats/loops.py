@@ -5,7 +5,6 @@ does, such as a loop over elements or a function that is not listed here, is the
 """
 
 import math
-import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
@@ -345,7 +344,7 @@ def naive(problem: Problem, reference: Path | None = None, isolated: bool = True
         return generate(order)
     try:
         text, why = run_isolated("ksflow.formats.loops", order, _TIMEOUT_S)
-    except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+    except IsolatedFailure as error:
         return "", one_line(str(error))
     return text, why
 

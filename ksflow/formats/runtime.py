@@ -92,7 +92,7 @@ class Task:
         """What the reference returns. It may write into the tree's tensors, as a candidate may."""
         raise NotImplementedError
 
-    def objection(self, tree: Tree, outputs: Tree) -> str:
+    def objection(self, tree: Tree, outputs: Tree, params: Params) -> str:
         """What the format's own check says; empty when it passes."""
         return ""
 
@@ -141,7 +141,8 @@ class ImportedReference:
         """What the format's check says, and whether the answer is the same everywhere though the right one is not."""
         tensors, tree = as_tuple(outputs), self._tree(data)
         with cuda_means(self._device):
-            objection = self.task.objection(tree, build(unpack(data.binding["result_tree"]), tensors))
+            outputs = build(unpack(data.binding["result_tree"]), tensors)
+            objection = self.task.objection(tree, outputs, unpack(data.binding["params"]))
         if self.task.selects:
             return objection or self._wrong_selection(data, tensors)
         for index, out in enumerate(() if objection else tensors):

@@ -171,6 +171,9 @@ class TimedCase(EvidenceRecord):
     median_us: float | None = None
     wall_us: float | None = None
     cpu_us: float | None = None
+    """CPU time of the kernel's process, all threads, less a null kernel's with one core."""
+    threads: int | None = None
+    """With several cores: the number of threads in the kernel's process after a call."""
     floor_us: float | None = None
     """The judge's limit: a time below it is impossible. The goal of a kernel is in `RooflineCase`."""
     floor: str = ""  # the cause of the floor
@@ -366,7 +369,7 @@ class Evidence(EvidenceRecord):
     """On a GPU: how inputs and outputs are transferred, and the time of a null kernel's call."""
     overhead_us: Mapping[str, float] = field(default_factory=dict)  # on a CPU: times of the null kernel
     cores: Json = field(default_factory=dict)
-    """Cores of the judge and of the kernel's process."""
+    """Cores of the judge and of the kernel's process: the number of its core, or a list of several."""
     load: float | None = None
     """The machine's load average when judging began."""
     throttled: int | None = None
@@ -375,6 +378,17 @@ class Evidence(EvidenceRecord):
     layers: Mapping[str, str] = field(default_factory=dict)  # layers of the kernel's sandbox
     one_process: bool | None = None
     """Whether every kernel was limited to one process while it was timed."""
+
+    @property
+    def core_count(self) -> int:
+        """How many cores the kernel had, and each kernel beside it."""
+        box = self.cores.get("box")
+        return len(box) if isinstance(box, list) else 1
+
+    @property
+    def cores_each(self) -> str:
+        """`, 8 cores each`, the end of a claim; "" for one core."""
+        return f", {self.core_count} cores each" if self.core_count > 1 else ""
 
     def merge_comparisons(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
         """Return the comparisons of this and of a newer evaluation; the newer one for the same trial."""

@@ -28,8 +28,11 @@ class Target:
 
     units: int = 0
     """Number of a GPU's multiprocessors or compute units; 0 if unknown."""
+    cores: int = 1
+    """Number of a CPU's cores, and threads, that a kernel has (`target.cores`, or a problem's `cores`)."""
 
     @property
     def fingerprint(self) -> str:
         """Identifies everything that a time depends on."""
-        return f"{self.name}-{digest(self.name, self.chip, self.march, *self.features, digits=8)}"
+        several = [f"{self.cores} cores"] if self.cores > 1 else []
+        return f"{self.name}-{digest(self.name, self.chip, self.march, *self.features, *several, digits=8)}"

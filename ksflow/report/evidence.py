@@ -147,7 +147,8 @@ def _beside(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
         says = "faster than" if claim.faster else "not shown to be faster than"
         control = f"; control, the same kernel twice: {claim.control}" if claim.control else ""
         first = f" (before that {claim.first})" if claim.first else ""
-        rows.append(f"claim: {says} {names.get(claim.id, claim.id)}, {claim}{first}{control}")
+        each = evaluation.evidence.cores_each
+        rows.append(f"claim: {says} {names.get(claim.id, claim.id)}, {claim}{each}{first}{control}")
     if held := evaluation.evidence.heldout:
         beside = (
             f"; where it is right: {describe_ratio(held.over, names.get(held.over.id, held.over.id))}"

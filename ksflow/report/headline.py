@@ -89,7 +89,8 @@ class Headline:
         clock = f", {SELF_TIMED}" if versus and SELF_TIMED in versus.clocks else ""
         evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
         precision = f" in {evidence.precision.upper()}" if evidence.precision else ""
-        return f"{row.describe(name)}{precision}{', cases weighted' if evidence.weights else ''}{clock}"
+        weighted = ", cases weighted" if evidence.weights else ""
+        return f"{row.describe(name)}{precision}{evidence.cores_each}{weighted}{clock}"
 
     @property
     def figures(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ksflow.evaluation.judge.evaluator import LocalJudge
 from ksflow.home import cache
 from ksflow.kernels.hardware import target
 from ksflow.kernels.problem import loader as problems
@@ -29,11 +30,29 @@ _ENDLESS = ("contained", "harmless")
 _MISTAKE = re.compile(r": (Name|Syntax|Import|ModuleNotFound|Attribute|Type)Error: ")
 
 
+_THREADS = re.compile(
+    r"forge/late_writer|timing/(peeking_thread|works_ahead|busy_after|timed_waits|odd_thread|timers_that|new_helpers)"
+)
+"""What computes, or keeps cores busy, on threads of its own outside of its turn."""
+_QUICK = "cheats/forge/late_writer.py"
+THREADED = [
+    pytest.param(one, id=one.name, marks=[] if one.name == _QUICK else [pytest.mark.soak])
+    for one in specimens("cheats")
+    if _THREADS.search(one.name)
+]
+
+
+class Crowded(LocalJudge):
+    """Judges kernels with two cores on a machine of two, so on one of them itself."""
+
+    shares_core = True
+
+
 class Court:
     """An evaluator, the corpus' problems in folders of their own, and a secret."""
 
-    def __init__(self, place: Path) -> None:
-        self.evaluator = LocalEvaluator(target.detect())
+    def __init__(self, place: Path, evaluator: LocalJudge | None = None) -> None:
+        self.evaluator = evaluator or LocalEvaluator(target.detect())
         self._asked = 0
         self.secret = place / "secret"
         self.secret.write_text(f"word-{secrets.token_hex(16)}\n")
@@ -83,6 +102,13 @@ def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
     made.evaluator.close()
 
 
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
+    made = Court(tmp_path_factory.mktemp("crowded"), Crowded(target.detect(cores=2)))
+    yield made
+    made.evaluator.close()
+
+
 @pytest.fixture
 def mark() -> Iterator[str]:
     """Short enough for a process' name. What carries it does not outlive the test."""
@@ -113,6 +139,17 @@ def test_cheat_does_not_win(court: Court, specimen: Specimen, mark: str) -> None
         elif _seems_faster(court, specimen, mark):  # once may be the machine's noise
             assert not _seems_faster(court, specimen, mark), "looks faster than it is, twice in a row"
     assert host.traces(mark, court.pid) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("specimen", THREADED)
+def test_threads_gain_nothing_on_two_cores_either(crowded: Court, specimen: Specimen, mark: str) -> None:
+    if specimen.expect == "true-speed":
+        gains = _seems_faster(crowded, specimen, mark) and _seems_faster(crowded, specimen, mark)
+        assert not gains, "looks faster than it is, twice in a row"
+    else:
+        assert not crowded.judge(specimen, mark).accepted
+    assert host.traces(mark, crowded.pid) == []
 
 
 @every("dangers")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.errors import ConfigError
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.formats.kernel.importer import load
 from ksflow.kernels.hardware.target import detect
 from ksflow.records import Kernel, Problem, Target, Verdict
@@ -270,3 +271,8 @@ def test_what_a_reference_changes_in_place_a_kernel_finds_as_it_was(tmp_path: Pa
     assert said(body) == ""
     assert "128 of 128 were left as they were before the call" in said("    pass\n")
     assert "elements are off" in said(body + body)
+
+
+def test_a_process_that_takes_too_long_is_named_without_its_command() -> None:
+    with pytest.raises(IsolatedFailure, match=r"^it took longer than 0\.05 s$"):
+        run_isolated("ksflow.formats.describe", {}, 0.05)

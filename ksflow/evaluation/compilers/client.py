@@ -32,7 +32,7 @@ from ksflow.evaluation.sandbox import runners
 from ksflow.evaluation.sandbox.levels import PRIVATE, probe
 from ksflow.kernels.hardware import cpu
 from ksflow.kernels.hardware.executables import output
-from ksflow.kernels.source.contract import defines
+from ksflow.kernels.source.contract import defines, thread_defines
 from ksflow.kernels.source.flags import compiler_flags
 from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 
@@ -133,7 +133,8 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
         asked = [flag for flag in compiler_flags(kernel.main) if _takes(compiler, march, flag)]
     except ValueError as error:
         return BuildResult(reason=str(error))
-    built = _compiled(compiler, kernel, (f"-march={march}", *asked, *defines(problem)), problem.limits, machine)
+    own = (*asked, *defines(problem), *thread_defines(kernel, target))
+    built = _compiled(compiler, kernel, (f"-march={march}", *own), problem.limits, machine)
     if compiler.zig and _ZIG_UNKNOWN in built.log:
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
     return built

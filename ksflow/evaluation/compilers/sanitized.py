@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from ksflow.evaluation.compilers.client import LIBRARY_FLAGS, SHARED_SERVER, box_request, boxed_environment, find, flags
-from ksflow.kernels.source.contract import defines
+from ksflow.kernels.source.contract import defines, thread_defines
+from ksflow.kernels.source.flags import compiler_flags
 from ksflow.records import Json, Kernel, Problem, Target
 
 _LIMIT_S = 30.0
@@ -49,7 +50,9 @@ def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Jso
         return ""
     sources = [_MAIN, *(name for name in kernel.files if name.endswith((".cpp", ".cc", ".c")))]
     plain = [flag for flag in flags(compiler, target.march) if flag not in LIBRARY_FLAGS]
-    asked = [*plain, *defines(problem), "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
+    own = [flag for flag in compiler_flags(kernel.main) if flag == "-fopenmp"]
+    plain += [*own, *defines(problem), *thread_defines(kernel, target)]
+    asked = [*plain, "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
     options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}
     options |= {"environment": {**boxed_environment(), "ASAN_OPTIONS": "detect_leaks=0"}}

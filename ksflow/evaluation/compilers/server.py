@@ -53,7 +53,7 @@ class BoxedCommand:
     def __init__(self, request: Json) -> None:
         self.into: str = request["into"]
         self.wall_s: float = request["wall_s"]
-        self.order = {"language": "tool", "core": None, **request["order"], "files": request["files"]}
+        self.order = {"language": "tool", "cores": [], **request["order"], "files": request["files"]}
         self.words: Json = {}
         self.log = bytearray()
 

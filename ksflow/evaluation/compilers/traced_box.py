@@ -32,10 +32,10 @@ def _rows(order: dict[str, Any]) -> list[dict[str, str]]:
 
     tracer: Any = importlib.import_module("ksflow_tracer")
     tracer.start(order["march"])
-    spec = importlib.util.spec_from_file_location("kernel", os.path.abspath(order["source"]))
+    spec = importlib.util.spec_from_file_location("ksflow_main", os.path.abspath(order["source"]))
     assert spec
     assert spec.loader
-    module = sys.modules["kernel"] = importlib.util.module_from_spec(spec)
+    module = sys.modules["ksflow_main"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with tracer.tensors():
         data = [

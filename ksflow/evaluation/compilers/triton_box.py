@@ -45,11 +45,11 @@ def main() -> int:
 
 def _load(source: str) -> Any:
     """Import the source as a module; Triton reads a kernel's text from its file."""
-    spec = importlib.util.spec_from_file_location("kernel", os.path.abspath(source))
+    spec = importlib.util.spec_from_file_location("ksflow_main", os.path.abspath(source))
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["kernel"] = module
+    sys.modules["ksflow_main"] = module
     sys.path.insert(0, os.getcwd())
     spec.loader.exec_module(module)
     return module

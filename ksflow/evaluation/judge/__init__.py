@@ -8,7 +8,7 @@ verdicts with evidence, as JSON. Evaluators and `formats` import this package, p
     cases, input_pool              a case -> packed tensors and the oracle's expected outputs; contents made ahead
     in_place, problem_check        arguments that are changed in place, as inputs and outputs; a problem's own check
     check, tolerance, bounds       correctness: one call's outputs, the derived bound, rows for problem authors
-    timing, overhead, samples, statistics    speed: batches in turns, the null kernel's overhead, intervals
+    timing, clocks, overhead, samples, statistics    speed: batches in turns, the null kernel's overhead, intervals
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
     device_backend, device_sandbox, device   the same on a GPU: gates, batches, the judge's own events
     probes, mutants, shortcuts     can a problem be judged at all?
@@ -28,7 +28,8 @@ What the verdicts rest on:
    The judge's device events measure how long a sandbox had the device, less the time of a null kernel's call (0.3 ms on
    an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %, or 10
    us and 5 % if no code of the kernel runs on the host. A sandbox must leave the device idle.
- - A sandbox has one process by the time it is timed, and its threads share one core.
+ - A sandbox has one process by the time it is timed, and its threads share one core, or the target's `cores`, none of
+   which is the judge's. With several cores the second clock is the wall clock and all CPU time outside of the call.
  - A new best has won twice, in fresh processes on fresh contents. The second comparison decides: its whole interval,
    widened by the difference of the old best from itself, lies above 1.01, and so does the mean over all calls. The
    order of starts and of calls changes all the time, for the null kernel as well.

@@ -1,7 +1,7 @@
 """The judge's process. `client.py` starts it with an environment of its own; it ends when its input does.
 
 With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first visible GPU. `--loop=FILE`: the library that calls
-native kernels on a CPU, which is copied.
+native kernels on a CPU, which is copied. `--cores=N`: how many cores a kernel has; `--shared`: the judge's among them.
 Zygotes are separate programs: they hold no secret, and their address space reveals nothing of the judge's. One has
 torch, the other next to nothing.
 """
@@ -21,7 +21,7 @@ _REQUESTS = 0
 _ANSWERS = 1
 _WITH_TORCH = ("ksflow.evaluation.sandbox.runners.interpreted", "ksflow.evaluation.sandbox.runners.torch_kernel")
 """Imported before a sandbox starts, which has no access to our files."""
-_GPU, _LOOP = "--gpu=", "--loop="
+_GPU, _LOOP, _CORES, _SHARED = "--gpu=", "--loop=", "--cores=", "--shared"
 
 
 def main() -> None:
@@ -30,21 +30,24 @@ def main() -> None:
     os.umask(0o022)
     linux.set_dumpable(False)
     core_pinning.use_all_cores()
-    light, heavy = zygote.spawn(), zygote.spawn(*_WITH_TORCH)
+    gpu, file, number = (
+        next((word.removeprefix(name) for word in sys.argv[1:] if word.startswith(name)), "")
+        for name in (_GPU, _LOOP, _CORES)
+    )
+    count = int(number or 1)
+    light, heavy = zygote.spawn(threads=count), zygote.spawn(*_WITH_TORCH, threads=count)
     spinner = IdleSpinner()
     import torch
 
     torch.set_num_threads(1)
     linux.keep_freed_memory()
-    from ksflow.evaluation.judge.requests import RequestHandler
+    from ksflow.evaluation.judge.requests import CorePinning, RequestHandler
 
     for each in (light, heavy):
         zygote.wait(each)
-    gpu, file = (
-        next((word.removeprefix(name) for word in sys.argv[1:] if word.startswith(name)), "") for name in (_GPU, _LOOP)
-    )
     loop = f"/proc/self/fd/{linux.sealed_copy(file)}" if file else ""
-    handler = RequestHandler(light, heavy, spinner, gpu, loop)
+    cores = CorePinning(os.sched_getaffinity(0), count, _SHARED in sys.argv)
+    handler = RequestHandler(light, heavy, spinner, gpu, loop, cores)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

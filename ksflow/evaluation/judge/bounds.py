@@ -213,7 +213,8 @@ def perturbed(function: Callable[..., Any], inputs: Sequence[torch.Tensor], allo
     generator = torch.Generator(device=inputs[0].device).manual_seed(0)
 
     def run(mode: Rounded) -> list[torch.Tensor]:
-        wide = [tensor.double() if tensor.dtype.is_floating_point else tensor.clone() for tensor in inputs]
+        kinds = [torch.float64 if tensor.dtype.is_floating_point else tensor.dtype for tensor in inputs]
+        wide = [tensor.to(kind, copy=True) for tensor, kind in zip(inputs, kinds, strict=True)]
         wide = [mode.round_tensor(tensor, units.finest) for tensor in wide]
         with mode:
             result = function(*wide)

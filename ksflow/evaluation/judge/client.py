@@ -15,13 +15,13 @@ from ksflow.evaluation.compilers.client import compile_loop, digest_of, lasting_
 from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.kernels.hardware.cost_model import floor_us
 from ksflow.kernels.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
-from ksflow.kernels.languages import LANGUAGES, ON_DEVICE
+from ksflow.kernels.languages import IMPORT, LANGUAGES, ON_DEVICE
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 
 _CACHE_USER = 61181  # user id of sandboxes that share a cache: the owner of its files
 EMULATED = "emulated"  # a GPU emulated on this machine's CPU, for tests
 _ON_A_GPU = re.compile(
-    r"^\s*(?:import|from)\s+(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
+    rf"^\s*{IMPORT}(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
     re.MULTILINE,
 )
 
@@ -29,15 +29,17 @@ _ON_A_GPU = re.compile(
 class JudgeSlot:
     """A place to judge one kernel at a time: the CPU (index None) or one GPU, with its own judge process."""
 
-    def __init__(self, target: Target, index: int | None) -> None:
+    def __init__(self, target: Target, index: int | None, shared: bool = False) -> None:
         self.environment = {**target.environment, **({} if index is None else single_gpu_environment(index))}
         self._gpu = platform(target)
+        several = [f"--cores={target.cores}"] if target.cores > 1 else []
+        self._cores = [*several, *(["--shared"] if shared else [])]
 
     @cached_property
     def judge(self) -> ServerProcess:
         """The process, started at the first access."""
         option = f"--gpu={self._gpu}" if self._gpu else f"--loop={compile_loop()}"
-        return ServerProcess("ksflow.evaluation.judge", self.environment, option)
+        return ServerProcess("ksflow.evaluation.judge", self.environment, option, *self._cores)
 
     @property
     def started(self) -> bool:
@@ -94,8 +96,8 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
     }
 
 
-def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict[str, Any]:
-    """Return a kernel as part of a request, with the problem's own files and the compiled artefact."""
+def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult, cores: int = 1) -> dict[str, Any]:
+    """Return a kernel as part of a request, with the problem's own files and the compiled artefact. cores: it has."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     language = LANGUAGES[kernel.language].like or kernel.language
     cache: dict[str, Any] = {}
@@ -103,7 +105,8 @@ def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict
     if "torch.compile" in kernel.main and kernel.digest in baselines:
         # torch.compile's cache lasts for this baseline. A candidate has no such folder: it could pass data from one
         # sandbox to the next.
-        folder, order = lasting_folder(_CACHE_USER, "inductor", kernel.digest)
+        name = kernel.digest if cores == 1 else f"{kernel.digest}-{cores}"  # the code names the number of threads
+        folder, order = lasting_folder(_CACHE_USER, "inductor", name)
         cache = {"compile_cache": {**order, "compile_cache": folder}}
     made = {"artefact": built.artefact, "digest": digest_of(built.artefact), "mode": built.mode}
     return {"language": language, "files": files, **made, **cache}

@@ -29,7 +29,7 @@ from ksflow.evaluation.judge.client import (
     platform,
     problem_request,
 )
-from ksflow.evaluation.processes import core_pinning, device_lock
+from ksflow.evaluation.processes import core_choice, core_pinning, device_lock
 from ksflow.evaluation.processes.server_process import ServerProcess
 from ksflow.evaluation.processes.wire import LATE, Closed
 from ksflow.evaluation.profiling.inspector import AcceptedKernel, Inspector
@@ -80,6 +80,7 @@ class LocalJudge(Evaluator):
 
     profiles = True
     judge = fingerprint = ""
+    shares_core = False  # whether the judge runs on one of the kernel's cores: tests of two cores on two cores
 
     def __init__(
         self,
@@ -95,16 +96,17 @@ class LocalJudge(Evaluator):
         if devices is not None and devices < 1:
             raise ConfigError("evaluator.devices must be at least 1, or null for all")
         self.level = probe().level
+        core_choice.require(target.cores - self.shares_core)
         numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
-        self._slots = [JudgeSlot(target, number) for number in numbers]
+        self._slots = [JudgeSlot(target, number, self.shares_core) for number in numbers]
         self._free: queue.LifoQueue[JudgeSlot] = queue.LifoQueue()
         for slot in reversed(self._slots):
             self._free.put(slot)
         self.languages = _LANGUAGES.get(platform(target), ("python", *ON_DEVICE))
         self.target = target
         self.control = control
-        self.overlap = len(os.sched_getaffinity(0)) > _CORES
+        self.overlap = len(os.sched_getaffinity(0)) > _CORES + target.cores - 1
         """Whether to compile the next kernels while one is timed; needs more cores than the judge uses."""
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
@@ -140,7 +142,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": kernel_request(problem, kernel, built),
+                "kernel": kernel_request(problem, kernel, built, self.target.cores),
                 "against": others,
                 "control": self.control,
                 **options,
@@ -227,7 +229,7 @@ class LocalJudge(Evaluator):
             request = {
                 "op": "evaluate",
                 "problem": problem_request(problem, self._rated()),
-                "kernel": {**kernel_request(problem, kernel, built), "interpret": interpret or {}},
+                "kernel": {**kernel_request(problem, kernel, built, self.target.cores), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
                 "show": show,
@@ -280,7 +282,8 @@ class LocalJudge(Evaluator):
 
     def _keep_off(self, slot: JudgeSlot, cores: dict[str, Any]) -> None:
         """Move this process to other cores than those of the judge, if there are any."""
-        sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
+        box = cores.get("box")
+        sat = frozenset((*cores.get("judge", ()), *(box if isinstance(box, list) else filter(None, [box]))))
         if len(self._slots) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat
@@ -340,7 +343,8 @@ class LocalJudge(Evaluator):
             known = trial.evaluation
             comparable = known and (known.judge, known.target) == (self.judge, self.fingerprint)
             us = {timing.case: timing.us for timing in known.timings} if known and comparable else {}
-            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id, "us": us})
+            described = kernel_request(problem, trial.kernel, built, self.target.cores)
+            others.append({**described, "id": trial.id, "us": us})
         return others, skipped, failed
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:

@@ -16,6 +16,7 @@ import torch
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry
+from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
@@ -81,7 +82,7 @@ class Overhead:
     def __init__(self, start: SandboxSpec) -> None:
         self._start = start
         self._sandbox: Sandbox | None = None
-        self._clock_s = 0.0
+        self._clocks: Clocks
         self._latest = NullTimings()
         self._sizes: tuple[int, ...] = (0, 0)
         self._held: tuple[int, ...] = (4096, 4096)
@@ -106,9 +107,9 @@ class Overhead:
             sandbox = self._running(case)
             sandbox.thaw()
             sandbox.stage("", case.layout, case.dims, 1)
-            sandbox.freeze()
+            self._clocks = Clocks(sandbox)
+            self._clocks.start()
             null = self._latest = NullTimings()
-            self._clock_s = sandbox.cpu_s()
             for _ in range(_FIRST):
                 self._run_batch(null)
         except Failure as failure:
@@ -129,12 +130,7 @@ class Overhead:
         self._sandbox.outputs[:outputs].clone()
 
     def _run_batch(self, null: NullTimings) -> None:
-        assert self._sandbox is not None
-        wall_s = self._sandbox.go(bytes(1), _PATIENCE_S)
-        self._sandbox.freeze()
-        clock_s = self._sandbox.cpu_s()
-        null.add(wall_s, clock_s - self._clock_s)
-        self._clock_s = clock_s
+        null.add(*self._clocks.call(bytes(1), _PATIENCE_S))
 
     def _failed(self, failure: Failure) -> Failure:
         """Close the sandbox, so that the next benchmark gets a new one; return the failure to raise."""

@@ -15,7 +15,7 @@ from ksflow.evaluation.judge.probes import probe
 from ksflow.evaluation.judge.session import Host, Judgement
 from ksflow.evaluation.judge.spinner import IdleSpinner
 from ksflow.evaluation.judge.timing import Backend
-from ksflow.evaluation.processes import core_pinning
+from ksflow.evaluation.processes import core_choice, core_pinning
 from ksflow.evaluation.sandbox import levels
 
 Json = dict[str, Any]
@@ -27,15 +27,28 @@ _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 
 
 class CorePinning:
-    """Cores of this judge and of its sandboxes: two that no other judge here has reserved, if there are any."""
+    """Cores of this judge and of its sandboxes: some that no other judge here has reserved, if there are any.
 
-    def __init__(self, cores: set[int]) -> None:
+    count: how many a sandbox gets. shared: the judge takes one of these, for tests on a small machine.
+    """
+
+    def __init__(self, cores: set[int], count: int = 1, shared: bool = False) -> None:
         self._held: list[socket.socket] = []
-        self.sandbox: int | None = None
+        self.sandbox: tuple[int, ...] = ()
         self.judge = cores
-        if len(cores) > 1:
-            ordered = sorted(cores)
-            self.sandbox = next(filter(self._reserve, reversed(ordered[1:])), ordered[-1])
+        ordered = sorted(cores)
+        if shared:
+            self.sandbox, self.judge = tuple(ordered[:count]), {ordered[0]}
+        elif count > 1:
+            free = core_choice.read(sorted(core_pinning.unreserved_cores()))
+            choice = core_choice.choose(free, count) or core_choice.choose(core_choice.read(ordered), count)
+            if choice is None:
+                raise RuntimeError(f"the judge may use too few cores: {len(cores)}, for {count} and its own")
+            self.sandbox, self.judge = choice.box, {choice.judge}
+            for core in (choice.judge, *choice.box):
+                self._reserve(core)
+        elif len(cores) > 1:
+            self.sandbox = (next(filter(self._reserve, reversed(ordered[1:])), ordered[-1]),)
             self.judge = {next(filter(self._reserve, ordered[:-1]), ordered[0])}
 
     def _reserve(self, core: int) -> bool:
@@ -50,10 +63,18 @@ class RequestHandler:
     gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`.
     """
 
-    def __init__(self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str, loop: str) -> None:
+    def __init__(
+        self,
+        light: socket.socket,
+        heavy: socket.socket,
+        spinner: IdleSpinner,
+        gpu: str,
+        loop: str,
+        cores: CorePinning,
+    ) -> None:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
-        self.cores = CorePinning(self.all_cores)
+        self.cores = cores
         self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop, resting=spinner.let_idle)
         spinner.pin(self.cores.sandbox)
         overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))

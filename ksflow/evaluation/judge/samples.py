@@ -36,7 +36,7 @@ class Samples:
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
-    """For each call, whether a CPU quota stopped it; empty if not recorded."""
+    """For each call, whether a CPU quota or, with several cores, other programs stopped it; empty if not recorded."""
     window: tuple[float, float] = statistics.LOW  # the ranked part of the sorted samples
     notes: dict[str, Any] = field(default_factory=dict)  # further facts for the record
     most_us: float | None = None  # the ranked time with only the fastest null batch subtracted; None if unknown
@@ -69,6 +69,11 @@ class Samples:
             self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them in a null kernel: the rest is too short"
             shift = max(self.most_us or 0.0, least) - low
             self.us = [us + shift for us in self.us]
+
+    @property
+    def by_wall(self) -> bool:
+        """Whether the wall clock counts."""
+        return self.notes.get("clock") == _WALL
 
     @property
     def undisturbed(self) -> list[bool]:

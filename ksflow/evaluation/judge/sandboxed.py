@@ -24,7 +24,7 @@ from ksflow.evaluation.judge.cases import Layout
 from ksflow.evaluation.judge.failure import CAUSES, Failure, Log, Overdue, exit_failure, strip_controls, without_values
 from ksflow.evaluation.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.evaluation.sandbox import linux
-from ksflow.evaluation.sandbox.confine import PREFIX
+from ksflow.evaluation.sandbox.confine import PREFIX, PROCESSES
 from ksflow.evaluation.sandbox.kill_others import KEEPS_STARTING
 from ksflow.evaluation.sandbox.runners.cpu import CASE, DONE, GO, LARGEST_TEXT, NONCE
 
@@ -51,7 +51,7 @@ class SandboxSpec:
     loop: str = ""  # path of the library that calls a native kernel (`runners/loop.cpp`); empty: Python calls it
     memory_mb: int = 4096
     cpu_s: int = 600
-    core: int | None = None
+    cores: tuple[int, ...] = ()  # of its own; empty if there is none to spare
     level: str = "rlimits"
     supervisor_s: float = 60.0
     """Time limit for an answer of the supervisor, after which the failure is the machine's, not the kernel's."""
@@ -75,6 +75,7 @@ class Sandbox:
         self._supervisor_s = start.supervisor_s
         self._resting = start.resting
         self.pid = 0
+        self.cores = max(len(start.cores), 1)
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
         self.locked: bool | None = None
@@ -212,7 +213,7 @@ class Sandbox:
         """
         self._expect_silence()
         nonce, deadline = self._say(GO, slots), time.monotonic() + timeout_s
-        began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S, 0.0
+        began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S * self.cores, 0.0
         while True:
             left_s = max(began_s + most_s - self.cpu_s(), _LEAST_WAIT_S)
             try:
@@ -227,7 +228,7 @@ class Sandbox:
                     raise Failure("timeout", f"{why} {known_s:.2g} s") from None
                 if used_s >= most_s:
                     known_s = reference_s()
-                    most_s = max(most_s, _TIMES_REFERENCE * known_s)
+                    most_s = max(most_s, _TIMES_REFERENCE * known_s * self.cores)
 
     def outputs_of(self, slot: int) -> torch.Tensor:
         """Return a copy of a slot's outputs."""
@@ -277,7 +278,8 @@ class Sandbox:
             "outputs_bytes": self._buffers.sizes.outputs_bytes,
             "memory_mb": start.memory_mb,
             "cpu_s": start.cpu_s,
-            "core": start.core,
+            "cores": start.cores,
+            **({"processes": PROCESSES + 4 * len(start.cores)} if len(start.cores) > 1 else {}),
             "level": start.level,
             "artefact": artefact,
             "loop": bool(start.loop),

@@ -52,7 +52,7 @@ class Host:
 
     light: socket.socket
     torch: socket.socket
-    sandbox_core: int | None
+    cores: tuple[int, ...]  # the sandboxes'
     level: str
     device: Json = field(default_factory=dict)  # on a GPU: platform, device files, further paths that its runtime reads
     loop: str = ""  # path of the library that calls native kernels on a CPU
@@ -73,8 +73,8 @@ class Host:
             digest=kernel.get("digest", ""),
             loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
-            cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
-            core=self.sandbox_core,
+            cpu_s=(int(limits["check_s"] + limits["time_s"]) + 10) * max(len(self.cores), 1),
+            cores=self.cores,
             level=self.level,
             extra={**interpret, **cache, "extra": [*self.device.get("folders", ()), *interpret.get("extra", ())]},
             device=on_device,
@@ -98,8 +98,9 @@ class Judgement:
         self.limits: Json = pool.problem["limits"]
         self.at = ""
         self.stops = quota.stops()
+        box = [*host.cores] if len(host.cores) > 1 else next(iter(host.cores), None)
         self.evidence: Json = {
-            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
+            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": box},
             "load": round(os.getloadavg()[0], 2),
             "spent_s": {},
         }

@@ -1,4 +1,4 @@
-"""Timing: kernels run batches in turns, each in its own sandbox, on one core. This is the CPU's backend.
+"""Timing: kernels run batches in turns, each in its own sandbox, on the same core or cores. This is the CPU's backend.
 
 On a CPU a batch is one call, on contents that no sandbox has seen; in one round all kernels get the same contents.
 Outside of its batches a sandbox is frozen: inputs are written and outputs read while nothing in it runs. So the inputs
@@ -8,7 +8,7 @@ Two clocks measure a batch, and the larger time counts:
  - the judge's wall clock, from before the sandbox gets the message and is thawed until its answer arrives;
  - the CPU time of the sandbox's process, all threads, since its previous batch. This covers work before the answer,
    after the answer, and while the sandbox ought to be frozen, so deferring work or spreading it over threads gains
-   nothing.
+   nothing. With several cores it is the wall time and what CPU time there is outside of the call.
 
 The time of a null kernel, which has a batch in every round, is subtracted from both (see `overhead`; `samples` combines
 the clocks). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch called from Python took 25 to
@@ -36,6 +36,7 @@ from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry, Reference
 from ksflow.evaluation.judge.check import Caller, Rejected, WaitBudget
+from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
 from ksflow.evaluation.judge.overhead import NullTimings, Overhead
@@ -51,6 +52,7 @@ _HOPELESS = ((4, 3.0), (8, 1.3))
 """(rounds, factor): a kernel that is slower than the incumbent by the factor is given up after so many rounds."""
 _LOST = (2, 5.0, 5000.0)  # (rounds, factor, µs): the same for a kernel whose calls also take more than so many µs
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
+_OUTSIDE = "wall and cpu: the judge's wall clock, and the sandbox's CPU time outside of its calls; less a null batch"
 _IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
 
 
@@ -60,14 +62,15 @@ class TimedKernel:
     def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
+        self._clocks = Clocks(sandbox)
         self.required = False  # whether its failure decides the verdict; any other kernel is dropped for a failure
         self.samples = Samples()  # net of a first estimate of the null batch; after `end`, net of all null batches
         self.once_s: dict[str, float] = {}  # wall seconds of one call, by case
         self._reference = reference
         self.budget = WaitBudget(limit_s)
         self._null: NullTimings | None = None
-        self._gross: list[tuple[float, float]] = []  # wall and CPU seconds of every batch, null batch included
-        self._clock_s = 0.0  # the sandbox's CPU time when it was last frozen
+        self._tree_us: list[float] = []  # CPU time of every batch, where that is not the second clock
+        self._gross: list[tuple[float, float]] = []  # seconds of every batch by both clocks, null batch included
         self.caller: Caller
 
     def begin(self, case: CasePool, null: Any) -> None:
@@ -77,8 +80,7 @@ class TimedKernel:
         self._null = null
         self.forget()
         if null is not None:
-            self.sandbox.freeze()
-            self._clock_s = self.sandbox.cpu_s()
+            self._clocks.start()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Make the first calls on a case, and record how long the last one takes. Raises Failure, Rejected.
@@ -98,25 +100,29 @@ class TimedKernel:
         limited = self._null is not None and quota.cores() is not None
         stops = quota.stops() if limited else 0
         with self.budget.charge_wait() as left_s:
-            wall_s = self.sandbox.go(slots, left_s)
-            if self._null is not None:
-                self.sandbox.freeze()
-                clock_s = self.sandbox.cpu_s()
-                self._gross.append((wall_s, clock_s - self._clock_s))
-                self._clock_s = clock_s
-                self.samples.add(wall_s - self._null.wall_s, self._gross[-1][1] - self._null.cpu_s)
-                self.samples.stopped.append(limited and quota.stops() > stops)
+            if self._null is None:
+                wall_s = self.sandbox.go(slots, left_s)
+            else:
+                wall_s, clock_s = self._clocks.call(slots, left_s)
+                self._gross.append((wall_s, clock_s))
+                self.samples.add(wall_s - self._null.wall_s, clock_s - self._null.cpu_s)
+                delayed = not statistics.is_undisturbed(wall_s * 1e6, (wall_s - self._clocks.delay_s) * 1e6)
+                self.samples.stopped.append(delayed or (limited and quota.stops() > stops))
+                self._tree_us.append(self._clocks.tree_s * 1e6)
         self.caller.take(slots, entries)
         return wall_s
 
     def forget(self) -> None:
         """Discard the samples so far."""
-        self.samples, self._gross = Samples(), []
+        self.samples, self._gross, self._tree_us = Samples(), [], []
 
     def end(self) -> None:
         """Compute the samples of all batches, and compare the outputs not yet compared. Raises Rejected."""
         if self._null is not None:
             self.samples = samples_of(self._gross, self._null, self.samples.stopped)
+            if self.sandbox.cores > 1:
+                spent = {"threads": self._clocks.threads, "cpu_us": round(statistics.median(self._tree_us), 3)}
+                self.samples.notes |= spent if self.samples.by_wall else {**spent, "clock": _OUTSIDE}
         self.caller.share_of_bound()
         self.caller.close()
 

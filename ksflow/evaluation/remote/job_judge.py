@@ -43,7 +43,8 @@ class JobJudge:
             self.close()
             target = wanted
             if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
-                target = detect(wanted.name, None if wanted.march == "native" else wanted.march, wanted.environment)
+                march = None if wanted.march == "native" else wanted.march
+                target = detect(wanted.name, march, wanted.environment, wanted.cores)
             self._judge, self._wanted = self._make(target), wanted
         return self._judge
 

@@ -25,6 +25,7 @@ PREFIX = "ksflow-box-"  # of the names of sandboxes' temporary folders
 _STALE_S = 2 * 86400
 _NO_CORE = 1  # too small for a file, and unlike 0 it also keeps the kernel from starting a core collector
 PROCESSES = 64  # default limit of processes and threads
+_ARENA_MB = 144  # address space of a further thread: its stack, and what malloc reserves for it
 _COMPILING = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -75,9 +76,9 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     """
     folder, uid, level = order["folder"], order["uid"], order["level"]
     private = level in levels.PRIVATE
-    if order["core"] is not None:
+    if order["cores"]:
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, {order["core"]})
+            os.sched_setaffinity(0, order["cores"])
     _limit(order)
     if uid is not None:
         _become(order, reader=not private and order["language"] == "python" and _closed_home())
@@ -134,6 +135,7 @@ def _closed_home() -> bool:
 def _limit(order: dict[str, Any]) -> None:
     used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
     memory = used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
+    memory += max(len(order["cores"]) - 1, 0) * (_ARENA_MB << 20)
     # the cgroup limits memory where there is one; a GPU's driver reserves terabytes of address space
     space = resource.RLIM_INFINITY if order["grouped"] or order.get("device") else memory
     others = _tasks_of(os.getuid()) if order["uid"] is None and order["level"] not in levels.PRIVATE else 0

@@ -22,8 +22,8 @@ def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoR
     """Run the sandbox's first process; never returns."""
     linux.die_with_parent()
     linux.adopt_orphans()
-    # leave the candidate's core: this process wakes up whenever the candidate is stopped
-    if others := os.sched_getaffinity(0) - {order["core"]}:
+    # leave the candidate's cores: this process wakes up whenever the candidate is stopped
+    if others := os.sched_getaffinity(0) - {*order["cores"]}:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, others)
     try:

@@ -34,7 +34,7 @@ def main() -> None:
 def _try(level: str) -> tuple[dict[str, str], str]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix=PREFIX)
-    order = {"language": "nothing", "folder": folder, "memory_mb": 64, "cpu_s": 10, "core": None, "level": level}
+    order = {"language": "nothing", "folder": folder, "memory_mb": 64, "cpu_s": 10, "cores": [], "level": level}
     supervisor = os.fork()
     if supervisor == 0:
         ours.close()

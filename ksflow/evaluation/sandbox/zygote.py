@@ -12,6 +12,7 @@ import socket
 import sys
 from typing import NoReturn
 
+from ksflow.evaluation.processes.child_environment import THREADS
 from ksflow.evaluation.sandbox import confine, linux
 from ksflow.evaluation.sandbox.supervisor import supervise
 
@@ -21,8 +22,11 @@ _READY = b"ready"
 _STARTS_S, _FULL_S = 600.0, 60.0  # limits of a zygote's imports, and of a full socket
 
 
-def spawn(*modules: str) -> socket.socket:
-    """Start a zygote that imports these modules; return the judge's end of its control socket, for `wait`."""
+def spawn(*modules: str, threads: int = 1) -> socket.socket:
+    """Start a zygote that imports these modules; return the judge's end of its control socket, for `wait`.
+
+    threads: how many OpenMP and BLAS use in the sandboxes.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
@@ -32,6 +36,7 @@ def spawn(*modules: str) -> socket.socket:
     for pipe in (0, 1):  # the judge's
         os.dup2(null, pipe)
     theirs.set_inheritable(True)
+    os.environ |= dict.fromkeys(THREADS, str(threads))
     os.execv(sys.executable, [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *modules])
 
 

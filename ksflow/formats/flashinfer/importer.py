@@ -1,35 +1,43 @@
-"""FlashInfer Trace: a definition in JSON with its reference, workloads, solutions.
+"""FlashInfer Trace and SOL-ExecBench: a definition in JSON with its reference, workloads, solutions.
 
     problem=flashinfer problem.path=definition.json
     problem=flashinfer problem.root=~/flashinfer-trace problem.definition=gemm_n4096_k4096 problem.workloads='[UUID]'
 
-`problem.workloads=random` makes up three sizes; without it, the first workloads of the data set are taken. Solutions
-in Python and Triton become kernels to start from; those whose traces say how they did check the judge.
+A problem of SOL-ExecBench is a folder with `definition.json` and `workload.jsonl`. `problem.workloads=random` makes up
+three sizes; without it, the first workloads of the data set are taken. Solutions in Python and its languages, and C++
+and CUDA with PyTorch's bindings, become kernels to start from; those whose traces say how they did check the judge.
 `ksflow.formats.flashinfer.solutions` writes both.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
-from ksflow.formats.checkout import provenance, slug
-from ksflow.formats.flashinfer.solutions import adapt_solution, params
+from ksflow.formats.checkout import parse_python, provenance, slug
+from ksflow.formats.flashinfer.solutions import FLOAT4, adapt_solution, axis_sizes, compile_lines, params
 from ksflow.formats.gpumode.importer import reference_seed
-from ksflow.kernels.languages import detect_language
+from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, detect_language
 from ksflow.kernels.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target
 
 _MOST = 8
 """Workloads that are taken where none are named."""
-_PASSED = "PASSED"
 _SIZES = (64, 256, 1024)
-_DTYPES = {
-    "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool",
-}  # fmt: skip
+_FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+_DTYPES = {*_FLOATS, "int64", "int32", "int16", "int8", "bool"}
+_INPUTS = ("random", "scalar", "safetensors", "custom")
+_SOL = "definition.json"
+"""The file that a problem of SOL-ExecBench is in, with others beside it."""
+_TOLERANCE = {"rtol": "max_rtol", "atol": "max_atol", "ratio": "required_matched_ratio", "most": "max_error_cap"}
+"""Bound -> SOL-ExecBench's name for it. It has allow_negative_inf, too: infinities that are equal pass here anyway."""
+_PYTHON = ("python", "pytorch", "triton", "tilelang", "cute_dsl", "cutile", "cudnn_frontend")
+_ON_GPU = (*ON_DEVICE, "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas")
+_COMPILED = ("cuda", "cpp", "cuda_cpp", "cutlass", "cudnn", "cublas")
+"""Languages that PyTorch's bindings compile."""
 _BY_SCORES = "dsa_topk_indexer"
 """How definitions begin that have an evaluator of their own upstream."""
 _RATIOS = {"moe": 0.95}
@@ -41,24 +49,30 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     root: str | None = None,
     definition: str | None = None,
     workloads: str | Sequence[str] | None = None,
-    rtol: float = 1e-2,
-    atol: float = 1e-2,
+    solutions: str | Sequence[str] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
     ratio: float | None = None,
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
     """The problem of a definition. Raises ConfigError.
 
-    rtol, atol, ratio: an element is wrong where both are exceeded, this share of them must be right, and the rest is
-    held to the bounds' root mean square.
+    solutions: files with solutions beside those of the data set, or folders of such files.
+    rtol, atol, ratio: an element is wrong where both are exceeded (in SOL-ExecBench: their sum), this share of them
+    must be right, and the rest is held to the bounds' root mean square. None: as a workload says, else as is usual.
     cap: see `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
-    task = _definition(file)
-    chosen = [*{repr(params(work)): work for work in _workloads(base, task, workloads)}.values()]
-    ratio = ratio if ratio is not None else _RATIOS.get(str(task.get("op_type", "")), 1.0)
-    parsed = _parse(file, base, task, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio})
-    seeds, good, bad, left_out = _solutions(base, task, [work["uuid"] for work in chosen], target)
+    task, sol = _definition(file), file.name == _SOL
+    chosen = [*{repr(params(work)): work for work in _workloads(file, base, task, workloads)}.values()]
+    asked = {"rtol": rtol, "atol": atol, "ratio": ratio}
+    usual = {"rtol": 1e-2, "atol": 1e-2, "ratio": 0.99 if sol else _RATIOS.get(str(task.get("op_type", "")), 1.0)}
+    own = {work["uuid"]: _bounds(usual, work["tolerance"], asked) for work in chosen if work.get("tolerance")}
+    bounds = {**_bounds(usual, {}, asked), **({"sol": True} if sol else {}), **({"own": own} if own else {})}
+    parsed = _parse(file, base, task, chosen, bounds)
+    traced = _traced(base, task["name"], [work["uuid"] for work in chosen])
+    seeds, good, bad, left_out = _solutions(_solution_files(file, base, solutions), task, traced, target, sol)
     parsed.origin["dropped"] += left_out
     parsed = replace(parsed, seeds=(*parsed.seeds, *seeds), good=tuple(good), bad=tuple(bad))
     fixed = any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values())
@@ -69,15 +83,23 @@ def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, P
     """(the definition's file, the data set's folder)."""
     if path:
         file = Path(path).expanduser().resolve()
+        file = file / _SOL if file.is_dir() else file
         above = [folder.parent for folder in file.parents if folder.name == "definitions"]
         return file, Path(root).expanduser() if root else above[0] if above else file.parent
     if not (root and name):
         raise ConfigError("problem=flashinfer needs problem.path=DEFINITION.json, or problem.root and .definition")
     base = Path(root).expanduser().resolve()
     files = {file.stem: file for file in sorted((base / "definitions").rglob("*.json"))}
+    files |= {} if files else {file.parent.name: file for file in sorted(base.rglob(_SOL))}
     if name not in files:
-        raise ConfigError(f"no definition {name!r} below {base / 'definitions'}; {suggest(name, files)}")
+        raise ConfigError(f"no definition {name!r} below {base}; {suggest(name, files)}")
     return files[name], base
+
+
+def _bounds(usual: Json, tolerance: Json, asked: Json) -> Json:
+    """What a user asks for, else a workload says, else is usual."""
+    said = {key: asked.get(key) if asked.get(key) is not None else tolerance.get(_TOLERANCE[key]) for key in _TOLERANCE}
+    return {**usual, **{key: value for key, value in said.items() if value is not None}}
 
 
 def _json(body: str, where: Path) -> Json:
@@ -96,9 +118,13 @@ def _definition(file: Path) -> Json:
         raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
     if fault := next(_faults(definition), ""):
         raise ConfigError(f"{file} is no definition: {fault}")
-    kinds = {tensor["dtype"] for tensor in (*definition["inputs"].values(), *definition["outputs"].values())}
-    if unknown := sorted(kinds - _DTYPES):
-        raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
+    taken, made = ({tensor["dtype"] for tensor in definition[side].values()} for side in ("inputs", "outputs"))
+    if unknown := sorted((taken - {*FLOAT4} | made) - _DTYPES):
+        raise ConfigError(
+            f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}, and float4 of inputs"
+        )
+    entry = definition.get("custom_inputs_entrypoint")
+    parse_python(file, definition["reference"], ["run", *([str(entry)] if entry else [])], "its reference has to")
     if "sampling" in str(definition.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
     if definition["name"].startswith(_BY_SCORES):
@@ -117,8 +143,9 @@ def _faults(content: Json) -> Iterator[str]:
         if not (isinstance(content[kind], dict) and all(isinstance(item, dict) for item in content[kind].values())):
             yield f"{kind} is not a mapping of names to mappings"
     for name, axis in content["axes"].items():
-        if axis.get("type") != "var" and not (axis.get("type") == "const" and type(axis.get("value")) is int):
-            yield f"axis {name} is neither var, nor const with a whole number as its value"
+        value = {"const": axis.get("value"), "expr": axis.get("expression"), "var": ""}.get(axis.get("type"))
+        if type(value) is not (int if axis.get("type") == "const" else str):
+            yield f"axis {name} is neither var, nor const with a whole number as its value, nor expr with an expression"
     for key in ("constraints", "tags"):
         if not _texts(content.get(key) or []):
             yield f"{key} is not a list of texts"
@@ -126,7 +153,7 @@ def _faults(content: Json) -> Iterator[str]:
         shape = tensor.get("shape", "none")
         if not (isinstance(tensor.get("dtype"), str) and (shape is None or _texts(shape))):
             yield f"{name} has no shape (a list of axes, or null) or no dtype"
-        if lost := [axis for axis in shape or () if axis not in content["axes"]]:
+        if lost := [axis for axis in shape or () if axis not in content["axes"] and not axis.isdecimal()]:
             yield f"{name} has the axis {lost[0]}, which axes does not"
 
 
@@ -134,9 +161,29 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _workloads(base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
+def _workloads(file: Path, base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
     """Each with `uuid`, `axes` and `inputs`."""
-    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(base, content["name"])}
+    works = _chosen(file, base, content, wanted)
+    for work in works:
+        where, kinds = f"{file}: workload {work['uuid']}", dict.fromkeys(content["inputs"], "random")
+        kinds |= {name: entry["type"] for name, entry in work["inputs"].items()}
+        try:
+            axis_sizes(content["axes"], work["axes"])
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from error
+        if odd := [f"{name} is {kind}" for name, kind in kinds.items() if kind not in _INPUTS]:
+            raise ConfigError(f"{where}: input {odd[0]}; it can be {', '.join(_INPUTS)}")
+        if "custom" in kinds.values() and not content.get("custom_inputs_entrypoint"):
+            raise ConfigError(f"{where} has custom inputs, and custom_inputs_entrypoint names no function")
+        if lost := [
+            name for name, row in content["inputs"].items() if row["shape"] is None and kinds[name] == "random"
+        ]:
+            raise ConfigError(f"{where}: {', '.join(lost)} are numbers; name workloads that have values for them")
+    return works
+
+
+def _chosen(file: Path, base: Path, content: Json, wanted: str | Sequence[str] | None) -> list[Json]:
+    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(file, base, content["name"])}
     if wanted not in (None, "random"):
         names = [wanted] if isinstance(wanted, str) else list(wanted or ())
         if lost := [name for name in names if name not in known]:
@@ -146,32 +193,33 @@ def _workloads(base: Path, content: Json, wanted: str | Sequence[str] | None) ->
         return list(known.values())[:_MOST]
     axes = [name for name, axis in content["axes"].items() if axis["type"] == "var"]
     inputs = {name: {"type": "random"} for name in content["inputs"]}
-    if lost := [name for name, tensor in content["inputs"].items() if tensor["shape"] is None]:
-        raise ConfigError(f"{content['name']}: {', '.join(lost)} are numbers; name workloads that have values for them")
     sizes = _SIZES if axes else _SIZES[:1]
     return [{"uuid": f"random-{size}", "axes": dict.fromkeys(axes, size), "inputs": inputs} for size in sizes]
 
 
-def _listed(base: Path, name: str) -> Iterator[Json]:
-    for file, line in _lines(base / "workloads", name):
-        work = line.get("workload")
+def _listed(definition: Path, base: Path, name: str) -> Iterator[Json]:
+    beside = definition.with_name("workload.jsonl")
+    for file, line in _lines([beside] if beside.is_file() else (base / "workloads").rglob(f"{name}.jsonl")):
+        work = line.get("workload", line)
         if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
             raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
-        axes, inputs = work["axes"], work["inputs"]
+        axes, inputs, tolerance = work["axes"], work["inputs"], work.get("tolerance") or {}
         if not (
             isinstance(work["uuid"], str)
             and isinstance(axes, dict)
             and isinstance(inputs, dict)
             and all(type(size) is int for size in axes.values())
             and all(isinstance(entry, dict) and "type" in entry for entry in inputs.values())
+            and isinstance(tolerance, dict)
+            and all(isinstance(bound, int | float | None) for bound in tolerance.values())
         ):
-            raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
+            kinds = "axes are whole numbers, inputs have a type, tolerance maps names to numbers"
+            raise ConfigError(f"{file}: workload {work['uuid']}: {kinds}")
         yield work
 
 
-def _lines(folder: Path, name: str) -> Iterator[tuple[Path, Json]]:
-    """The lines of a definition's files below a folder."""
-    for file in sorted(folder.rglob(f"{name}.jsonl")):
+def _lines(files: Iterable[Path]) -> Iterator[tuple[Path, Json]]:
+    for file in sorted(files):
         for line in filter(str.strip, read_text(file).splitlines()):
             yield file, _json(line, file)
 
@@ -179,11 +227,16 @@ def _lines(folder: Path, name: str) -> Iterator[tuple[Path, Json]]:
 def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
     dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
     dropped += [f"tags: {', '.join(definition['tags'])}"] if definition.get("tags") else []
+    said = {name for work in chosen for name in work.get("tolerance") or {}}
+    if unread := sorted(said - {*_TOLERANCE.values(), "allow_negative_inf"}):
+        dropped.append(f"tolerance: {', '.join(unread)}, which upstream does not know either")
+    both = "the sum of {} and {} of" if bounds.get("sol") else "more than {} and by more than {} of"
     inferred = [
-        f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
+        f"an element is wrong where it is off by {both.format(*(f'{bounds[name]:g}' for name in ('atol', 'rtol')))} "
         f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound"
+        + ("; workloads with a tolerance of their own have that" if "own" in bounds else "")
     ]
-    if bounds["ratio"] < 1:
+    if bounds["ratio"] < 1 or any(own.get("ratio", 1) < 1 for own in bounds.get("own", {}).values()):
         inferred.append("with those that may be wrong, the errors' root mean square is at most that of the bounds")
     if any(tensor["type"] == "safetensors" for work in chosen for tensor in work["inputs"].values()):
         inferred.append(
@@ -191,14 +244,15 @@ def _parse(file: Path, base: Path, definition: Json, chosen: Sequence[Json], bou
             "which may be indices, are the same in every call"
         )
     files = {"definition_reference.py": definition["reference"]}
-    baseline = adapt_solution(definition, "definition_reference", "run", destination=False)
+    baseline = adapt_solution(definition, "from definition_reference import run as _run", destination=False)
+    kept = ("axes", "inputs", "outputs", *(["custom_inputs_entrypoint"] if bounds.get("sol") else []))
     return ParsedProblem(
         name=slug(definition["name"]),
-        title=f"{definition['name']} (FlashInfer)",
+        title=f"{definition['name']} ({'SOL-ExecBench' if bounds.get('sol') else 'FlashInfer'})",
         statement=_statement(definition),
         format="flashinfer",
         files=files,
-        spec={"definition": {key: definition[key] for key in ("axes", "inputs", "outputs")},
+        spec={"definition": {key: definition.get(key) for key in kept},
               "inputs": {work["uuid"]: work["inputs"] for work in chosen}, "root": str(base), **bounds},
         tests=(),
         benchmarks=[(params(work), index) for index, work in enumerate(chosen)],
@@ -220,51 +274,41 @@ def _statement(definition: Json) -> str:
         return "a number," if tensor["shape"] is None else f"[{', '.join(map(str, tensor['shape']))}]"
 
     shapes = "\n".join(
-        f"- {role} `{name}`: {shape(tensor)} {tensor['dtype']}. {tensor.get('description') or ''}".rstrip()
+        f"- {role} `{name}`: {shape(tensor)} {tensor['dtype']}"
+        f"{FLOAT4.get(tensor['dtype'], '')}. {tensor.get('description') or ''}".rstrip()
         for role in ("inputs", "outputs")
         for name, tensor in definition[role].items()
     )
-    axes = [f"{name} = {axis['value']}" for name, axis in definition["axes"].items() if axis["type"] == "const"]
+    sizes = {name: axis.get("value", axis.get("expression")) for name, axis in definition["axes"].items()}
+    axes = [f"{name} = {size}" for name, size in sizes.items() if size is not None]
     rules = "\n".join(f"- {rule}" for rule in definition.get("constraints") or ())
-    words = [str(definition.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
+    words = [str(definition.get("description") or ""), shapes, f"Sizes: {', '.join(axes)}." if axes else "", rules]
     return "\n\n".join(filter(None, words))
 
 
 def _solutions(
-    base: Path, definition: Json, uuids: Sequence[str], target: Target | None
+    files: Iterable[Path], definition: Json, traced: Mapping[str, set[str]], target: Target | None, sol: bool
 ) -> tuple[list[Seed], list[Seed], list[Seed], list[str]]:
-    """A data set's solutions in Python or Triton by what its traces say: those to start from, which are all but those
-    that are known not to run or not to be right; those that are known to be right, and to be wrong; why others are
-    left out. Without any trace, all are taken for right.
+    """A data set's solutions by what its traces say: those to start from, which are all but those that are known not to
+    run or not to be right; those that are known to be right, and to be wrong; why others are left out. Without any
+    trace, all are taken for right.
     """
-    seeds: list[Seed] = []
-    good: list[Seed] = []
-    bad: list[Seed] = []
-    left_out: list[str] = []
-    here: dict[str, set[str]] = {}  # solution -> what upstream found on these workloads
-    anywhere: dict[str, set[str]] = {}  # and on any, which counts where none of these was tried
-    for _, row in _lines(base / "traces", definition["name"]):
-        if row.get("solution") and isinstance(row.get("evaluation"), dict):
-            status, work = str(row["evaluation"].get("status")), row.get("workload")
-            anywhere.setdefault(str(row["solution"]), set()).add(status)
-            if isinstance(work, dict) and work.get("uuid") in uuids:
-                here.setdefault(str(row["solution"]), set()).add(status)
-    traced = {**anywhere, **here}
+    seeds, good, bad, left_out = list[Seed](), list[Seed](), list[Seed](), list[str]()
     gpu = target is not None and target.kind == "gpu"
-    for file in sorted((base / "solutions").rglob("*.json")):
+    for file in files:
         solution = _json(read_text(file), file)
         if solution.get("definition") != definition["name"]:
             continue
         name = str(solution.get("name", file.stem))
-        seed = _solution(definition, solution)
-        statuses = traced.get(name, set()) if traced else {_PASSED}
+        seed = _solution(definition, solution, sol)
+        statuses = traced.get(name, set()) if traced else {"PASSED"}
         if isinstance(seed, str):
             left_out.append(f"solution {name}: {seed}")
-        elif seed.kernel.language != "python" and not gpu:
-            left_out.append(f"solution {name}: triton needs a GPU")
+        elif not gpu and (kinds := [kind for kind in _kinds(solution) if kind in _ON_GPU]):
+            left_out.append(f"solution {name}: {kinds[0]} needs a GPU")
         elif any(status.startswith("INCORRECT") for status in statuses):
             bad.append(seed)
-        elif statuses <= {_PASSED}:
+        elif statuses <= {"PASSED"}:
             seeds.append(seed)
             good += [seed] if statuses else []
         else:
@@ -272,19 +316,58 @@ def _solutions(
     return seeds, good, bad, left_out
 
 
-def _solution(definition: Json, solution: Json) -> Seed | str:
+def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
+    """Solution -> what upstream found on these workloads, or on any where none of these was tried."""
+    here, anywhere = dict[str, set[str]](), dict[str, set[str]]()
+    for _, row in _lines((base / "traces").rglob(f"{name}.jsonl")):
+        if (solution := row.get("solution")) and isinstance(row.get("evaluation"), dict):
+            work = row.get("workload")
+            for known in (anywhere, *([here] if isinstance(work, dict) and work.get("uuid") in uuids else [])):
+                known.setdefault(str(solution), set()).add(str(row["evaluation"].get("status")))
+    return {**anywhere, **here}
+
+
+def _solution_files(definition: Path, base: Path, named: str | Sequence[str] | None) -> list[Path]:
+    """Where solutions may be. Raises ConfigError for a named one that is not there."""
+    found = {*(base / "solutions").rglob("*.json")}
+    found |= {*definition.parent.glob("*solution*.json")} if definition.name == _SOL else set()
+    for name in [named] if isinstance(named, str) else named or ():
+        if not (path := Path(name).expanduser().resolve()).exists():
+            raise ConfigError(f"problem.solutions: there is no {path}; name a solution's file, or a folder of them")
+        found |= {*path.rglob("*solution*.json")} if path.is_dir() else {path}
+    return sorted(found)
+
+
+def _kinds(solution: Json) -> list[str]:
+    """The languages of its files, then those that it says."""
+    texts = [(str(source.get("path")), str(source.get("content"))) for source in solution["sources"]]
+    return [*(detect_language(*text, LANGUAGES) for text in texts), *solution["spec"].get("languages", ())]
+
+
+def _solution(definition: Json, solution: Json, sol: bool = False) -> Seed | str:
     spec, files = solution.get("spec"), solution.get("sources")
     if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(source, dict) for source in files)):
         return "it is not as the format has it: spec is a mapping, sources a list of mappings"
-    if spec.get("language") not in ("python", "triton"):
-        return f"in {spec.get('language')}, with bindings of its own"
+    languages = spec.get("languages", [spec.get("language")])
+    binding = spec.get("binding") or ("torch" if sol else None)
+    if not isinstance(languages, list) or (lost := [name for name in languages if name not in _PYTHON + _COMPILED]):
+        return f"in {', '.join(map(str, lost))}, which cannot be run here"
+    compiled = [name for name in languages if name in _COMPILED]
+    if compiled and binding != "torch":
+        return f"in {compiled[0]}, with bindings of its own"
     file, _, entry = str(spec.get("entry_point", "")).partition("::")
     sources = {str(source.get("path")): str(source.get("content")) for source in files}
     if file not in sources or not entry.isidentifier():
         return f"its entry point {file}::{entry} is in none of its files"
-    main = adapt_solution(definition, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)))
+    lines = f"from {Path(file).stem} import {entry} as _run"
+    if compiled:
+        options = spec.get("compile_options")
+        if not isinstance(options, dict | None) or not all(map(_texts, (options or {}).values())):
+            return "compile_options are not lists of texts"
+        lines = compile_lines(sources, entry, options)
+    main = adapt_solution(definition, lines, bool(spec.get("destination_passing_style", True)), zeros=sol)
     name = slug(str(solution.get("name")))
-    kind = "triton" if any(detect_language(path, body) == "triton" for path, body in sources.items()) else "python"
+    kind = "triton" if "triton" in _kinds(solution) else "python"
     try:
         kernel = Kernel(kind, {f"ksflow_{Path(file).stem}.py": main, **sources}, str(solution.get("description") or ""))
     except ValueError as error:

@@ -24,7 +24,7 @@ class GpuMode(Task):
     def answer(self, tree: Tree, params: Params) -> Tree:
         return self.module.ref_kernel(tree)
 
-    def objection(self, tree: Tree, outputs: Tree) -> str:
+    def objection(self, tree: Tree, outputs: Tree, params: Params) -> str:
         """The check may answer with words, with whether it passed, or with both."""
         verdict: Any = self.module.check_implementation(tree, outputs)
         if isinstance(verdict, bool | torch.Tensor | np.bool_):

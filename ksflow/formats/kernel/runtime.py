@@ -33,10 +33,10 @@ class UserReference(GpuMode):
     def answer(self, tree: Tree, params: Params) -> Tree:
         return self._ours(super().answer(self._own(tree), params))
 
-    def objection(self, tree: Tree, outputs: Tree) -> str:
+    def objection(self, tree: Tree, outputs: Tree, params: Params) -> str:
         """By the reference's own check, else by the bound that its oracle's rows make."""
         if self._spec["check"] == "check_implementation":
-            return super().objection(self._own(tree), self._own(outputs))
+            return super().objection(self._own(tree), self._own(outputs), params)
         rows = self._ours(self.module.oracle(self._own(tree)))
         rows = rows if isinstance(rows, list | tuple) else [rows]
         got: list[torch.Tensor] = flatten(outputs)[1]

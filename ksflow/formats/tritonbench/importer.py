@@ -9,7 +9,6 @@ Each call that the tests make of a function defined above is a case. A process o
 import ast
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,8 +120,6 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
         if all(row["why"] for row in calls):
             last = calls[0]["why"] if calls else "they make none"
             why = f"none of its tests' calls can be a case: {last}"
-    except subprocess.TimeoutExpired:
-        why = f"its tests ran for {most_s:g} s"
     except IsolatedFailure as error:
         why = f"its tests do not run here: {str(error)[:300]}"
     if why:

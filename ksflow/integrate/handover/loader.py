@@ -13,7 +13,7 @@ from ksflow.evaluation.sandbox.driver import tensor_map_numbers
 from ksflow.home import sections
 from ksflow.integrate.handover.table import configurations, nearest
 from ksflow.kernels.languages import LANGUAGES
-from ksflow.kernels.source.contract import defines
+from ksflow.kernels.source.contract import defines, thread_defines
 from ksflow.kernels.source.flags import compiler_flags
 from ksflow.records import Json, Kernel, Problem, Target
 
@@ -97,7 +97,7 @@ def host_code(
     sources = [name for name in kernel.files if name.endswith(endings)]
     command = compile_command(problem, target, kernel.language, sources)
     if own:
-        asked = list(compiler_flags(kernel.main))
+        asked = [*compiler_flags(kernel.main), *thread_defines(kernel, target)]
         constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, {asked!r}, *{command!r})"]
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]

@@ -1,6 +1,5 @@
 """A module's forward as Python, and which of its tensors every kernel has to read, by `torch.export`."""
 
-import inspect
 import keyword
 import math
 import operator
@@ -18,8 +17,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
-from ksflow.integrate.model.arguments import apart, together
-from ksflow.integrate.model.profile import ModuleCall
+from ksflow.integrate.model.profile import ModuleCall, call_again
 
 _INLINE = 64
 """Elements of a constant that is written into the reference."""
@@ -65,28 +63,29 @@ class Forward:
 def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forward:
     """Export a module's forward for the sizes of all calls. Raises ValueError where it is no function of tensors."""
     largest = max(calls, key=lambda call: sum(tensor.nbytes for tensor in call.inputs))
-    changing: dict[str, Any] = {}
-    for index, tensor in enumerate(largest.inputs):
-        sizes = zip(*(call.inputs[index].shape for call in calls), strict=True)
-        changing[tensor.name] = {axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1}
-    dynamic = {key: together(apart(value, key, {}), changing) for key, value in largest.given.items()}
-    parameters = inspect.signature(module.forward).parameters
-    if further := {name: dynamic.pop(name) for name in largest.given if name not in parameters}:
-        dynamic[next(name for name, one in parameters.items() if one.kind is one.VAR_KEYWORD)] = further
+    names_in = [tensor.name for tensor in largest.inputs]
+    changing: list[Any] = []
+    for several in zip(*(call.inputs for call in calls), strict=True):
+        sizes = zip(*(tensor.shape for tensor in several), strict=True)
+        changing.append({axis: Dim.AUTO for axis, values in enumerate(sizes) if len(set(values)) > 1} or None)
     program = torch.export.export(
-        module, (), dict(largest.given), dynamic_shapes=dynamic if any(changing.values()) else None
+        _Flat(module, largest), largest.tensors, dynamic_shapes=[tuple(changing)] if any(changing) else None
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns of itself
         functional = program.run_decompositions(
             {}
         )  # the graph in which writes are results, which the first need not be
-    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in functional.graph_signature.output_specs):
-        raise ValueError("writes into its inputs or its buffers")
+    specs = functional.graph_signature.output_specs
+    written = {spec.target for spec in specs if spec.kind is not OutputKind.USER_OUTPUT}
+    places = functional.graph_signature.user_inputs
+    expected = {place for place, name in zip(places, names_in, strict=True) if name in largest.written}
+    if written != expected:
+        raise ValueError("writes into its inputs or its buffers through other tensors")
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
     state = {
-        spec.arg.name: str(spec.target)
+        spec.arg.name: str(spec.target).removeprefix("module.")
         for spec in signature.input_specs
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and nodes[spec.arg.name].users
     }
@@ -104,8 +103,21 @@ def export_forward(module: torch.nn.Module, calls: Sequence[ModuleCall]) -> Forw
         elif node in held:
             names[node] = held[node]
     read = {names[node] for node in _read(functional.graph) if node in names}
-    lines = "\n".join(f"    {line}" for line in [*constants, *_lines(program.graph, names)])
+    changed = [word for word, name in zip(words, names_in, strict=False) if name in largest.written]
+    lines = "\n".join(f"    {line}" for line in [*constants, *_lines(program.graph, names, changed)])
     return Forward(lines, list(state.values()), words, read, _computed(functional.graph), _imports(program.graph))
+
+
+class _Flat(torch.nn.Module):
+    """A module as a function of the tensors in its arguments, which returns those in its result that are new."""
+
+    def __init__(self, module: torch.nn.Module, call: ModuleCall) -> None:
+        super().__init__()
+        self.module, self._call = module, call
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return call_again(self.module, self._call, tensors)[len(self._call.written) :]
 
 
 def _imports(graph: torch.fx.Graph) -> list[str]:
@@ -125,16 +137,16 @@ def _constant(name: str, target: str, tensor: torch.Tensor) -> str:
     return f"{name} = torch.tensor({tensor.tolist()}, dtype={tensor.dtype}, device=device)"
 
 
-def _lines(graph: torch.fx.Graph, names: dict[str, str]) -> list[str]:
-    """A graph's operations as Python."""
+def _lines(graph: torch.fx.Graph, names: dict[str, str], changed: Sequence[str]) -> list[str]:
+    """A graph's operations as Python. changed: the names of inputs that it changes, which are returned first."""
     lines = []
     for node in graph.nodes:
         checked = node.users and all("_assert_" in str(user.target) for user in node.users)
         if node.op == "call_function" and not checked and "_assert_" not in str(node.target):
             lines += _line(node, names)
         elif node.op == "output":
-            results = (result for result in node.args[0] if isinstance(result, torch.fx.Node))
-            lines.append(f"return {', '.join(_text(result, names) for result in results)}")
+            results = [_text(result, names) for result in node.args[0] if isinstance(result, torch.fx.Node)]
+            lines.append(f"return {', '.join([*changed, *results])}")
     return lines
 
 

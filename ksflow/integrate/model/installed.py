@@ -25,6 +25,8 @@ from typing import Any
 
 import torch
 
+from .arguments import apart, classes, together
+
 _ALIGNED = 64
 """Bytes: how inputs lie where a kernel is judged. What lies otherwise, as some views do, is copied for it."""
 _BEFORE = "_forward_before_ksflow"
@@ -43,6 +45,7 @@ class InstalledRegion:
         self._inputs: list[str] = about["inputs"]
         self._constants: dict[str, Any] = about["constants"]
         self._returns: Any = about.get("returns")
+        self._changed: list[int] = [self._inputs.index(name) for name in about.get("changed", [])]
         self._parameters: list[str] = about["parameters"]
         self._device: str = about["device"]
         self._cases = [
@@ -56,21 +59,25 @@ class InstalledRegion:
     def replace(self, module: torch.nn.Module) -> None:
         """Put the kernel in the place of a module's forward, which stays at hand."""
         known = inspect.signature(module.forward).parameters
-        names = [name for name, parameter in known.items() if parameter.kind is not parameter.VAR_KEYWORD]
+        names = [name for name, one in known.items() if one.kind is not one.VAR_KEYWORD]
+        placed = [name for name in names if known[name].kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        several = next((name for name in names if known[name].kind is known[name].VAR_POSITIONAL), "")
+        default = {name: apart(() if name == several else known[name].default, name, {}) for name in names}
+        known_classes = classes(self._returns)
         further = len(names) < len(known)  # it takes names of any kind
-        usual = {name: known[name].default for name in names}
-        usual |= {name: _plain(value) for name, value in self._constants.items() if further or name in usual}
+        usual = default | {key: value for key, value in self._constants.items() if further or key in default}
         usual |= {name: {"tensor": name} for name in self._inputs if name in usual or (further and "." not in name)}
-        expected = usual.keys() - names  # what is passed by such names has no default to stand for it
 
         def forward(self_: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            bound = {**usual, **dict(zip(names, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
+            given = {**dict(zip(placed, args)), **kwargs}  # noqa: B905 - more arguments are seen by their count
+            if several:
+                given[several] = args[len(placed) :]
             found: dict[str, torch.Tensor] = {}
-            rest = {name: _apart(value, name, found) for name, value in bound.items()}
+            rest = {**default, **{name: apart(value, name, found) for name, value in given.items()}}
             tensors = [found.get(name) for name in self._inputs] + [_entry(self_, name) for name in self._parameters]
             why, case = "arguments", 0
-            known_names = len(args) <= len(names) and expected <= kwargs.keys()
-            if known_names and all(name in usual and _same(rest[name], usual[name]) for name in rest):
+            known_names = (several or len(args) <= len(placed)) and rest.keys() == usual.keys()
+            if known_names and all(_same(rest[name], usual[name]) for name in rest):
                 why, case = self._case(self_, tensors)
             if why:
                 if not torch.compiler.is_compiling():
@@ -80,7 +87,8 @@ class InstalledRegion:
             result = self._operator(*tensors, case)
             if self._returns is None:
                 return result
-            return _returned(self._returns, iter([result] if isinstance(result, torch.Tensor) else result))
+            made = iter([result] if isinstance(result, torch.Tensor) else result or [])
+            return together(self._returns, made, {**given, **found}, known_classes)
 
         if "forward" in module.__dict__:  # somebody has replaced it before
             module.__dict__[_BEFORE] = module.__dict__["forward"]
@@ -99,6 +107,10 @@ class InstalledRegion:
             return "autocast", 0
         if not all(tensor.device.type == self._device and tensor.device == tensors[0].device for tensor in tensors):
             return "device", 0
+        if self._changed and not torch.compiler.is_compiling():
+            memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+            if any(memory.count(memory[place]) > 1 for place in self._changed):
+                return "arguments", 0
         reason = "shape"
         for number, (inputs, _) in enumerate(self._cases):
             pairs = list(zip(tensors, inputs, strict=True))
@@ -120,6 +132,9 @@ class InstalledRegion:
                 torch.empty_strided(size, steps, dtype=kind, device=tensors[0].device) for size, steps, kind in rows
             ]
 
+        def result_of(made: list[torch.Tensor]) -> Any:
+            return (made[0] if len(made) == 1 else tuple(made)) if made else None
+
         def run(*args: Any) -> Any:
             *tensors, case = args
             self.hits += 1
@@ -127,22 +142,29 @@ class InstalledRegion:
             buffers = outputs(tensors, case)
             results = self._kernel()((*data, *buffers))
             results = results if isinstance(results, list | tuple) else (results,)
+            changed = [data[place] for place in self._changed]
+            results = [one for one in results if one is not None and not any(one is own for own in changed)]
+            for place in self._changed:
+                if data[place] is not tensors[place]:
+                    tensors[place].copy_(data[place])
+                elif not data[place].is_inference():
+                    torch.autograd.graph.increment_version(data[place])
             ptrs = {tensor.untyped_storage().data_ptr() for tensor in data}
             pairs = [
                 out if out.stride() == own.stride() and out.untyped_storage().data_ptr() not in ptrs else own.copy_(out)
                 for own, out in zip(buffers, results, strict=True)
             ]  # a compiled model relies on what `fake` says of strides, and on outputs that are no views of inputs
-            return pairs[0] if len(pairs) == 1 else tuple(pairs)
+            return result_of(pairs)
 
         def fake(*args: Any) -> Any:
             *tensors, case = args
-            buffers = outputs(tensors, case)
-            return buffers[0] if len(buffers) == 1 else tuple(buffers)
+            return result_of(outputs(tensors, case))
 
-        arguments = ["Tensor " + re.sub(r"\W", "_", name) for name in self._inputs]
+        kinds = [f"Tensor(a{at}!)" if at in self._changed else "Tensor" for at in range(len(self._inputs))]
+        arguments = [f"{kind} " + re.sub(r"\W", "_", name) for kind, name in zip(kinds, self._inputs, strict=True)]
         arguments += ["Tensor p_" + re.sub(r"\W", "_", name) for name in self._parameters]
         types = ", ".join(["Tensor"] * len(self._cases[0][1]))
-        answer = f"({types})" if "," in types else types
+        answer = types if len(self._cases[0][1]) == 1 else f"({types})"
         schema = f"{self.name}({', '.join(arguments)}, int ksflow_case) -> {answer}"
         self._library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
         self._library.define(schema)  # type: ignore[no-untyped-call]
@@ -194,45 +216,16 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _apart(value: Any, name: str, found: dict[str, torch.Tensor]) -> Any:
-    """Return a value as JSON holds it: `{"tensor": NAME}` for a tensor, which is added to `found`; `{"tuple": [...]}`
-    for a tuple with tensors; `{"plain": VALUE}` for a dict without tensors; another value without tensors unchanged."""
-    if isinstance(value, torch.Tensor):
-        found[name] = value
-        return {"tensor": name}
-    kind, before = type(value), len(found)
-    if kind is dict:
-        rest: Any = {key: _apart(part, f"{name}.{key}", found) for key, part in value.items()}
-    elif kind in (tuple, list):
-        rest = [_apart(part, f"{name}.{index}", found) for index, part in enumerate(value)]
-    else:
-        return value
-    return {kind.__name__: rest} if len(found) > before else {"plain": value} if kind is dict else value
-
-
-def _returned(shape: Any, tensors: Any) -> Any:
-    """Return tensors in the tuples, lists and dicts that `_apart` described."""
-    if not isinstance(shape, dict):
-        return shape
-    ((kind, inner),) = shape.items()
-    if kind == "plain":
-        return inner
-    if kind == "tensor":
-        return next(tensors)
-    if kind == "dict":
-        return {key: _returned(part, tensors) for key, part in inner.items()}
-    parts = [_returned(part, tensors) for part in inner]
-    return tuple(parts) if kind == "tuple" else parts
-
-
 def _same(value: Any, other: Any) -> bool:
     if value is other:
         return True
-    value = _plain(value)
+    value, other = _plain(value), _plain(other)
     if type(value) is not type(other) or isinstance(value, torch.Tensor):
         return False
     if isinstance(value, tuple):
         return len(value) == len(other) and all(_same(*pair) for pair in zip(value, other, strict=True))
+    if isinstance(value, dict):
+        return value.keys() == other.keys() and all(_same(part, other[key]) for key, part in value.items())
     return bool(value == other) or (isinstance(value, float) and value != value and other != other)
 
 

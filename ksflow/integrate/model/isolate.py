@@ -179,19 +179,22 @@ class _Function:
             Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
         )
         given = dict(zip(self.words, tensors, strict=True))
-        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given)
+        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given, tuple(self.inout))
         return Case(made, inputs, tuple(tensors), answer)
 
     def source(self, importing: bool) -> str:
         """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
         facts = self._seen.facts
         root = facts["callee"].partition(".")[0]
-        head = _OBJECT if any(node[0] == "object" for node in inside(self.family.nodes)) else ""
+        classes = sorted({str(node[1]) for node in inside(self.family.nodes) if node[0] == "object"})
+        head = _OBJECT if classes else ""
         if not importing:
-            return f"{sliced(Path(facts['file']), root, facts['path'])}\n\n\n{head}"
+            return f"{sliced(Path(facts['file']), root, facts['path'], classes)}\n\n\n{head}"
         module = self._seen.target.partition(":")[0]
         path = f"import sys\n\nsys.path[:0] = {self.roots!r}\n" if self.roots else ""
-        return f"{path}from {module} import {root}\n\n\n{head}"
+        pairs = [one.replace("__main__:", f"{module}:").split(":") for one in (f"{module}:{root}", *classes)]
+        lines = dict.fromkeys(f"from {where} import {name.partition('.')[0]}\n" for where, name in pairs)
+        return f"{path}{''.join(lines)}\n\n{head}"
 
     def forward(self, importing: bool) -> str:
         """The reference's function in NumPy, over tensors."""
@@ -234,7 +237,7 @@ class _FunctionFolder(Folder):
     def __init__(
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
-        self._seen, self._function, self.inout = seen, function, function.inout
+        self._seen, self._function = seen, function
         super().__init__(*parts)
         if function.numpy:
             self._forward = parts[3].body

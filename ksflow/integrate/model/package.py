@@ -92,7 +92,8 @@ def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evalu
         raise ConfigError(f"nothing is left to put in place: {'; '.join(lines)}")
     content = {"model": regions[0].pop("model"), "regions": regions}
     home.write(draft / REGIONS, json.dumps(content, indent=1) + "\n")
-    home.write(draft / "__init__.py", Path(__file__).with_name("installed.py").read_text(encoding="utf-8"))
+    for name, own in (("__init__.py", "installed.py"), ("arguments.py", "arguments.py")):
+        home.write(draft / name, Path(__file__).with_name(own).read_text(encoding="utf-8"))
     home.write(draft / "README.md", _readme(folder.name, regions))
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
@@ -117,7 +118,8 @@ def _region(candidate: Candidate, error: float | None) -> Json:
     count = len(region["inputs"]) + len(region["parameters"])
     cases = []
     for inputs, (_, outputs, _), *_ in case_facts(candidate.problem, candidate.target, candidate.trial.kernel).rows:
-        case = {"given": inputs[:count], "outputs": [outputs[place] for place in sorted(outputs, key=int)]}
+        returned = [outputs[at] for at in sorted(outputs, key=int) if int(at) >= count]
+        case = {"given": inputs[:count], "outputs": returned}
         cases += [case] if case not in cases else []
     shares = {name: region.get(name) for name in ("share", "compiled_share")}
     return {
@@ -128,6 +130,7 @@ def _region(candidate: Candidate, error: float | None) -> Json:
         "inputs": [row["name"] for row in region["inputs"]],
         "constants": region["constants"],
         "returns": region.get("returns"),
+        "changed": region.get("changed", []),
         "parameters": region["parameters"],
         "device": region["device"],
         "cases": cases,

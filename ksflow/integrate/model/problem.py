@@ -9,10 +9,10 @@ import inspect
 import json
 import os
 import re
-import subprocess
 import tempfile
 import textwrap
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ from ksflow import home
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.evaluation.judge import contents
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
-from ksflow.integrate.model.arguments import apart
 from ksflow.integrate.model.graph import Forward, export_forward
-from ksflow.integrate.model.profile import PRECISIONS, Meta, ModuleCall, Region, meta, record_calls
+from ksflow.integrate.model.profile import PRECISIONS, Meta, ModuleCall, Region, call_again, meta, record_calls
 from ksflow.integrate.model.user_file import UserModel
 from ksflow.records import C_TYPES, Json
 
@@ -86,7 +85,7 @@ def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.
 _STATEMENT = """# {title}
 
 {many} of `{file}` ({names}) compute this, and take {share:.3g} % of its
-time. A kernel gets what the module is called with, then its parameters and buffers.{constants}
+time. A kernel gets what the module is called with, then its parameters and buffers.{constants}{changed}
 Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
 within what honest arithmetic in the tensors' own types comes to.
 
@@ -142,26 +141,23 @@ def case_of(module: torch.nn.Module, call: ModuleCall, used: Sequence[str]) -> C
     parameters, buffers = (get(remove_duplicate=False) for get in (module.named_parameters, module.named_buffers))
     state = {**dict(parameters), **dict(buffers)}
     held = {name: state[name].detach() for name in used}
-    arguments: dict[str, torch.Tensor] = {}
-    for name, value in call.given.items():
-        apart(value, name, arguments)
-    return Case(
-        call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*arguments.values(), *held.values())
-    )
+    return Case(call, (*call.inputs, *(meta(name, t) for name, t in held.items())), (*call.tensors, *held.values()))
 
 
 class Folder:
     """A region as the files of a problem."""
 
     command, what = "model profile", "module's own forward"
-    inout: Collection[str] = ()
-    """The arguments that it changes in place."""
 
     def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
         self._user, self._region, self._calls = user, region, cases
         self._cases = list({case.shapes: case for case in reversed(cases)}.values())[::-1]
         first = self._cases[0]
         words, self._read, self._computed = forward.words, forward.read, forward.computed
+        self.inout = [
+            word for word, tensor in zip(words, first.call.inputs, strict=False) if tensor.name in first.call.written
+        ]
+        """The arguments that it changes in place."""
         outputs = [f"y{index}" if len(first.call.outputs) > 1 else "y" for index in range(len(first.call.outputs))]
         self._names = [*words, *(f"{name}_out" if name in words else name for name in outputs)]
         self._count = len(words)
@@ -199,7 +195,9 @@ class Folder:
         exec(self._forward, names)  # the user's own module, as torch.export read it
         for case in self._calls:
             module = self._user.model.get_submodule(case.call.module)
-            pairs = zip(_several(names["forward"](*case.data)), _several(module(**case.call.given)), strict=True)
+            answer = names["forward"](*(tensor.clone() for tensor in case.data))
+            several = answer if isinstance(answer, tuple) else (answer,)
+            pairs = zip(several, call_again(module, case.call), strict=True)
             if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
                 raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
 
@@ -258,7 +256,7 @@ class Folder:
             order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
             try:
                 fault = run_isolated("ksflow.integrate.model.rehearsal", order, _TIMEOUT_S)
-            except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+            except IsolatedFailure as error:
                 fault = f"its reference does not run in a fresh process: {error}"
         if fault:
             raise ConfigError(f"{self._region.modules[0]} is no problem: {fault}")
@@ -343,9 +341,13 @@ class Folder:
 
     def _work(self) -> Json:
         """What no kernel can do without: a tensor of which a part may be left out is not counted."""
-        every = [*(name in self._read for name in self._names[: self._count]), *([True] * len(self._names))]
-        rows = [row for row, counts in zip(zip(self._kinds, self._shapes, strict=True), every, strict=False) if counts]
-        traffic = " + ".join("*".join([str(getattr(torch, kind).itemsize), *shape]) for kind, shape in rows)
+        tensors = list(zip(self._names, self._kinds, self._shapes, strict=True))
+        moved = [(kind, shape) for name, kind, shape in tensors[: self._count] if name in self._read]
+        moved += [(kind, shape) for name, kind, shape in tensors if name in self.inout]
+        bytes_ = Counter[str]()
+        for kind, shape in [*moved, *((kind, shape) for _, kind, shape in tensors[self._count :])]:
+            bytes_["*".join(sorted(size for size in shape if size != "1"))] += getattr(torch, kind).itemsize
+        traffic = " + ".join(f"{size}*{product}" if product else str(size) for product, size in bytes_.items())
         kind = next((PRECISIONS[kind] for kind in self._kinds if kind in PRECISIONS), "")
         return {**({"dtype": kind} if kind else {}), "bytes": traffic}
 
@@ -365,6 +367,7 @@ class Folder:
             file=self._user.file.name,
             names=names,
             share=100 * self._region.share,
+            changed=f" It changes {' and '.join(self.inout)} in place." if self.inout else "",
             constants=f" Besides it was called with {constants}." if constants else "",
             source="# its source is not at hand" if caught else textwrap.dedent(source).rstrip(),
         )
@@ -379,15 +382,10 @@ class Folder:
             "inputs": [tensor._asdict() for tensor in call.inputs],
             "constants": call.constants,
             "returns": call.returns,
+            "changed": list(call.written),
             "parameters": [tensor.name for tensor in self._cases[0].tensors[len(call.inputs) :]],
             "outputs": [{"shape": tensor.shape, "dtype": tensor.dtype} for tensor in call.outputs],
             "share": region.share,
             "compiled_share": region.compiled_share,
             "device": "cuda" if self._user.gpu else "cpu",
         }
-
-
-def _several(result: Any) -> tuple[torch.Tensor, ...]:
-    found: dict[str, torch.Tensor] = {}
-    apart(result, "", found)
-    return tuple(found.values())

@@ -6,7 +6,6 @@ in a process of their own, but in no sandbox: as in the program that they are fo
 """
 
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ def prove(folder: Path, replicates: int, mode: str, begin: Callable[[str], None]
         begin(f"replicate {number + 1}")
         try:
             runs.append(run_isolated("ksflow.integrate.model.replicate", order | {"seed": number}, _TIMEOUT_S))
-        except (IsolatedFailure, subprocess.TimeoutExpired) as error:
+        except IsolatedFailure as error:
             raise ConfigError(f"{content['model']} with {folder.name}: {error}") from error
     kernels = [_engaged(region, runs) for region in content["regions"]]
     ways, remarks = [], [f"compiled: not timed: {run['failed']}" for run in runs if run["failed"]][:1]

@@ -269,15 +269,24 @@ class _Look:
     def itself(self, value: Any) -> Any:
         """The object of a method: a module, or what its attributes are."""
         torch = sys.modules.get("torch")
-        kind = f"{type(value).__module__}:{type(value).__qualname__}"
         if torch is not None and isinstance(value, torch.nn.Module):
             self.module = value
             state = [*value.named_parameters(), *value.named_buffers()]
             trains = any(part.training for part in value.modules())
+            kind = f"{type(value).__module__}:{type(value).__qualname__}"
             return ("module", kind, trains, tuple((name, tuple(t.shape), str(t.dtype)) for name, t in state))
-        if hasattr(type(value), "__slots__") or not hasattr(value, "__dict__"):
-            return ("other", kind)
-        return ("object", kind, tuple((key, self.node(one, key)) for key, one in sorted(vars(value).items())))
+        return self.object(value, "")
+
+    def object(self, value: Any, name: str, depth: int = 0) -> Any:
+        """An object as what its attributes are, where these are all of it."""
+        kind: Any = type(value)
+        plain = kind.__new__ is object.__new__ and hasattr(value, "__dict__") and "<" not in kind.__qualname__
+        plain = plain and not callable(value)
+        if not plain or self.scalars or depth >= 4 or any(getattr(one, "__slots__", ()) for one in kind.__mro__):
+            return ("other", kind.__name__)
+        parts = sorted(vars(value).items())
+        inner = tuple((key, self.node(one, f"{name}_{key}" if name else key, depth + 1)) for key, one in parts)
+        return ("object", f"{kind.__module__}:{kind.__qualname__}", inner)
 
     def node(self, value: Any, name: str, depth: int = 0) -> Any:
         """A value without its contents."""
@@ -294,7 +303,7 @@ class _Look:
             pairs = value.items() if kind is dict else enumerate(value)
             inside = tuple((repr(key), self.node(one, f"{name}_{key}", depth + 1)) for key, one in pairs)
             return (kind.__name__, inside)
-        return ("other", kind.__name__)
+        return self.object(value, name, depth)
 
     def numpy(self, value: Any, name: str) -> Any:
         """The same for a value of NumPy's, or a plain number among results."""

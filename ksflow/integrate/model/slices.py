@@ -3,6 +3,7 @@
 import ast
 import builtins
 import sys
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -14,13 +15,19 @@ class Unsliceable(Exception):
     """The function cannot be taken out of its package: why, as the end of a sentence."""
 
 
-def sliced(file: Path, name: str, path: list[str]) -> str:
+def sliced(file: Path, name: str, path: list[str], classes: Sequence[str] = ()) -> str:
     """Return the source of a function or class of a file, after the imports and definitions that it uses.
 
-    path: where its process looks for modules. Raises Unsliceable.
+    path: where its process looks for modules. classes: further ones, as `module:name`. Raises Unsliceable.
     """
     made = _Slice(path)
     made.add(file, name)
+    for module, _, other in (one.partition(":") for one in classes):
+        other = other.partition(".")[0]
+        if origin := file if module == "__main__" else made.own(file, module, 0):
+            made.add(origin, other)
+        else:
+            made.imports.add(f"from {module} import {other}")
     return "\n\n".join([*sorted(made.imports), *made.parts.values()])
 
 
@@ -75,10 +82,10 @@ class _Slice:
     def _import(self, file: Path, statement: ast.Import | ast.ImportFrom, name: str) -> None:
         alias = next(one for one in statement.names if (one.asname or one.name.partition(".")[0]) == name)
         if isinstance(statement, ast.Import):
-            if self._own(file, alias.name, 0):
+            if self.own(file, alias.name, 0):
                 raise Unsliceable(f"it uses the module {alias.name} as a whole")
             text = f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-        elif origin := self._own(file, statement.module or "", statement.level):
+        elif origin := self.own(file, statement.module or "", statement.level):
             if (inner := origin.parent / f"{alias.name}.py").is_file() and origin.name == "__init__.py":
                 raise Unsliceable(f"it uses the module {inner.stem} as a whole")
             self.add(origin, alias.name)
@@ -93,7 +100,7 @@ class _Slice:
         if text not in ("from __future__ import annotations",):
             self.imports.add(text)
 
-    def _own(self, file: Path, module: str, level: int) -> Path | None:
+    def own(self, file: Path, module: str, level: int) -> Path | None:
         """The file of a module that is the person's own; None for one that is installed."""
         folders = self._path
         if level:

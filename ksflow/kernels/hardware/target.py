@@ -28,11 +28,19 @@ _VARIANT = re.compile(r"pcie|nvl|\d+gb")
 _GPU = re.compile(r"sm_[1-9]\d*[a-z]?|gfx[0-9a-f]+(:\w+[+-])*")
 
 
-def detect(name: str = "auto", march: str | None = None, environment: Mapping[str, str] | None = None) -> Target:
-    """Return this machine's CPU as a target. march: the compiler's -march, None for all that this CPU has.
+def detect(
+    name: str = "auto",
+    march: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    cores: int | None = None,
+) -> Target:
+    """Return this machine's CPU as a target. march: the compiler's -march, None for all that this CPU has. cores: how
+    many a kernel has, None for as many as the problem says, or one. Raises ConfigError.
 
     The peaks are those of one core with all its features: a kernel can use more than the compiler is told.
     """
+    if cores is not None and cores < 1:
+        raise ConfigError(f"target.cores={cores}: a kernel has at least one core")
     processor = cpu.read_cpu()
     return Target(
         name=name,
@@ -42,16 +50,17 @@ def detect(name: str = "auto", march: str | None = None, environment: Mapping[st
         march=march or "native",
         environment=dict(environment or {}),
         peaks=cpu.peaks(processor.flags),
+        cores=cores or 1,
     )
 
 
-def default_target(name: str = "auto") -> Target:
-    """Return the default target: the first visible GPU, else the CPU.
+def default_target(name: str = "auto", cores: int | None = None) -> Target:
+    """Return the default target: the first visible GPU, else the CPU; `cores` of the CPU, as in `detect`.
 
     A GPU's figures come from its data sheet in conf/target; without one it has none, and no floors. Nor has another
     variant of a listed GPU: an H100 PCIe or NVL, an A100 of 40 GB.
     """
-    return next(iter(visible_gpus(name)), None) or detect(name)
+    return next(iter(visible_gpus(name)), None) or detect(name, cores=cores)
 
 
 def visible_gpus(name: str = "auto") -> tuple[Target, ...]:

@@ -83,8 +83,9 @@ LANGUAGES: Mapping[str, Language] = {file.stem: _read(file) for file in sorted(_
 ON_DEVICE = tuple(one.name for one in LANGUAGES.values() if one.march is not None)  # languages for GPUs alone
 ENDINGS = {ending: one.name for one in LANGUAGES.values() if not one.imports for ending in one.endings}
 """Ending of a file -> its language."""
+IMPORT = r"(?:from\s+|import\s+(?:[\w.]+(?:\s+as\s+\w+)?\s*,\s*)*)"  # what stands before a module's name in Python
 _IMPORTS = {
-    one.name: re.compile(rf"^(?:import|from)\s+(?:{one.imports})\b", re.MULTILINE)
+    one.name: re.compile(rf"^{IMPORT}(?:{one.imports})\b", re.MULTILINE)
     for one in sorted(LANGUAGES.values(), key=lambda one: not one.like)
     if one.imports
 }  # specific before general: a source that imports Gluon imports Triton, too

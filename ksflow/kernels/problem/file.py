@@ -80,6 +80,7 @@ class ProblemFile(_Part):
     score: str = "geomean"
     baselines: list[str] = []
     limits: dict[str, Any] = {}
+    cores: Annotated[int, Field(ge=1)] = 1
     work: dict[str, Scalar] = {}
 
 
@@ -107,6 +108,8 @@ def read_keys(file: Path, text: str, problem: Mapping[str, Any] | None = None) -
     for key in given:
         if key not in fields:
             raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), fields)}")
+    if problem is not None and "cores" in given:
+        raise ConfigError(f"{file}: a variant has the problem's cores; move `cores` to problem.yaml")
     given = {**base, **given}
     if missing := [name for name in required if name not in given]:
         raise ConfigError(f"{file}: missing {', '.join(missing)}")

@@ -64,9 +64,7 @@ def load(
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
     all where none are named; one needs no brackets.
     """
-    root = Path(path).expanduser()
-    if not (root / "problem.yaml").is_file() and "/" not in path:
-        root = shipped_path("problems", path)
+    root = _folder(path)
     if not (root / "problem.yaml").is_file():
         known = {*problem_folders(shipped_path("problems")), *problem_folders(Path())}
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, known)}")
@@ -78,7 +76,8 @@ def load(
         extra = spec = problem_file.read_keys(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
     tests, benchmarks, heldout = _cases(spec, cases, params, target, root)
-    spec = {**spec, "cases": _without_held_out(spec["cases"])}
+    # how many cores a kernel has belongs to the target
+    spec = {**{key: value for key, value in spec.items() if key != "cores"}, "cases": _without_held_out(spec["cases"])}
     reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = languages_of(spec["languages"], target)
@@ -121,6 +120,19 @@ def load(
         work=work,
         digest=digest(identity),
     )
+
+
+def wanted_cores(path: str) -> int:
+    """Return the `cores` of a problem's file, 1 without a file. Raises ConfigError."""
+    file = _folder(path) / "problem.yaml"
+    return int(problem_file.read_keys(file, read_text(file))["cores"]) if file.is_file() else 1
+
+
+def _folder(path: str) -> Path:
+    """A problem's folder: the given one, else a shipped one of that name."""
+    root = Path(path).expanduser()
+    shipped = not (root / "problem.yaml").is_file() and "/" not in path
+    return shipped_path("problems", path) if shipped else root
 
 
 def kernel_file(path: str, languages: Collection[str] = (*ENDINGS.values(), "triton")) -> Kernel:

@@ -10,7 +10,7 @@ from ksflow.home import sections, shipped_path
 from ksflow.kernels.languages import LANGUAGES, ON_DEVICE, Language
 from ksflow.kernels.source.expressions import numbers
 from ksflow.kernels.source.flags import FLAGS
-from ksflow.records import Problem
+from ksflow.records import Kernel, Problem, Target
 
 _TEXTS = {name: text.rstrip("\n") for name, text in sections(Path(__file__).with_name("contract.txt")).items()}
 _EXAMPLE = "for x [m, n] and y [m]:"
@@ -118,3 +118,9 @@ def defines(problem: Problem) -> list[str]:
     """Return the definitions of the compiler's command line, with booleans as 1 and 0."""
     known = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
     return [f"-D{name}={value}" for name, value in known.items()]
+
+
+def thread_defines(kernel: Kernel, target: Target) -> list[str]:
+    """Return `-DNUM_THREADS=N` for a kernel that mentions it: how many threads it has, one for each of its cores."""
+    mentions = any("NUM_THREADS" in text for text in kernel.files.values())
+    return [f"-DNUM_THREADS={target.cores}"] if mentions else []

@@ -13,9 +13,10 @@ from ksflow.kernels.source.tunables import constants
 
 FLAGS = (
     "-funroll-loops -fvect-cost-model=unlimited -fno-math-errno -fno-trapping-math -ffp-contract=fast|off "
-    "-fno-tree-vectorize -fno-tree-slp-vectorize -mprefer-vector-width=128|256|512"
+    "-fno-tree-vectorize -fno-tree-slp-vectorize -mprefer-vector-width=128|256|512 -fopenmp"
 )
-"""Contraction rounds a product and a sum once instead of twice; the others change no result."""
+"""Contraction rounds a product and a sum once instead of twice; OpenMP's reductions sum in another order; the others
+change no result."""
 ALLOWED = tuple(
     name + sign + value
     for name, sign, values in (flag.partition("=") for flag in FLAGS.split())

@@ -267,7 +267,8 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
     """
     evidence = evaluation.evidence
     chip = evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
-    cores = {*evidence.cores.get("judge", ()), evidence.cores.get("box")} - {None}
+    box = evidence.cores.get("box")
+    cores = {*evidence.cores.get("judge", ()), *(box if isinstance(box, list) else [box])} - {None}
     return {
         "judge": evaluation.judge,
         "target": evaluation.target,

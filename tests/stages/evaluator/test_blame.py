@@ -82,7 +82,7 @@ def _judged(
 
     kernel = {"language": "cpp"}
     pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
-    host = SimpleNamespace(sandbox_core=None)
+    host = SimpleNamespace(cores=())
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001", "us": us or {}}]}
     backend = SimpleNamespace(evidence=dict, device_uuid="")
     with pytest.MonkeyPatch.context() as patch:
@@ -223,7 +223,7 @@ def test_a_rival_that_failed_is_tried_beside_itself(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("ksflow.evaluation.judge.session.PairedComparison", Played)
     pool = SimpleNamespace(tests=[], large=False, problem={"limits": {}})
     request = {"kernel": {"id": ""}, "against": [{"id": "00001"}, {"id": "00002"}]}
-    host, backend = SimpleNamespace(sandbox_core=None), SimpleNamespace(evidence=dict, device_uuid="")
+    host, backend = SimpleNamespace(cores=()), SimpleNamespace(evidence=dict, device_uuid="")
     evidence = Judgement(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()["evidence"]
     assert tried[1] == {"": {"id": "00001"}, "control kernel": {"id": "00001"}}
     assert evidence["skipped"] == {"00001": "killed by SIGABRT"}

@@ -16,7 +16,7 @@ _BUSY = "import os; os.sched_setaffinity(0, {%d})\nwhile True: pass"
 def test_a_spinner_leaves_the_core_to_who_works_there_and_rests_where_told() -> None:
     core = max(os.sched_getaffinity(0))
     spinner = IdleSpinner()
-    spinner.pin(core)
+    spinner.pin((core,))
     with subprocess.Popen([sys.executable, "-c", _BUSY % core], start_new_session=True) as worker:
         try:
             with spinner.keep_awake():

@@ -21,10 +21,11 @@ class TorchRunner:
     """Runs a module with `custom_kernel(data)`. `where`: torch's name of the device if regions are addresses."""
 
     def __init__(self, main: str, where: str = "cpu") -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         torch.set_grad_enabled(False)
         sys.path.insert(0, os.getcwd())
-        self._module, self._where = load_module("kernel", os.path.join(os.getcwd(), main)), where
+        self._where = where
+        self._module = load_module("ksflow_main", os.path.join(os.getcwd(), main))  # it may import a file kernel.py
         self._function: Callable[[Tensors], object] | None = getattr(self._module, "custom_kernel", None)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
