@@ -20,13 +20,13 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
     kernel = base.kernel
     if kernel is None or not values_in(kernel):
         way = "select one that does and has values left to try, as selector=fastest does while there is one"
-        if all(trial.kernel is None or trial.kernel.language == "python" for trial in population.trials):
-            way = "write seeds/cpu/01.cpp (its signature: `problem show`), or have a model write (llm=NAME)"
-            raise StageError(stage, f"this problem has no kernel to start from: {way}")
         if not families(population):
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
             )
+            if {trial.kernel.language for trial in population.trials if trial.kernel} <= {"python"}:
+                start = "write seeds/cpu/01.cpp (its signature: `problem show`), or have a model write (llm=NAME)"
+                raise StageError(stage, f"this problem has no kernel to start from: {start}")
         raise StageError(stage, f"kernel {base.id} declares no tunables, and this designer changes nothing else: {way}")
     return replace(space_of(kernel, comparable_to(population, kernel)), lessons=lessons(notes, population, kernel))
 
