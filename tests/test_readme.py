@@ -303,7 +303,7 @@ CASES = [{"rows": np.ones((64, 32), np.float32)}, {"rows": np.ones((48, 80), np.
 
 
 def smooth(rows):
-    return (rows + np.roll(rows, 1, axis=0)) / 2
+    return (rows[1:] + rows[:-1]) / 2
 """
 
 
