@@ -233,7 +233,7 @@ def _typed(value: Any) -> str:
 def _title(name: str, folder: Path | None = None) -> str:
     """The title of a problem that is a folder; empty where it is none."""
     file = (folder or shipped_path("problems", name)) / "problem.yaml"
-    return str(OmegaConf.load(file).get("title", "")) if file.is_file() else ""
+    return str(cast(DictConfig, OmegaConf.load(file)).get("title", "")) if file.is_file() else ""
 
 
 def _indented(text: str) -> list[str]:
