@@ -166,14 +166,19 @@ def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) 
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
-    """`problem show` and `problem check`."""
+    """`problem show`, `problem check` and `problem list`."""
     from ksflow.evaluation.judge import machine_rates
     from ksflow.report import briefing
 
     verb = words[0] if words else "show"
-    usage.expect_word("problem", words, ("show", "check"))
+    usage.expect_word("problem", words, ("show", "check", "list"))
     if len(words) > 1:
         raise ConfigError(f"problem {verb} takes key=value, such as problem=NAME, and not {words[1]!r}")
+    if verb == "list":
+        if overrides:
+            raise ConfigError(f"problem list takes nothing, and not {overrides[0]!r}")
+        sys.stdout.write(f"{keys.group_page('problem')}\n")
+        return 0
     cfg = compose.compose(overrides)
     console = report.console()
     task = compose.problem(cfg)
