@@ -1,7 +1,6 @@
 """The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`; no word is help."""
 
 import atexit
-import difflib
 import errno
 import gc
 import importlib
@@ -21,7 +20,7 @@ from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, strip_controls
 from ksflow.evaluation.processes import ending
-from ksflow.home import expand_home
+from ksflow.home import expand_home, shipped_path
 from ksflow.redaction import redact
 
 _FLAGS = {"--json": "format=json", "--patch": "patch=true", "--remove": "remove=true"}
@@ -100,10 +99,12 @@ def _command(arguments: list[str]) -> int:
         told = next((word for word in arguments if word in usage.COMMANDS), "")
         if told or not verb or name == "help":
             return _say(usage.command_page(told) if told else usage.full_page(__version__))
+        if shipped_path("conf", name).is_dir():
+            from ksflow.config import keys
+
+            return _say(keys.group_page(name))
     if name not in usage.COMMANDS:
-        close = difflib.get_close_matches(name, usage.COMMANDS, 1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        return _fail(f"no command {name!r}; {meant}commands: {', '.join(usage.COMMANDS)}; see --help")
+        return _fail(f"no command {name!r}; {usage.meant(name)}commands: {', '.join(usage.COMMANDS)}; see --help")
     try:
         if name == "worker":
             return _work(arguments[1:])

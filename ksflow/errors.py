@@ -139,11 +139,11 @@ def one_of(name: str, value: str, valid: Iterable[str]) -> str:
     return value
 
 
-def suggest(word: object, valid: Iterable[str]) -> str:
-    """The tail of an error about a mistyped word: what was meant, what is valid."""
+def suggest(word: object, valid: Iterable[str], before: str = "") -> str:
+    """The tail of an error about a mistyped word: what was meant, with what is typed before it, and what is valid."""
     names = sorted(valid)
     close = difflib.get_close_matches(str(word), names, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = f"did you mean {before}{close[0]}? " if close else ""
     return f"{hint}valid: {', '.join(names) or 'none'}"
 
 

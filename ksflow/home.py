@@ -18,6 +18,11 @@ def shipped_path(*parts: str) -> Path:
     return PACKAGE.joinpath(*parts)
 
 
+def problem_folders(folder: Path) -> list[str]:
+    """The names of the problems that lie in a folder."""
+    return sorted(found.parent.name for found in folder.glob("*/problem.yaml"))
+
+
 def sections(file: Path) -> dict[str, str]:
     """The parts of a text that ships, each below a line `@@ NAME what it is`."""
     _, *parts = re.split(r"^@@ (\w+).*\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)

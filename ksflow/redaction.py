@@ -37,7 +37,7 @@ def redact(text: str) -> str:
     text = text.encode("utf-8", "replace").decode("utf-8")
     if "://" in text:
         text = _USERINFO.sub(lambda url: f"{url[1]}://{MARK}@" if _holds_secret(url) else url[0], text)
-    known = _pattern(frozenset(_learnt.union(_of_environment())))
+    known = _pattern(frozenset(_learnt), tuple(vars(os.environ)["_data"].items()))
     return known.sub(MARK, text) if known else text
 
 
@@ -62,8 +62,9 @@ def _of_environment() -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
-    spelled = {spelling for secret in secrets for spelling in _spellings(secret)}
+def _pattern(learnt: frozenset[str], environment: tuple[tuple[bytes, bytes], ...]) -> re.Pattern[str] | None:
+    """What was learnt, and what is in the environment now, which is decoded and searched when it has changed."""
+    spelled = {spelling for secret in learnt.union(_of_environment()) for spelling in _spellings(secret)}
     return re.compile("|".join(map(re.escape, sorted(spelled, key=len, reverse=True)))) if spelled else None
 
 

@@ -16,7 +16,7 @@ import pytest
 import warm
 
 from ksflow.cli import usage, verbs
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.home import PACKAGE, expand_home, shipped_path
 
 AT_START = {"PATH", "PYTHONPATH", "PYTHONOPTIMIZE"}
@@ -54,10 +54,27 @@ def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     words = ("designer   agent llm mix", "problem.path=", "lineage [NAME] show ID", "ksflow doctor", "-m designer=")
     for word in words:
         assert word in done.stdout
+    first, second = (
+        done.stdout.index(f"\n{head}:\n  ksflow ") for head in ("Your own problem", "What runs have found")
+    )
+    assert first < done.stdout.index("ksflow isolate") < done.stdout.index("ksflow apply") < second
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ksflow.errors" in loaded
     assert loaded.isdisjoint({"git", "hydra", "pydantic", "rich", "torch", "dspy"})
     assert ksflow(tmp_path, "--version").stdout.startswith("ksflow 0.")
+
+
+def test_the_options_of_a_group_and_the_problems_of_a_folder_are_listed(tmp_path: Path) -> None:
+    shutil.copytree(shipped_path("examples", "own_problem", "column_sums"), tmp_path / "sums")
+    shown = ksflow(tmp_path, "problem", "list").stdout
+    assert "problem=softmax\n    Row softmax\n" in shown
+    assert "problem=sums\n    Column sums (in this folder)\n" in shown
+    for group in keys.groups():
+        rows = keys.group_page(group)
+        for option in keys.options(group):
+            assert re.search(rf"^{group}={option}\n    \S", rows, re.MULTILINE), rows
+    assert "    selector.islands=4" in ksflow(tmp_path, "selector", "--help").stdout
 
 
 def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
@@ -142,8 +159,13 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
     [
         (["llm=gemni"], "did you mean gemini? valid: anthropic"),
         (["lineage"], "no lineage at runs/lineage.git"),
-        (["frobnicate"], "no command 'frobnicate'; commands: run, demo, suite, init, problem, evaluate"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, demo, suite, tune, init, isolate, problem, evaluate"),
         (["lineag"], "no command 'lineag'; did you mean lineage? commands: run"),
+        (["export"], "no command 'export'; did you mean runs export? commands: run"),
+        (["problems"], "no command 'problems'; did you mean problem show or problem check or problem list? commands"),
+        (["selector"], "did you mean selector=NAME? `ksflow selector --help` lists them; commands: run"),
+        (["--loop.evaluations", "4"], "--loop.evaluations is no flag: write loop.evaluations=4"),
+        (["lineage", "--run", "main"], "--run is no flag of this command"),
         (["-m", "hydra/sweeper=optuna", "evaluator=fake"], "hydra/sweeper=optuna is not installed: pip install -e"),
         (["problem=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
         (["problem.path=~/no/such", "evaluator=fake"], "/no/such; "),
@@ -378,7 +400,14 @@ def explores(folder: Path, problem: str, trials: int, *words: str) -> None:
     assert summary["trials"] == trials
     assert summary["correct"] > 0
     assert f"\n{summary['headline']}\n" in done.stderr
-    assert summary["headline"].startswith(f"winner {summary['best']}: ")
+    assert summary["headline"].startswith((f"winner {summary['best']}: ", "no winner: "))
+
+
+def test_a_baseline_that_wins_is_not_handed_over(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, *DRY, "loop.evaluations=0", "loop.confirm=false", "problem.seeds=[00_torch.py]")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\nfiles: none, as \w+ is a baseline, and no kernel is ahead of it\n", done.stderr)
+    assert not (tmp_path / "runs" / "best").exists()
 
 
 @pytest.mark.slow
@@ -390,7 +419,13 @@ def test_the_rules_explore_the_matrix_product(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.slow
 def test_the_rules_explore_the_softmax_and_the_winner_can_be_taken_away(tmp_path: Path) -> None:
-    explores(tmp_path, "softmax", 3, "problem.seeds=[02_rows.cpp]")
+    mine = tmp_path / "softmax"  # without baselines, of which none is handed over where it wins on a busy machine
+    shutil.copytree(shipped_path("problems", "softmax"), mine)
+    (mine / "seeds").mkdir()
+    shutil.copy(shipped_path("seeds", "softmax", "02_rows.cpp"), mine / "seeds")
+    spec = (mine / "problem.yaml").read_text()
+    (mine / "problem.yaml").write_text(re.sub("(?m)^baselines: .*$", "baselines: []", spec))
+    explores(tmp_path, "./softmax", 3)
     script = (
         "import runpy, sys, torch; kernel = runpy.run_path(sys.argv[1])['custom_kernel'];"
         "x = torch.randn(37, 1001); y = torch.zeros_like(x);"

@@ -114,10 +114,13 @@ def test_every_problem_folder_has_an_option() -> None:
     [
         (["llm=gemni"], r"no option llm=gemni; did you mean gemini\? valid: .*offline"),
         (["designr=tune"], r"no key or group 'designr'; did you mean designer\? valid: .*writer"),
-        (["loop.evalutions=5"], r"no key loop.evalutions .*did you mean evaluations\? valid: .*minutes"),
-        (["problem.case=tests"], r"no key problem.case .*did you mean cases\?"),
-        (["writer=llm", "model=dummy", "writer.lm.temprature=1"], r"no key writer.lm.temprature .*temperature"),
-        (["lineage.pth=x"], r"no key lineage.pth.*did you mean path\?"),
+        (["loop.evalutions=5"], r"^no key loop.evalutions; did you mean loop.evaluations\? valid: .*minutes"),
+        (["problem.case=tests"], r"no key problem.case; did you mean problem.cases\?"),
+        (
+            ["writer=llm", "model=dummy", "writer.lm.temprature=1"],
+            r"no key writer.lm.temprature; .*writer.lm.temperature",
+        ),
+        (["lineage.pth=x"], r"no key lineage.pth.*did you mean lineage.path\?"),
         (["designer=tune,random"], r"Ambiguous value|sweep"),
         (["loop.evaluations=abc"], "loop.evaluations=abc"),
         (["evaluator=recorded"], "evaluator=recorded repeats a recorded run: use llm=replay"),
@@ -154,9 +157,20 @@ def test_every_problem_folder_has_an_option() -> None:
         (["problem", "show"], "'problem' is not key=value; a command's words come first"),
         (["llm=replay", "recorded=mine"], r"recorded=mine: a run's name goes into recorded.run=mine"),
         (["loop.usd=5", "again"], "'again' is not key=value; a command's words come first"),
+        (["problem=softmax", "loop.evaluations"], "^loop.evaluations needs a value: loop.evaluations=VALUE"),
+        (["--loop.evaluations", "4"], "^--loop.evaluations is no flag: write loop.evaluations=4"),
+        (["--llm=dummy"], "^--llm is no flag: write llm=dummy"),
+        (["problem=my_rsm"], r"no option problem=my_rsm; did you mean my_rms\? valid: .*my_rms.*softmax"),
+        (["problem=./my_rsm"], r"no problem.yaml in ./my_rsm; did you mean my_rms\? valid: .*my_rms.*softmax"),
     ],
 )
-def test_a_mistyped_word_is_answered_in_one_line(arguments: list[str], message: str) -> None:
+def test_a_mistyped_word_is_answered_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rms").mkdir()
+    (tmp_path / "my_rms" / "problem.yaml").touch()
+
     def composed_and_built() -> None:
         cfg = compose(arguments)
         build(cfg.problem), build(cfg.loop), build(cfg.writer), build(cfg.evaluator)

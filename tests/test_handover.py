@@ -262,6 +262,8 @@ def test_device_code_gets_a_dispatch_line_for_each_tuned_shape(tmp_path: Path) -
         "// dispatch: if n > 4: BLOCK=16",
     ]
     assert [effective(text, {"n": n})["BLOCK"] for n in (3, 5, 6)] == ["8", "16", "8"]
+    assert table.extended(problem, trial, [*own, *new], "NVIDIA H200 of a data sheet") == (more, made)
+    assert table.extended(problem, trial, [], "NVIDIA H200") == (problem, trial)
 
 
 @pytest.mark.slow

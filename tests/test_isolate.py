@@ -443,6 +443,8 @@ def test_a_function_alone_is_a_problem(
     assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
     assert [case.weight for case in problem.benchmarks] == [1, 1]
+    assert "computes this. The calls in own.py called it 2 times.\n" in problem.statement
+    assert "an element is off by at most 8 roundings of its number format" in problem.statement
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
     assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")
@@ -451,13 +453,20 @@ def test_a_function_alone_is_a_problem(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("own.py:lacking", "nothing says what x can be: write CASES"),
-        ("own.py:nope", "own.py has no nope"),
-        ("other.py:nope", "name a Python file and a function in it"),
+        ("own.py:lacking", "^nothing says what x can be: write CASES"),
+        ("own.py:nope", "^own.py has no nope; valid: "),
+        ("own.py:smoth", r"^own.py has no smoth; did you mean smooth\? valid: "),
+        (
+            "listed.py:smooth",
+            r"^CASES\[1\] of listed.py does not fit smooth\(.*\): missing a required argument: 'x'",
+        ),
+        ("other.py:nope", "no file .*/other.py$"),
+        ("own:nope", "name a Python file and a function in it"),
     ],
 )
 def test_a_function_that_cannot_be_called_is_said(tmp_path: Path, given: str, said: str) -> None:
     (tmp_path / "own.py").write_text(FUNCTION)
+    (tmp_path / "listed.py").write_text(f"{FUNCTION}\n\nCASES = [(np.ones(7),), {{'y': 1}}]\n")
     with pytest.raises(ConfigError, match=said):
         init(["problem", str(tmp_path / "mine")], [f"from={tmp_path}/{given}"])
     assert not (tmp_path / "mine").exists()

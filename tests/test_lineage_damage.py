@@ -14,7 +14,7 @@ import pytest
 from conftest import accepted, again, draft, kernel, plant, rejected, until
 
 from ksflow.errors import LineageError
-from ksflow.lineage import Lineage
+from ksflow.lineage import Lineage, locks
 from ksflow.lineage.index import Refs
 from ksflow.records import Origin, Trial
 
@@ -96,6 +96,34 @@ def test_a_lock_that_a_living_process_holds_is_waited_for(lineage: Lineage) -> N
         holder.stdin.close()
     waiting.join(60)
     assert lineage.last_population.by_id["00001"].verdict == "reject-incorrect"
+
+
+def test_a_lock_that_a_living_process_has_open_stays(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = plant(lineage, "int a;", 20.0)
+    monkeypatch.setattr(locks, "_UNSEEN_S", 0.0)
+    lock = lineage.store.path / "refs/heads/toy/main/00001.lock"
+    waiting = threading.Thread(target=lineage.evaluate, args=(replace(seed, evaluation=rejected()),))
+    with lock.open("x"):
+        waiting.start()
+        waiting.join(0.3)
+        assert lock.exists()
+    waiting.join(60)
+    assert not lock.exists()
+    assert lineage.last_population.by_id["00001"].verdict == "reject-incorrect"
+
+
+def test_an_id_stays_open_for_nobody_whose_branch_is_there(lineage: Lineage) -> None:
+    """A process was killed when it had written the kernel, before it took the open id away."""
+    plant(lineage, "int a;", 20.0)
+    (opened,) = lineage.dispatch([draft("00001")])
+    name = f"refs/ksflow/toy/main/open/{opened.id}"
+    commit = lineage.store.ref(name)
+    lineage.write(replace(opened, kernel=kernel("int b;")))
+    git(lineage.store.path, "update-ref", name, str(commit))
+    fresh = again(lineage)
+    fresh.claim_unfinished()
+    assert fresh.store.ref(name) is None
+    assert [t.id for t in fresh.all_trials()] == ["00001", "00002"]
 
 
 def test_a_lock_that_cannot_be_removed_is_named(lineage: Lineage) -> None:
@@ -283,7 +311,7 @@ def test_a_git_process_that_died_is_replaced_by_another(lineage: Lineage) -> Non
         assert lineage.store.ref("refs/heads/toy/main/00001^{commit}") == head
         assert plant(lineage, "int b;", 10.0)
         processes = helpers(lineage)
-        assert len(processes) == 3, processes
+        assert len(processes) == 2, processes  # none moves refs
         for process in processes:
             os.kill(process, signal.SIGKILL)
     assert lineage.store.header(head)

@@ -67,6 +67,9 @@ def problem(folder: Path) -> Problem:
         ("k.cpp", "j < n", "j < n - 1", "reject-incorrect: m=64 n=48: 1 of 48 elements are off, .* 1 of 48 were never"),
         ("k.py", "custom_kernel", "sums", "contained-crash: .*the kernel defines no custom_kernel, but sums"),
         ("k.py", "sum(0)", "sum(7)", "contained-crash: .*Dimension out of range .*(k.py, line 2)"),
+        ("k.py", "total = data", "total = (data", r"compile-error: SyntaxError: '(' was never closed .*(k.py, line 2)"),
+        ("k.py", "def", "import rms\ndef", "contained-crash: import: ModuleNotFoundError: .*'rms' (a sandbox"),
+        ("k.py", "total\n", "total.numpy()\n", "reject-incorrect: .*: an array becomes a tensor with torch.from_numpy"),
         ("k.cpp", "", "", "accept: "),
     ],
 )  # fmt: skip
@@ -80,6 +83,9 @@ def test_a_mistake_in_a_kernel_is_named_in_the_reason_of_the_verdict(
     assert re.match(re.escape(said).replace(r"\.\*", ".*").replace(r"\ ", " "), verdict), verdict
     assert "Traceback" not in verdict
     assert "  File " not in verdict
+    if "SyntaxError" in said:
+        assert len(found.evidence.log.splitlines()) < 6
+        assert "    total = (data[0].sum(0)\n            ^\n" in found.evidence.log
 
 
 @pytest.mark.slow

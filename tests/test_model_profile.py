@@ -278,7 +278,7 @@ def test_what_cannot_be_profiled_is_said_in_a_line(
 def test_a_region_is_searched_beside_the_module_eager_and_compiled(profiled: tuple[Path, str]) -> None:
     done = ksflow(profiled[0], "problem=./regions/norm", "loop.evaluations=0")
     assert done.returncode == 0, done.stderr
-    assert re.search("winner 0000[12]", done.stderr), done.stderr
+    assert re.search("no winner: none is ranked ahead of (PyTorch|torch.compile),", done.stderr), done.stderr
 
 
 def test_what_torch_cannot_count_leaves_the_roofline_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Which kernel a trial was made from, and how many times as fast it is: one answer, whoever asks."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -86,6 +87,18 @@ def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     assert (found.what, found.gain_percent) == ("as recorded in 00004, accept", pytest.approx(900.0))
     score, said = metrics.selector(history, moment)(moment.selection, "")
     assert (score, "took 10 us" in said) == (1.0, True)
+
+
+def test_a_baseline_is_no_winner_and_what_could_not_be_ranked_is_named() -> None:
+    faster = judged("00002", 50, ("00001", 2.0, 1.9, 2.1))
+    assert faster.evaluation is not None
+    busy = replace(faster, evaluation=faster.evaluation.with_evidence(unranked="most of its calls were preempted"))
+    claimed = headline(paired((SEED, busy)), (SEED,))
+    assert claimed is not None
+    assert re.fullmatch(
+        r"no winner: none is ranked ahead of .+; 00002 reads x2 \[1.9, 2.11?\] and could not be ranked", str(claimed)
+    )
+    assert (claimed.claim, claimed.unproven) == ("", busy)
 
 
 @pytest.mark.parametrize(

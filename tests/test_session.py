@@ -1018,7 +1018,7 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     (*_, last) = outcome.population.ranked
     assert last.evaluation.why_unranked == "the control read x1.4"  # type: ignore[union-attr]
     said = shown(outcome, lineage)
-    assert "no experiment beat the seed 00001 00_base.cpp for sure" in said
+    assert "no winner: none is ranked ahead of 00_base.cpp" in said
     assert "not ranked: the control read x1.4" in said
 
 
@@ -1055,7 +1055,7 @@ def test_a_lower_score_alone_wins_nothing(lineage: Lineage, low: float, high: fl
 
     outcome = Run(lineage, evaluate=judge)(evaluations=1)
     assert (outcome.best.origin is Origin.EXPERIMENT) is wins
-    assert ("no experiment beat the seed" in shown(outcome, lineage)) is not wins
+    assert ("no winner: none is ranked ahead of 00_base.cpp" in shown(outcome, lineage)) is not wins
 
 
 def test_a_start_without_an_accepted_seed_ends_though_experiments_are_unfinished(lineage: Lineage) -> None:

@@ -21,8 +21,10 @@ from pathlib import Path
 from ksflow.evaluation.processes.child_environment import end_with_this_process
 
 _SERVER = """
-import json, os, runpy, select, signal, socket, sys
+import gc, json, os, runpy, select, signal, socket, sys
 import ksflow.cli.verbs, ksflow.evaluation.judge.evaluator, ksflow.stages.designer.rules, ksflow.stages.evaluator.fake
+import ksflow.report.page, ksflow.search.forecast
+gc.freeze()  # else the first search for cycles copies all of it for each command
 
 def serve(line, fds):
     asked = json.loads(line)

@@ -18,7 +18,6 @@ from ksflow import report
 from ksflow.cli import usage
 from ksflow.config import keys
 from ksflow.errors import ConfigError, explain_write_errors, suggest
-from ksflow.formats.loops import naive
 from ksflow.home import shipped_path, write
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import load
@@ -27,7 +26,8 @@ _PROBLEM = ("examples", "own_problem", "column_sums")
 _DESIGNER = ("examples", "own_stage", "parts.py")
 _KINDS = ("selector", "designer", "writer", "verifier", "evaluator", "digester")
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
-_DRIVER = """import doctest
+_DRIVER = """import difflib
+import doctest
 import importlib
 import inspect
 import sys
@@ -36,12 +36,21 @@ sys.path.insert(0, sys.argv[1])
 module = importlib.import_module(sys.argv[2])
 function = getattr(module, sys.argv[3], None)
 if function is None:
-    sys.exit(f"Error: {sys.argv[2]}.py has no {sys.argv[3]}")
+    known = [name for name, one in vars(module).items() if inspect.isfunction(one) and one.__module__ == sys.argv[2]]
+    close = difflib.get_close_matches(sys.argv[3], known, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    sys.exit(f"Error: {sys.argv[2]}.py has no {sys.argv[3]}; {meant}valid: {', '.join(known)}")
 examples = doctest.DocTestParser().get_examples(inspect.getdoc(function) or "")
 if hasattr(module, "CASES"):
-    for case in module.CASES:
+    for place, case in enumerate(module.CASES):
         case = case() if callable(case) else case
-        function(**case) if isinstance(case, dict) else function(*case)
+        given, named = ((), case) if isinstance(case, dict) else (case, {})
+        takes = inspect.signature(function)
+        try:
+            takes.bind(*given, **named)
+        except TypeError as error:
+            sys.exit(f"Error: CASES[{place}] of {sys.argv[2]}.py does not fit {sys.argv[3]}{takes}: {error}")
+        function(*given, **named)
 elif examples:
     names = dict(vars(module))
     for example in examples:
@@ -115,6 +124,8 @@ def _from_function(console: Console, folder: Path, function: str) -> None:
 
     file, _, name = function.rpartition(":")
     path = Path(file).expanduser()
+    if path.suffix == ".py" and not path.is_file():
+        raise ConfigError(f"from={function}: no file {file}")
     if not path.is_file() or not path.stem.isidentifier():
         raise ConfigError(f"from={function}: name a Python file and a function in it, such as from=filters.py:smooth")
     with tempfile.TemporaryDirectory(prefix="ksflow-") as place:
@@ -134,6 +145,8 @@ def write_start(folder: Path, typed: str = "") -> tuple[Path, str, str]:
 
     Returns the file, what it is, and the command that goes on, where `typed` names the folder.
     """
+    from ksflow.formats.loops import naive  # torch takes seconds
+
     problem, typed = load(str(folder), target=detect()), typed or str(folder)
     kernel, why = naive(problem, isolated=False)  # the function has run in this process before
     if kernel:
@@ -185,6 +198,7 @@ def show_written(console: Console, files: dict[Path, str], *commands: str) -> No
     width = max(len(str(file)) for file in files)
     console.print("written:")
     report.say(console, *(f"  {file!s:{width}}  {role}" for file, role in files.items()))
-    console.print("it runs as it is:")
+    stub = any(role.startswith("to be filled in") for role in files.values())
+    console.print("fill the kernel in first, then:" if stub else "it runs as it is:")
     for command in commands:
         console.print(f"  ksflow {command}", soft_wrap=True, no_wrap=True)

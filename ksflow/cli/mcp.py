@@ -337,6 +337,8 @@ class _Tools:
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         assert best.evaluation
+        if claimed and claimed.over is claimed.best:
+            return f"{claimed}\nno files are written, as the winner is a baseline"
         claim = claimed.figures if claimed else ""
         shown = replace(best, evaluation=best.evaluation.with_evidence(heldout=None))
         written = write_best(folder, self._run.problem, self._target, shown, commit, claim)

@@ -60,12 +60,10 @@ def runs(words: list[str], overrides: list[str]) -> int:
 @contextmanager
 def _named(name: str, overrides: list[str]) -> Iterator[Lineage]:
     problem, _, run = name.partition("/")
-    cfg = compose.compose(overrides)
-    with open_lineage(cfg, "any", "main") as lineage:
+    with open_lineage(compose.compose(overrides), problem, run or "main") as lineage:
         known = ["/".join(each) for each in lineage.store.runs()]
-    if f"{problem}/{run or 'main'}" not in known:
-        raise ConfigError(f"no run {name} in {cfg.lineage.path}; {suggest(name, known)}")
-    with open_lineage(cfg, problem, run or "main") as lineage:
+        if f"{lineage.problem}/{lineage.run}" not in known:
+            raise ConfigError(f"no run {name} in {lineage.store.path}; {suggest(name, known)}")
         yield lineage
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from ksflow import log, report
-from ksflow.cli.task import open_lineage, some_trials
+from ksflow.cli.task import open_lineage
 from ksflow.cli.verbs import hand_over_winner
 from ksflow.config import compose, keys
 from ksflow.config.parts import Parts, parts
@@ -34,11 +34,10 @@ def tune(words: list[str], overrides: list[str]) -> int:
     with parts(cfg) as made:
         log.setup(made.lineage.store.path.parent / "logs" / "tune")
         made.lineage.expect_as_recorded()
-        some_trials(made.lineage)
         population = made.lineage.last_population
         claimed = headline(population, report.known_baselines(population, made.problem.seeds))
-        if claimed is None or claimed.best.kernel is None:
-            raise ConfigError("no kernel of the run was accepted, so there is nothing to tune")
+        if claimed is None or claimed.best.kernel is None or claimed.over is claimed.best:
+            raise ConfigError("no kernel of the run is ahead of its baselines, so there is nothing to tune")
         if why := table.why_none(claimed.best.kernel):
             raise ConfigError(f"{claimed.best.id} {why}")
         for case in _cases(own["cases"], made.problem):

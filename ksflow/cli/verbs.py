@@ -32,7 +32,7 @@ from ksflow.loop.search import search as search_by_itself
 from ksflow.protocols import TrackedRun
 from ksflow.records import Json
 from ksflow.redaction import redact
-from ksflow.report.headline import Headline, headline, of_outcome
+from ksflow.report.headline import Headline, baseline_name, headline, of_outcome
 
 
 def run(words: list[str], overrides: list[str]) -> int:
@@ -117,7 +117,7 @@ def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: RunOutcom
     page = folder / "report.md"
     home.write(page, as_markdown(RunFacts(run.lineage, run.problem).read(details=False)))
     best = _best_folder(run.lineage)
-    files = [folder / "summary.json", page, *sorted(file for file in best.iterdir() if file.is_file())]
+    files = [folder / "summary.json", page, *sorted(file for file in best.glob("*") if file.is_file())]
     figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}
     tracking.finish(outcome.population, figures, files, folder / "trials.csv")
 
@@ -139,39 +139,46 @@ def _finish(console: Console, outcome: RunOutcome, made: Parts) -> RunOutcome:
 
 
 def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) -> tuple[str, ...]:
-    """Write a run's winner below `best`. Returns where its files are, and what there is to say of them.
+    """Write a run's winner below `best`, unless it is a baseline. Returns where its files are, and what there is to say
+    of them.
 
     rows: new ones of its table.
     """
     problem, target, lineage, best = made.problem, made.target, made.lineage, claimed.best
+    if claimed.over is best:
+        return (f"none, as {baseline_name(best)} is a baseline, and no kernel is ahead of it",)
     folder, evaluate = _best_folder(lineage), made.stages.evaluate
     folder.mkdir(parents=True, exist_ok=True)
     tuned = table.update(folder, problem, target, best, rows)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures, tuned)
     files, said = [module.name, *([table.FILE] if tuned else [])], list[str]()
-    if claimed.over is not best:  # nobody needs a module of a baseline
-        handed_over = hand_over(folder / "handover", problem, target, best, evaluate, claimed.figures, tuned)
-        files += [str(file.relative_to(folder)) for file in handed_over.files]
-        said += handed_over.said
-        if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
-            judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
-            licence = licences.of_kernel(problem, claimed.known.by_id, best.id)
-            standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
-            any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
-            modules = [*any_size, *handed_over.files]
-            said.append(write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, evaluate))
+    handed_over = hand_over(folder / "handover", problem, target, best, evaluate, claimed.figures, tuned)
+    files += [str(file.relative_to(folder)) for file in handed_over.files]
+    said += handed_over.said
+    if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
+        judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
+        licence = licences.of_kernel(problem, claimed.known.by_id, best.id)
+        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+        any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
+        modules = [*any_size, *handed_over.files]
+        said.append(write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, evaluate))
     return (f"{folder}: {', '.join(files)}", *said)
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
-    """`problem show` and `problem check`."""
+    """`problem show`, `problem check` and `problem list`."""
     from ksflow.evaluation.judge import machine_rates
     from ksflow.report import briefing
 
     verb = words[0] if words else "show"
-    usage.expect_word("problem", words, ("show", "check"))
+    usage.expect_word("problem", words, ("show", "check", "list"))
     if len(words) > 1:
         raise ConfigError(f"problem {verb} takes key=value, such as problem=NAME, and not {words[1]!r}")
+    if verb == "list":
+        if overrides:
+            raise ConfigError(f"problem list takes nothing, and not {overrides[0]!r}")
+        sys.stdout.write(f"{keys.group_page('problem')}\n")
+        return 0
     cfg = compose.compose(overrides)
     console = report.console()
     task = compose.problem(cfg)

@@ -31,7 +31,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, error_location, keep_traceback, of_system, pluralize, suggest
-from ksflow.home import PLAIN_VALUE, plain_or_quoted, quote_value, shipped_path
+from ksflow.home import PLAIN_VALUE, plain_or_quoted, problem_folders, quote_value, shipped_path
 from ksflow.kernels.problem.loader import wanted_cores
 from ksflow.protocols import MODEL_STAGES, Evaluator, as_evaluator
 from ksflow.records import Problem, digest
@@ -85,7 +85,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     def task(cfg: DictConfig) -> float | None:
         return _run(job, cfg, results, failures)  # all else here would have to travel to a launcher's processes
 
-    if _OLD and not any(word.startswith(("hydra.", "-c", "--conf")) for word in arguments):
+    if _OLD and not any(word.startswith(("hydra.mode", "-c", "--conf")) for word in arguments):
         # it would compose all of it once more, to see that no `hydra.mode` is set
         Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
     try:
@@ -385,13 +385,22 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 def no_flags(words: Sequence[str]) -> None:
     """Commands that search nothing know none of Hydra's. ConfigError."""
+    _no_dashes(words)
     if flag := next((word for word in words if word.startswith("-")), ""):
         shows = "; python -m ksflow --cfg job key=value ... shows a configuration" if flag in _SHOWING else ""
         raise ConfigError(f"{flag} is no flag of this command, which takes key=value and --config-dir{shows}")
 
 
+def _no_dashes(words: Sequence[str]) -> None:
+    for word, after in itertools.pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:].partition(".")[0] in keys.roots() - {"run"}:
+            raise ConfigError(f"{name} is no flag: write {name[2:]}={value if equals else after or 'VALUE'}")
+
+
 def _check_flags(arguments: list[str]) -> None:
     """Hydra answers flags that do not go together, and wrong words for --shell-completion, with a traceback."""
+    _no_dashes(arguments)
     asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
     if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
         raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")
@@ -416,6 +425,8 @@ def _explain(error: BaseException) -> ConfigError:
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
         return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
     if match := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
+        if "." in (word := match[1].lstrip("+")) and word.partition(".")[0] in keys.roots():
+            return ConfigError(f"{word} needs a value: {word}=VALUE")
         return ConfigError(f"{match[1]!r} is not key=value; a command's words come first, before keys and --options")
     if match := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
         shapes = f"keys with values are written {match[2]}.KEY=VALUE, a list {match[2]}=[A,B]"
@@ -428,6 +439,7 @@ def _explain(error: BaseException) -> ConfigError:
         group = match[1]
         options = set(keys.options(group))
         options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))
+        options |= set(problem_folders(Path())) if group == "problem" else set()
         return ConfigError(f"no option {group}={match[2]}; {suggest(match[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + error_location(error))

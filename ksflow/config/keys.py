@@ -3,8 +3,10 @@
 import contextlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
@@ -12,7 +14,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from ksflow.errors import ConfigError, error_location, suggest
-from ksflow.home import quote_value, shipped_path
+from ksflow.home import problem_folders, quote_value, shipped_path
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -56,7 +58,7 @@ def check(cfg: DictConfig, words: Sequence[str] = ()) -> None:
             if name in valid:
                 _check_kind(f"{path}.{name}", node, name, valid[name].annotation, typed)
             elif name not in _HYDRA_KEYS and not free:
-                raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
+                raise ConfigError(f"no key {path}.{name}; {suggest(name, valid, f'{path}.')}")
 
 
 def as_typed(word: str) -> str:
@@ -201,6 +203,41 @@ def groups() -> frozenset[str]:
 def options(group: str) -> list[str]:
     """Those that ship."""
     return sorted(file.stem for file in shipped_path("conf", group).glob("[!_]*.yaml"))
+
+
+def group_page(group: str) -> str:
+    """Each option of a group, and each problem of the current folder: what it is, its keys with their defaults."""
+    lines = list[str]()
+    for name in options(group):
+        file, title = shipped_path("conf", group, f"{name}.yaml"), _title(name) if group == "problem" else ""
+        comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+        about = title or " ".join(line[2:] for line in comment if "@package" not in line)
+        lines += [f"{group}={name}", *_indented(about)]
+        raw: Any = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        with contextlib.suppress(ConfigError):  # what it needs is not installed
+            found = _parameters(raw["_target_"], group)[0] if "_target_" in raw and not title else {}
+            values = {key: raw.get(key, one.default) for key, one in found.items() if key != "lm"}
+            plain = {key: value for key, value in values.items() if isinstance(value, int | float | str | None)}
+            typed = [f"{group}.{key}={_typed(value)}" for key, value in plain.items() if "${" not in str(value)]
+            lines += _indented("  ".join(typed))
+    for name in problem_folders(Path()) if group == "problem" else []:
+        lines += [f"problem={name}", *_indented(f"{_title(name, Path(name))} (in this folder)")]
+    return "\n".join(lines)
+
+
+def _typed(value: Any) -> str:
+    """A default as the command line has it."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value) or "''"
+
+
+def _title(name: str, folder: Path | None = None) -> str:
+    """The title of a problem that is a folder; empty where it is none."""
+    file = (folder or shipped_path("problems", name)) / "problem.yaml"
+    return str(cast(DictConfig, OmegaConf.load(file)).get("title", "")) if file.is_file() else ""
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, 76, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def own_options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:

@@ -43,6 +43,7 @@ _HINTS = {
     "huggingface.co": "its weights are not on this machine and cannot be fetched now: have them once where there is a "
     "network, or let HF_HOME name the folder that has them",
     "took longer than": "give smaller cases",
+    "active drivers": "it is Triton code: read and judge it on a machine with a GPU",
     "No module named": "install that package where the problem is read and judged",
 }
 """What a failure says -> what would help."""

@@ -15,15 +15,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "problem"
 
 
-def parse_python(file: Path, source: str, needed: Sequence[str], has: str) -> ast.Module:
-    """A file's module. Raises ConfigError where it does not define the needed names; `has` says which those are."""
+def parse_python(file: Path, source: str, needed: Sequence[str], what: str) -> ast.Module:
+    """A file's module. Raises ConfigError where it does not define the needed names. `what` the file is."""
     try:
         module = ast.parse(source)
     except SyntaxError as error:
         raise ConfigError(f"{file}:{error.lineno} is not Python: {error.msg}") from error
     names = {node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     if missing := [name for name in needed if name not in names]:
-        raise ConfigError(f"{file} defines no {' and no '.join(missing)}; {has}")
+        raise ConfigError(f"{file} defines no {' and no '.join(missing)}; {what} defines {' and '.join(needed)}")
     return module
 
 

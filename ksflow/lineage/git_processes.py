@@ -1,6 +1,6 @@
 """Git's own processes, each with a deadline, and the repository they work in.
 
-Those that read and the one that moves refs are kept alive. A lineage's repository is found here, made whole, told from
+Those that read are kept alive. A lineage's repository is found here, made whole, told from
 other folders, and set up as the store needs it.
 """
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import git
 
 from ksflow.errors import LineageError, one_line, strip_controls
-from ksflow.evaluation.processes.deadline import Watch, killed_after
+from ksflow.evaluation.processes.deadline import killed_after
+from ksflow.lineage.refs import Ref
 
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
@@ -32,8 +33,6 @@ _PASSED_ON = re.compile(
     r"|(SSH|SSL|HTTP|PROXY)_?\w*|ASKPASS|TERMINAL_PROMPT)"
 )
 """Of git's variables: who a person is, which settings they have, how they reach a server."""
-_TRANSACTIONS = 4_000
-"""Of one process that moves refs: git keeps each commit in memory whose ref it has moved."""
 
 
 def forget_other_repositories() -> None:
@@ -121,7 +120,10 @@ class Git(git.Git):
             except BrokenPipeError as error:
                 if watch.expired:
                     self._ended(helper)
-                    raise _overdue("cat-file", watch) from error
+                    raise LineageError(
+                        f"git cat-file (process {process.pid}) gave no answer in {watch.seconds:g} s and was ended; "
+                        "look whether the disk of the lineage answers, and run the command again"
+                    ) from error
                 raise
 
     def _ended(self, helper: str) -> git.GitCommandError:
@@ -141,14 +143,6 @@ class Git(git.Git):
         return super()._parse_object_header(header_line)
 
 
-def _overdue(command: str, watch: Watch) -> LineageError:
-    """What is to be said of a process that was killed for its time."""
-    return LineageError(
-        f"git {command} (process {watch.process.pid}) gave no answer in {watch.seconds:g} s and was ended; "
-        "look whether the disk of the lineage answers, and run the command again"
-    )
-
-
 class Repository(git.Repo):
     """A repository whose git processes are out of a terminal's reach, in a folder that is named as it is written."""
 
@@ -158,59 +152,18 @@ class Repository(git.Repo):
         super().__init__(os.path.abspath(path), **{**options, "expand_vars": False})
 
 
-class RefUpdates:
-    """Moves refs by `git update-ref`: started when it is first needed, and again when it has died."""
-
-    def __init__(self, repo: git.Repo) -> None:
-        self._repo = repo
-        self._running: Any = None
-        self._left = _TRANSACTIONS
-
-    def update(self, lines: str) -> str | None:
-        """Move refs in one transaction, as `git update-ref --stdin` has it. None when done, else what git says.
-
-        A Ctrl-C between question and answer ends the process: another thread would take that answer.
-        """
-        if self._running is not None and self._running.poll() is not None:
-            self.close()
-        if self._running is None:
-            # else it looks for a ref of the name of each commit, in a dozen places
-            plainly = self._repo.git(c="core.warnAmbiguousRefs=false")
-            self._running = plainly._call_process("update-ref", "--stdin", as_process=True, istream=subprocess.PIPE)
-        helper, answers = self._running, list[bytes]()
+def update_refs(repo: git.Repo, changes: Iterable[Ref]) -> str:
+    """Move refs in one transaction of `git update-ref`. Empty when done, else what git says."""
+    lines = (f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes)
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(lines).encode())
+        asked.seek(0)
         try:
-            with killed_after(helper.proc, self._repo.git.patience_s) as watch, suppress(BrokenPipeError):
-                helper.stdin.write(f"start\n{lines}prepare\ncommit\n".encode())
-                helper.stdin.flush()
-                answers = [helper.stdout.readline() for _ in range(3)]
-        except KeyboardInterrupt:
-            self.close()
-            raise
-        if not answers or answers[-1] != b"commit: ok\n":
-            errors = self.close()
-            if watch.expired:
-                raise _overdue("update-ref", watch)
-            return errors
-        self._left -= 1
-        if not self._left:
-            self.close()
-        return None
-
-    def close(self) -> str:
-        """End the process; what it had to say."""
-        if self._running is None:
-            return ""
-        self._left = _TRANSACTIONS
-        helper, self._running = self._running, None  # GitPython ends the process when nobody holds it
-        process = helper.proc
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        with killed_after(process, self._repo.git.patience_s):
-            errors = process.stderr.read().decode(errors="replace").strip()
-            status = process.wait()
-        process.stdout.close()
-        process.stderr.close()
-        return str(errors) or f"its process ended with {status}"
+            # else it looks for a ref of the name of each commit, in a dozen places
+            repo.git(c="core.warnAmbiguousRefs=false").update_ref("--stdin", istream=asked)
+        except git.GitCommandError as error:
+            return str(error.stderr).strip() or f"its process ended with {error.status}"
+    return ""
 
 
 def open_repository(path: Path, create: bool) -> git.Repo:

@@ -16,7 +16,8 @@ from itertools import islice, takewhile
 
 from ksflow.errors import LineageError
 from ksflow.lineage.record import Branches, plan_of, step_of
-from ksflow.lineage.store import ZERO, Store
+from ksflow.lineage.refs import ZERO, Mark, PackedRefs
+from ksflow.lineage.store import Store
 from ksflow.records import Key, Plan, PlannedRound, Population, RoundStep, Trial, by_number, schema
 
 _AT_ONCE = 256
@@ -30,9 +31,6 @@ _RACY_NS = 50_000_000
 """A file that is younger may change once more without its time telling."""
 _LOOK_S = 1.0
 """How old a look at the refs may be for a question that allows an old one."""
-
-Mark = tuple[int, int, int] | None
-"""Inode, time of the last change and size; None where these may not tell."""
 
 
 class Decisions:
@@ -244,8 +242,8 @@ class Refs:
     def __init__(self, store: Store, *prefixes: str) -> None:
         self._store, self._prefixes = store, prefixes
         self._loose: dict[str, tuple[Mark, str]] = {}
-        self._packed: dict[str, str] = {}
-        self._packed_mark: Mark = None
+        self._packed: Mapping[str, str] = {}
+        self._rows = PackedRefs(store.path, *prefixes)
 
     def changes(self) -> dict[str, str]:
         """Ref -> its commit, where that may be another one than last time; an empty text where it is gone."""
@@ -294,20 +292,6 @@ class Refs:
             return None
         return text if re.fullmatch("[0-9a-f]{40}", text) else self._store.odd_ref(name)
 
-    def _read_packed(self) -> dict[str, str]:
-        """Packed ref -> its commit; the same table as last time where the file is the same."""
-        if (self._store.path / "reftable").exists():
-            return self._store.refs(*self._prefixes)
-        mark: Mark = None
-        rows = list[str]()
-        try:
-            with (self._store.path / "packed-refs").open(errors="surrogateescape", encoding="utf-8") as file:
-                status = os.fstat(file.fileno())
-                mark = status.st_ino, status.st_mtime_ns, status.st_size
-                if mark == self._packed_mark:
-                    return self._packed
-                rows = [row.rstrip("\n") for row in file if row[41:].startswith(self._prefixes)]
-        except FileNotFoundError:
-            pass
-        self._packed_mark = mark
-        return {row[41:]: row[:40] for row in rows}
+    def _read_packed(self) -> Mapping[str, str]:
+        """Packed ref -> its commit; the same mapping as last time where the file is the same."""
+        return self._store.refs(*self._prefixes) if (self._store.path / "reftable").exists() else self._rows.read()

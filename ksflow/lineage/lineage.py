@@ -32,7 +32,8 @@ from ksflow.errors import ConfigError, LineageError, pluralize
 from ksflow.kernels.source import fingerprint
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
-from ksflow.lineage.store import THIS, ZERO
+from ksflow.lineage.refs import ZERO
+from ksflow.lineage.store import THIS
 from ksflow.lineage.trial_log import NOTHING, TRIES, Recorded, TrialLog, locked
 from ksflow.notes import lessons
 from ksflow.records import (
@@ -94,6 +95,9 @@ class Lineage(TrialLog):
             for name, trial in self._index.unfinished_trials(lately=True).items()
             if not self.claims.held_here(name) and (not origins or trial.origin in origins)
         ]
+        for name, commit in self._index.open.items():
+            if name in self._index.at:  # left by a process that was killed when it had written the branch
+                self.store.move([(f"{self._side}open/{name}", ZERO, commit)])
         mine = [name for name in others if self.claims.acquire(name)]
         undone = self._index.unfinished_trials() if mine else {}  # again: it may have been finished before the claim
         for name in mine:

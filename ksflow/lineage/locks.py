@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -57,7 +57,7 @@ def clear_lock(lock: Path, repository: Path) -> None:
     seen, since = _identity(lock), time.monotonic()
     while seen and (now := _identity(lock)) == seen:
         age = max(time.time() - now[1] / 1e9, time.monotonic() - since)
-        if age >= _ANY_S or (age >= _UNSEEN_S and not _at_work(repository, now[2])):
+        if age >= _ANY_S or (age >= _UNSEEN_S and not _at_work(lock, repository, now[2])):
             _remove(lock, age)
             return
         time.sleep(_LOOK_S)
@@ -82,14 +82,18 @@ def _identity(lock: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_uid
 
 
-def _at_work(repository: Path, owner: int) -> bool:
-    """Whether a git process of a user may be changing refs of the repository."""
-    return any(_works(process, repository, owner) for process in Path("/proc").glob("[0-9]*"))
+def _at_work(lock: Path, repository: Path, owner: int) -> bool:
+    """Whether a process of a user has the lock open, or is one of git that may be changing refs of the repository."""
+    return any(_works(process, os.path.realpath(lock), repository, owner) for process in Path("/proc").glob("[0-9]*"))
 
 
-def _works(process: Path, repository: Path, owner: int) -> bool:
+def _works(process: Path, lock: str, repository: Path, owner: int) -> bool:
     try:
-        if not (process / "comm").read_text(encoding="utf-8").startswith("git") or process.stat().st_uid != owner:
+        if process.stat().st_uid != owner:
+            return False
+        if not (process / "comm").read_text(encoding="utf-8").startswith("git"):
+            with suppress(OSError):  # it has ended, or hides what it does
+                return any(os.readlink(file) == lock for file in (process / "fd").iterdir())
             return False
         command = (process / "cmdline").read_bytes()
         if any(reader in command for reader in _READERS):

@@ -1,9 +1,9 @@
 """Plumbing: a bare git repository as an object store with atomic refs and claims that die with their owner.
 
 Never a checkout, never an index. A blob, a tree or a commit costs one file, and no other process's help: it is there
-whole and durable, or not at all. Git reads (`git cat-file`) and packs, off the path of whoever writes; refs change in
-transactions of `git update-ref` with their expected old values, so two processes cannot overwrite each other. What it
-does not do: know anything about kernels (that is `record`).
+whole and durable, or not at all. Git reads (`git cat-file`) and packs, off the path of whoever writes; refs change
+together with their expected old values (`refs`), so two processes cannot overwrite each other. What it does not do:
+know anything about kernels (that is `record`).
 """
 
 import errno
@@ -26,10 +26,10 @@ import git
 
 from ksflow.errors import ConfigError, LineageError, of_system
 from ksflow.evaluation.processes import ending
-from ksflow.lineage.git_processes import RefUpdates, git_said, open_repository
+from ksflow.lineage.git_processes import git_said, open_repository, update_refs
 from ksflow.lineage.locks import Claims, clear_lock, lock_in
+from ksflow.lineage.refs import ZERO, PlainRefs, Ref
 
-ZERO = "0" * 40
 THIS = "this"
 """As a ref's new end: the commit that is being made."""
 _AUTHOR = "ksflow <ksflow@localhost>"
@@ -44,9 +44,6 @@ _LOCKED_TRIES = 20
 _CHANGED = ("reference already exists", "but expected", "unable to resolve reference")
 """How git says that a ref is not where it was expected."""
 _LOG = logging.getLogger("ksflow.lineage")
-
-Ref = tuple[str, str, str]
-"""(name, new, expected old). `ZERO` as new deletes, as old creates; an empty new only verifies."""
 
 
 class Tag(NamedTuple):
@@ -68,7 +65,7 @@ class Store:
         self._objects = f"{path}/objects"
         self._unpacked = 0
         self._closed = False
-        self._updates = RefUpdates(self._repo)
+        self._refs = PlainRefs(path)
         self._packing: threading.Thread | None = None
         self._claims = (path / "ksflow" / "claims").open("a+b")
         self._ahead: dict[str, bytes] = {}
@@ -282,12 +279,13 @@ class Store:
         A ref that another process has locked is waited for; a lock file whose process is dead is removed. Raises
         LineageError, which names what stands in the way and the remedy.
         """
-        lines = "".join(
-            f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes
-        )
+        changes = tuple(changes)
         for _ in range(_LOCKED_TRIES):
-            problem = self._updates.update(lines)
-            if problem is None:
+            moved = self._refs.move(changes)
+            problem = update_refs(self._repo, changes) if moved is None else ""
+            if moved is False:
+                return False
+            if not problem:
                 self.maintain()
                 return True
             lock = lock_in(problem)
@@ -385,16 +383,16 @@ class Store:
         is logged and the repository stays as it is.
         """
         try:
+            clear_lock(self.path / "packed-refs.lock", self.path)
             self._repo.git.pack_refs("--all")
             self._repo.git.repack("--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
-        except (git.GitError, OSError) as error:
-            reason = git_said(error) if isinstance(error, git.GitError) else error.strerror
+        except (git.GitError, OSError, LineageError) as error:
+            reason = git_said(error) if isinstance(error, git.GitError) else str(error)
             _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
         self._closed = True
-        self._updates.close()
         self._repo.close()
         self._claims.close()
 
@@ -437,13 +435,12 @@ def _no_tag(words: str) -> str:
 
 def _write_durably(data: bytes, draft: str, path: str) -> None:
     """Write a file under another name, flush it to the disk, and give it its name."""
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
-    try:
-        with open(file, "wb") as out:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444), "wb") as out:
+        try:
             out.write(data)
             out.flush()
-            os.fsync(file)
-        os.rename(draft, path)
-    finally:
-        with suppress(OSError):  # where it has its name by now, there is none
+            os.fsync(out.fileno())
+            os.rename(draft, path)
+        except BaseException:
             os.unlink(draft)
+            raise

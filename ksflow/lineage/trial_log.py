@@ -22,7 +22,8 @@ from ksflow.lineage import record
 from ksflow.lineage.index import RunIndex, is_finished
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import EXPLANATION, message
-from ksflow.lineage.store import THIS, ZERO, Ref, Store
+from ksflow.lineage.refs import ZERO, Ref
+from ksflow.lineage.store import THIS, Store
 from ksflow.notes import lessons
 from ksflow.records import (
     Call,

@@ -213,9 +213,9 @@ class Population:
         before: siblings and rivals are older than this trial.
         """
         first, second = self.by_id[base], self.by_id[reference]
-        newest = islice(reversed(self.trials), _LOOKED_AT)
-        older = _older(newest, before)
-        failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
+        newest = self.trials[-_LOOKED_AT:]
+        older = newest[: _count_older(newest, before)] if before else newest
+        failed = (trial for trial in reversed(older) if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
         steps = self.step(first), self.step(second)
         return Selection(first, second, rationale, *steps, siblings, self.rivals(before))
@@ -233,7 +233,7 @@ class Population:
 
         before: use only what was known before this trial, so that all experiments of a round get the same.
         """
-        at = bisect.bisect_left(self.trials, by_number(before), key=lambda each: by_number(each.id)) if before else 0
+        at = _count_older(self.trials, before) if before else 0
         best = self.best_so_far[at - 1] if at else self.leader
         fastest = islice(_older(self.ranked, before), 1)
         listed = {trial.id: trial for trial in (*fastest, *_older(self.baselines, before))}
@@ -261,6 +261,10 @@ class Population:
     def time_us(self, trial: Trial) -> float | None:
         """Return a trial's score on the scale; None if it was not accepted, or is stale."""
         return self.scale.time_us(trial.id)
+
+
+def _count_older(trials: Sequence[Trial], before: str) -> int:
+    return bisect.bisect_left(trials, by_number(before), key=lambda each: by_number(each.id))
 
 
 def _older(trials: Iterable[Trial], before: str) -> Iterable[Trial]:

@@ -67,13 +67,14 @@ def describe(evaluation: Evaluation, names: Mapping[str, str] | None = None, det
     ]
     compiled = [compiler_report.cells(row) for row in evidence.compiler]
     fields = as_json(evidence) if details else {}
+    weights = ", ".join(f"{case} {weight:.3g}" for case, weight in evidence.weights.items())
     own = details or evaluation.verdict is not Verdict.HARNESS  # else a traceback of the judge's
     texts = {"error": evidence.error.strip() if details else "", "log": evidence.log.strip() if own else ""}
     return Description(
         _head(evaluation),
         [rows for rows in (cases, compiled) if rows],
         [
-            *_weights(evaluation),
+            *([f"weights of the cases in the score and in every ratio: {weights}"] if weights else []),
             *_beside(evaluation, names or {}),
             *_checks(evaluation, details),
             *_device(evaluation),
@@ -171,12 +172,6 @@ def describe_ratio(row: Ratio, name: str) -> str:
 def describe_moment(moment: int) -> str:
     """Return the moment of a comparison that was not repeated."""
     return "in an earlier confirmation" if moment else "in the search"
-
-
-def _weights(evaluation: Evaluation) -> list[str]:
-    weights = evaluation.evidence.weights
-    words = ", ".join(f"{case} {weight:.3g}" for case, weight in weights.items())
-    return [f"weights of the cases in the score and in every ratio: {words}"] if weights else []
 
 
 def _checks(evaluation: Evaluation, details: bool) -> list[str]:

@@ -57,16 +57,36 @@ class Headline:
     def __str__(self) -> str:
         """Return `winner 00048: x4.82 [4.71, 4.9] over NumPy`, or a substitute. Models may read it."""
         if self.over is self.best:
-            return f"winner {self.best.id}: none is ahead of {baseline_name(self.best)}, a baseline"
+            fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 else ""
+            return f"no winner: none is ranked ahead of {baseline_name(self.best)}{fastest}{self._unproven}"
         ties = f"; a tie with {', '.join(trial.id for trial in self.known.ties)}" if self.known.ties else ""
         alone = f"{format_us(self.known.time_us(self.best) or 0.0)} µs, not timed beside a baseline"
         fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 and self.claim else ""
         return f"winner {self.best.id}: {self.claim or alone}{fastest}{ties}"
 
+    @property
+    def unproven(self) -> Trial | None:
+        """The fastest trial that reads ahead of the baseline that is the best kernel, and that could not be ranked."""
+        if self.over is not self.best:
+            return None
+        rows = [
+            (row.ratio, trial)
+            for trial in self.known.trials
+            if trial.evaluation and trial.evaluation.why_unranked and (row := self.known.speedup(trial, self.over))
+        ]
+        ratio, fastest = max(rows, key=lambda pair: pair[0], default=(0.0, None))
+        return fastest if ratio > 1 else None
+
+    @property
+    def _unproven(self) -> str:
+        trial = self.unproven
+        row = self.known.speedup(trial, self.over) if trial else None
+        return f"; {trial.id} reads {row} and could not be ranked" if trial and row else ""
+
     def standing(self, trial: Trial) -> str:
         """Return a trial's remark: winner, a tie with it, or not told apart from it."""
         if trial.id == self.best.id:
-            return "winner"
+            return "winner" if self.over is not self.best else "the fastest baseline" if self.baselines > 1 else ""
         if all(trial.id != rival.id for rival in self.known.ties):
             return ""
         row = self.known.side_by_side(self.best.id, trial.id)
@@ -80,7 +100,7 @@ class Headline:
     @property
     def claim(self) -> str:
         """`x4.82 [4.71, 4.9] over NumPy`; "" if no comparison connects it to a baseline."""
-        if self.over is None or self.row is None:
+        if self.over is None or self.row is None or self.over is self.best:
             return ""
         row, name = self.row, baseline_name(self.over)
         versus = self.known.side_by_side(self.best.id, self.over.id)

@@ -98,8 +98,12 @@ class Display:
         gain = run.population.scale.ratio(trial.id, row.id) if row else None
         time = f"{words.format_us(run.population.time_us(trial) or trial.score_us)} µs" if trial.score_us else ""
         said = f"x{gain.ratio:.2f} over {row.id}" if row and gain else time
-        line = Text(_columns(trial.id, trial.verdict, said, base, wide))
-        line.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
+        unranked = trial.verdict == Verdict.ACCEPT and trial.evaluation and trial.evaluation.why_unranked
+        verdict, style = (
+            (f"{trial.verdict}, unranked", "yellow") if unranked else (trial.verdict, STYLE.get(trial.verdict, "red"))
+        )
+        line = Text(_columns(trial.id, verdict, said, base, wide))
+        line.stylize(style, 7, 7 + len(verdict))
         room = self._console.width - line.cell_len if terminal else _PIPED
         line.append(words.describe_changes(trial, run.population.by_id, max(room, _LEAST)))
         if reason := self._reason(trial):

@@ -83,19 +83,22 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
-    searched = ", ".join(filter(None, (work, whole, outcome.cost.dollars())))
+    searched = (work, f"stopped: {outcome.reason}", whole, outcome.cost.dollars(), price, repeats, busy)
     lines = (
         "; ".join(_made_by(claimed)),
-        "; ".join(filter(None, (searched, f"stopped: {outcome.reason}", price, repeats, busy))),
+        "; ".join(filter(None, searched)),
         "; ".join(filter(None, _doubts(claimed, population))),
         f"files: {'; '.join(files)}" if files else "",
     )
     wide = console.width if console.is_terminal else sys.maxsize
     say(console, truncate(str(claimed), wide), style="bold")
     say(console, *(truncate(line, wide) for line in lines if line))
-    run = f"{typed or f'problem={lineage.problem}'} run={lineage.run}"
-    command, others = f"next: python -m ksflow report {run}", "  (lineage and verify take the same words)"
-    command += others if len(command + others) <= wide else ""
+    run, unproven = f"{typed or f'problem={lineage.problem}'} run={lineage.run}", claimed.unproven
+    if unproven:
+        command = f"next: python -m ksflow verify {unproven.id} {run}  (judges {unproven.id} again)"
+    else:
+        command, others = f"next: python -m ksflow report {run}", "  (lineage and verify take the same words)"
+        command += others if len(command + others) <= wide else ""
     console.print(command, soft_wrap=True, no_wrap=True, markup=False)
 
 
@@ -111,6 +114,8 @@ def _made_by(claimed: Headline) -> Iterator[str]:
         yield f"made by {', '.join(changes)}{rest}"
     if claimed.start:
         yield claimed.start
+    if claimed.over is best:
+        return
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
         yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
 
@@ -212,13 +217,14 @@ def _scores(
     cases = [case.name for case in problem.benchmarks][:_CASES]
     scale, over = claimed.known.scale, f"x {baseline_name(claimed.over)}" if claimed.over and claimed.row else ""
     title = f"{problem.name}: µs per call, lower is better"
+    none_ranked = all(trial.evaluation and trial.evaluation.why_unranked for trial in trials)
     for until in (" over ", " ["):
         rows = []
         for trial in trials:
             standing, timings = claimed.standing(trial), scale.times_us(trial.id)
             name = " ".join(filter(None, (trial.id, trial.name, standing)))
             cells = {
-                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
+                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id), not none_ranked)]),
                 problem.score_name: format_us(score) if (score := scale.time_us(trial.id)) else trial.verdict,
                 over: claimed.ratio(trial).partition(until)[0] if over else "",
                 "cost": trial.cost.dollars(4),
@@ -232,6 +238,7 @@ def _scores(
     timed = {name for trial in trials for name in scale.times_us(trial.id)}
     hidden = [case.name for case in problem.benchmarks if case.name in timed - heads]
     absent = (
+        "none of them is ranked" if none_ranked else "",
         f"not shown: {', '.join(hidden)}" if hidden else "",
         f"{pluralize(left_out, 'slower kernel')} not shown" if left_out else "",
     )
@@ -239,9 +246,8 @@ def _scores(
     return table
 
 
-def _notes(trial: Trial, approval: Approval | None) -> list[str]:
+def _notes(trial: Trial, approval: Approval | None, ranked: bool) -> list[str]:
     evaluation, held = trial.evaluation, trial.held_out
     wrong = str(held) if held and held.wrong else ""
-    return list(
-        filter(None, (str(approval or ""), "not ranked" if evaluation and evaluation.why_unranked else "", wrong))
-    )
+    unranked = "not ranked" if ranked and evaluation and evaluation.why_unranked else ""
+    return list(filter(None, (str(approval or ""), unranked, wrong)))

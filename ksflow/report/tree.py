@@ -148,7 +148,9 @@ def _came_out(trial: Trial, population: Population) -> Iterator[str]:
         yield "not judged yet"
     if trial.repeats:
         yield f"the same code as {trial.repeats}{', once compiled' * trial.compiles_alike}, whose verdict this is"
-    base = base_of(trial, population.by_id)
+    base, scaled = base_of(trial, population.by_id), population.time_us(trial)
+    if scaled and trial.score_us and format_us(scaled) != format_us(trial.score_us):
+        yield f"{format_us(scaled)} µs as of the newest confirmation (the times below are of its own judgement)"
     if base and trial.score_us and base.score_us:
         gain = population.speedup(trial, base)
         how = f"a gain of {_percent(gain.gain_percent)} %, {gain.describe(base.id)}, its base" if gain else ""

@@ -4,11 +4,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from ksflow.kernels.source.families import Space
 from ksflow.records import Experiment
-from ksflow.search.forecast import Forecast, Forecasts
 from ksflow.search.moves import Proposal
+
+if TYPE_CHECKING:
+    from ksflow.search.forecast import Forecast, Forecasts  # which needs numpy
 
 HOPELESS = 0.9  # risk from which on an idea is dropped
 _AVENUES = 10
@@ -23,7 +26,7 @@ class Idea:
     """A proposal with its expected gain."""
 
     proposal: Proposal
-    forecast: Forecast
+    forecast: "Forecast"
     low: float
     high: float  # range of the log gain: the catalogue's without measurements, else mostly the measurements'
 
@@ -58,7 +61,7 @@ class Idea:
         return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
 
 
-def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
+def ideas(proposals: Iterable[Proposal], model: "Forecasts") -> list[Idea]:
     """Return the proposals with the expectations of catalogue and measurements combined."""
     listed = list(proposals)
     ideas = []
@@ -71,7 +74,7 @@ def ideas(proposals: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     return ideas
 
 
-def select_promising(ideas: Iterable[Idea], model: Forecasts) -> list[Idea]:
+def select_promising(ideas: Iterable[Idea], model: "Forecasts") -> list[Idea]:
     """Return the ideas that may be right, and faster than the base given the uncertainty of the measurements."""
     return [
         idea

@@ -4,12 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
+from typing import TYPE_CHECKING
 
 from ksflow.kernels.source.families import Config, Space
 from ksflow.kernels.source.tunables import Tunable, values
 from ksflow.records import Trial
 from ksflow.search.catalogue import Catalogue, Move
-from ksflow.search.forecast import Forecasts
+
+if TYPE_CHECKING:
+    from ksflow.search.forecast import Forecasts  # which needs numpy
 
 _PAIRED = 14  # single moves that are combined in pairs
 _STRANGERS = 20
@@ -25,7 +28,7 @@ class Proposal:
     config: Config
 
 
-def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forecasts, seed: str) -> list[Proposal]:
+def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: "Forecasts", seed: str) -> list[Proposal]:
     """Return untried configurations, each once, with the first moves that lead to it."""
     values_there = values(reference.kernel.main) if reference.kernel else {}
     around = _Neighbourhood(catalogue, space, values_there, model)
@@ -51,7 +54,7 @@ def _proposal(space: Space, moves: tuple[Move, ...], made: Config) -> Proposal:
 class _Neighbourhood:
     """The changes that moves make from one base."""
 
-    def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: Forecasts) -> None:
+    def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: "Forecasts") -> None:
         self.space, self.reference, self.model = space, reference, model
         self.kinds: dict[str, list[Tunable]] = {}
         for tunable in space.tunables:

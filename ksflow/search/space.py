@@ -24,6 +24,9 @@ def space(stage: str, population: Population, base: Trial, notes: Iterable[Note]
             way = (
                 "declare some where numbers are assigned (`X = 8;  // tune: 4 8 16`), or have a model write (llm=NAME)"
             )
+            if {trial.kernel.language for trial in population.trials if trial.kernel} <= {"python"}:
+                start = "write seeds/cpu/01.cpp (its signature: `problem show`), or have a model write (llm=NAME)"
+                raise StageError(stage, f"this problem has no kernel to start from: {start}")
         raise StageError(stage, f"kernel {base.id} declares no tunables, and this designer changes nothing else: {way}")
     return replace(space_of(kernel, comparable_to(population, kernel)), lessons=lessons(notes, population, kernel))
 

@@ -4,15 +4,19 @@ The catalogue (`catalogue.yaml`) says what can be changed and what that usually 
 predictions, and shows what fails. The designer has no other memory: the same population gives the same plan.
 """
 
+from typing import TYPE_CHECKING
+
 from ksflow.errors import StageError
 from ksflow.kernels.source.families import Space
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
-from ksflow.search.forecast import Forecasts
 from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, select_promising
 from ksflow.search.moves import Proposal, proposals
 from ksflow.search.space import exhausted_error, space
+
+if TYPE_CHECKING:
+    from ksflow.search.forecast import Forecasts  # which needs numpy
 
 STAGE = "designer=rules"
 _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake
@@ -36,6 +40,8 @@ class RulesDesigner:
         notes: tuple[Note, ...],
         context: Context = NO_CONTEXT,
     ) -> Plan:
+        from ksflow.search.forecast import Forecasts  # numpy is for who designs
+
         around = space(STAGE, population, selection.base, notes)
         moves = catalogue(self.catalogue)
         model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
@@ -51,7 +57,7 @@ class RulesDesigner:
         risks = [idea.forecast.risk for idea in chosen]
         return Plan(ways, experiments, portfolio(experiments, risks), STAGE)
 
-    def _chosen(self, candidates: list[Proposal], model: Forecasts, moves: Catalogue, around: Space) -> list[Idea]:
+    def _chosen(self, candidates: list[Proposal], model: "Forecasts", moves: Catalogue, around: Space) -> list[Idea]:
         """Up to five ideas for the three ways of picking, each chosen as if those before it were measured already.
         No two would fail of the same suspected cause.
 

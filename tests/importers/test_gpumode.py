@@ -217,6 +217,8 @@ def test_what_only_another_machine_can_do_says_which() -> None:
     assert "NVFP4 only on GPUs that have it" in said
     assert "shape" not in said
     assert "cap" not in said
+    triton = [[0, "n=1: RuntimeError: 0 active drivers ([]). There should only be one.", "error"]]
+    assert assembly._why(read, triton, "auto").endswith("it is Triton code: read and judge it on a machine with a GPU")
     slow = [[0, "n=1: the reference runs for 9.0 s, and may for 1", "limit"]]
     assert "problem.cap=N" in assembly._why(read, slow, "auto")
     other = [[0, "n=1: ValueError: no", "error"], [1, "n=2: ValueError: yes", "error"]]

@@ -116,12 +116,18 @@ def test_an_emulator_gets_the_smallest_case_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "more", "said"),
     [
-        ("CASES", "OTHERS", {}, r"no default for m, n; give problem.cases='\[\{m: 64, n: 64\}\]'"),
+        (
+            "CASES",
+            "OTHERS",
+            {},
+            r"no default for m, n; write CASES = \[{\"m\": 64, \"n\": 64}\] in it, or give "
+            r"problem.cases='\[{m: 64, n: 64}\]'",
+        ),
         ("32, ", "4 * 8, ", {}, "CASES is computed; give problem.cases"),
         ("CASES =", "CASES: list =  3 and", {}, "CASES is computed; give problem.cases"),
         ("CASES =", "CASES: int = 3\nOTHERS =", {}, "CASES is not a list of cases such as"),
         ('"seed": 3', '"seed": "x"', {}, "a case's seed is a whole number, not 'x'"),
-        ("def ref_kernel", "def ref", {}, "defines no ref_kernel"),
+        ("def ref_kernel", "def ref", {}, "defines no ref_kernel; a reference defines generate_input and ref_kernel"),
         ("def", "def def", {}, "is not Python"),
         ("x", "x", {"cases": [3]}, "3 is not a case"),
     ],

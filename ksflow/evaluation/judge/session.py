@@ -322,6 +322,8 @@ def _times(outcome: Outcome, name: str, recorded: Json) -> float:
 def _blame(failure: Failure, phase: str, at: str, limit: float, files: Json) -> Rejected:
     """Return the verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
+    if at == "import" and first.startswith("ModuleNotFoundError"):
+        first += " (a sandbox has the kernel's own files and the installed packages)"
     if location := at_line(failure.text, files):
         first += f" ({location[0]})"
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}

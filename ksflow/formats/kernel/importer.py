@@ -56,7 +56,7 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     beside = Path(reference).expanduser().resolve()
     file = Path(kernel).expanduser().resolve() if kernel else None
     body = read_text(beside)
-    module = parse_python(beside, body, ("generate_input", "ref_kernel"), "a reference has both")
+    module = parse_python(beside, body, ("generate_input", "ref_kernel"), "a reference")
     takes = parameters(_functions(module)["generate_input"].args)
     usual = {name: value for name, value in takes.items() if name not in _NOT_SIZES}
     timed = [_case(case, usual) for case in (cases if cases is not None else _own_cases(beside, module, usual))]
@@ -129,8 +129,9 @@ def _own_cases(file: Path, module: ast.Module, usual: Mapping[str, ast.expr | No
             raise ConfigError(f"{file}: CASES is not a list of cases such as {{'m': 64, 'seed': 1}}")
         return list(listed)
     if lost := [name for name, value in usual.items() if value is None]:
-        example = f"problem.cases='[{{{', '.join(f'{name}: 64' for name in lost)}}}]'"
-        raise ConfigError(f"{file}: generate_input has no default for {', '.join(lost)}; give {example}")
+        written, typed = (", ".join(f"{quote}{name}{quote}: 64" for name in lost) for quote in ('"', ""))
+        ways = f"write CASES = [{{{written}}}] in it, or give problem.cases='[{{{typed}}}]'"
+        raise ConfigError(f"{file}: generate_input has no default for {', '.join(lost)}; {ways}")
     return [{name: _literal(file, name, value) for name, value in usual.items() if value is not None}]
 
 

@@ -66,7 +66,7 @@ def parse(folder: Path) -> tuple[ParsedProblem, dict[str, str]]:
     if missing := [n for n in ("reference.py", "shapes.py", "problem.yaml") if not (folder / n).is_file()]:
         raise ConfigError(f"{folder} is no problem of a deck: it has no {' and no '.join(missing)}")
     source = read_text(folder / "reference.py")
-    module = parse_python(folder / "reference.py", source, NEEDED, "a deck's reference has all three")
+    module = parse_python(folder / "reference.py", source, NEEDED, "a deck's reference")
     meta, shapes, known = _meta(folder / "problem.yaml"), _shapes(folder / "shapes.py"), sizes.constants(module)
     spelt = {name.lower(): name for name in known} | {name: name for name in known}
     names = {key: spelt.get(key) or spelt.get(key.lower(), "") for shape in shapes for key in shape}

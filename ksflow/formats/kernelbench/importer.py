@@ -75,7 +75,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         return _of_deck(folder.resolve(), target, cap, compiled)
     file = _file(path, root, level, id)
     source = read_text(file)
-    module = parse_python(file, source, deck.NEEDED, "a KernelBench file has all three")
+    module = parse_python(file, source, deck.NEEDED, "a KernelBench file")
     spec: Json = {
         "file": "model.py",
         "precision": precision,

@@ -70,9 +70,13 @@ def configurations(kernel: Kernel, dims: Sequence[str], rows: Sequence[Json]) ->
     return texts, found
 
 
-def extended(problem: Problem, trial: Trial, rows: Sequence[Json], device: str) -> tuple[Problem, Trial]:
-    """Return the problem with the cases of a device's rows, and device code with a dispatch line for each of them."""
+def extended(problem: Problem, trial: Trial, rows: Sequence[Json], chip: str) -> tuple[Problem, Trial]:
+    """Return the problem with the cases of a chip's rows, and device code with a dispatch line for each of them.
+
+    Without rows for the chip, those for the device of the first row count, on which the winner was judged.
+    """
     known, kernel = {case.name for case in problem.benchmarks}, trial.kernel
+    device = next((each["device"] for each in rows if each["device"] == chip), rows[0]["device"] if rows else "")
     rows = [each for each in rows if each["device"] == device]
     cases = [Case(each["case"], each["params"], each["seed"]) for each in rows if each["case"] not in known]
     if kernel and kernel.language in ON_DEVICE and has_launches(kernel.main):

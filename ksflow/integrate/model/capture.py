@@ -114,6 +114,8 @@ def observe(target: str, command: str, folder: Path, title: str = "") -> Seen:
     if done.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         last = one_line(next((line for line in lines[::-1] if "Error" in line), (lines or ["no output"])[-1]), 200)
+        if title and last.startswith("Error: "):  # of the driver: a sentence that stands alone
+            raise ConfigError(last.removeprefix("Error: "))
         raise ConfigError(f"{title or f'`{command}`'} ended with {done.returncode} ({last}): it has to succeed")
     command = title or f"`{command}`"
     found = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]

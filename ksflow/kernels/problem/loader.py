@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from ksflow.errors import ConfigError, suggest
-from ksflow.home import shipped_path
+from ksflow.home import problem_folders, shipped_path
 from ksflow.kernels.hardware import cost_model
 from ksflow.kernels.languages import ENDINGS, LANGUAGES, ON_DEVICE, detect_language
 from ksflow.kernels.problem import file as problem_file
@@ -66,8 +66,8 @@ def load(
     """
     root = _folder(path)
     if not (root / "problem.yaml").is_file():
-        names = [found.parent.name for found in shipped_path("problems").glob("*/problem.yaml")]
-        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
+        known = {*problem_folders(shipped_path("problems")), *problem_folders(Path())}
+        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, known)}")
     root = root.resolve()
     spec = problem_file.read_keys(root / "problem.yaml", read_text(root / "problem.yaml"))
     chosen, home = _variant(root, spec, variant, target)
@@ -194,7 +194,8 @@ def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")  # Windows' editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"cannot read {file}: {why}") from error
 
 
 def _variant(root: Path, spec: Mapping[str, Any], named: str | None, target: Target | None) -> tuple[str, Path]:

@@ -11,7 +11,7 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, Landscape, best, gemm, run
 from ksflow.errors import StageError
 from ksflow.home import shipped_path
 from ksflow.kernels.source.tunables import Tunable, tunables, values
-from ksflow.records import Plan, Population, Verdict, geomean
+from ksflow.records import Kernel, Plan, Population, Verdict, geomean
 from ksflow.search.catalogue import catalogue
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
@@ -92,6 +92,9 @@ def test_a_base_without_tunables_is_refused_with_a_way_out() -> None:
     population = seeds(gemm, PLAIN, GEMM)
     with pytest.raises(StageError, match=r"declares no tunables.*selector=fastest"):
         plan(population, "00000")
+    given = Kernel("python", {"baseline.py": "custom_kernel = sum\n"})
+    with pytest.raises(StageError, match=r"no kernel to start from: write seeds/cpu/01.cpp .*`problem show`.*llm=NAME"):
+        plan(paired([replace(population.trials[0], kernel=given)]), "00000")
 
 
 def test_an_exhausted_space_says_so() -> None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from ksflow.evaluation.processes.deadline import end_process, killed_after, lock
 from ksflow.kernels.hardware.target import detect
 from ksflow.lineage import Lineage, locks
 from ksflow.lineage.git_processes import Git
-from ksflow.lineage.store import ZERO, Store
+from ksflow.lineage.store import Store
 from ksflow.records import Problem, Verdict
 
 from . import toy
@@ -229,22 +229,16 @@ def test_git_that_hangs_is_named_and_started_anew(tmp_path: Path, hasty: None) -
     def stopped(process: Any) -> None:
         os.kill(process.pid, signal.SIGSTOP)
 
-    asks: list[tuple[str, Callable[[], Any]]] = [
-        ("cat-file", lambda: store.read(commit)),
-        ("update-ref", lambda: store.move([("refs/heads/a", commit, ZERO), ("refs/heads/b", "", ZERO)])),
-    ]
-    for name, ask in asks:
-        ask()
-        store.move([("refs/heads/a", ZERO, commit)]) if name == "update-ref" else None
-        stopped(store._updates._running.proc if name == "update-ref" else store._repo.git.cat_file_all.proc)
-        with pytest.raises(LineageError, match=rf"git {name} \(process \d+\) gave no answer in 1 s and was ended"):
-            ask()
-        assert ask()
+    for _ in range(2):
+        store.read(commit)
+        stopped(store._repo.git.cat_file_all.proc)
+        with pytest.raises(LineageError, match=r"git cat-file \(process \d+\) gave no answer in 1 s and was ended"):
+            store.read(commit)
+        assert store.read(commit)
     with pytest.raises(LineageError, match=r"git -c failed: .*did not complete in 1 secs"):
         store._git("-c", "alias.hang=!sleep 1000", "hang")
     stopped(store._repo.git.cat_file_all.proc)
-    stopped(store._updates._running.proc)
-    store.close()  # waits for neither
+    store.close()  # does not wait for it
 
 
 def test_a_session_that_another_process_never_opens_is_named(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:

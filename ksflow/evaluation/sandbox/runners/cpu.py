@@ -21,6 +21,8 @@ from typing import Any
 
 from ksflow.evaluation.sandbox.runners.protocol import Call, Json, Runner, WrongResult
 
+_OURS = (os.path.dirname(__file__), "<frozen ")
+"""Where files begin whose frames are none of the kernel's."""
 LARGEST_TEXT = 4000
 LARGEST_MESSAGE = 1 << 16
 NONCE = 8
@@ -166,8 +168,10 @@ def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
 
 def _explain(error: BaseException) -> str:
     first = f"{type(error).__name__}: {error}".strip()
-    trace = "".join(traceback.format_tb(error.__traceback__)[-8:])
-    return f"{first}\n{trace}"
+    if isinstance(error, SyntaxError):  # the line and the place in it, without the frames of the import
+        return first + "\n" + "".join(traceback.format_exception_only(error)[:-1])
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_OURS)]
+    return first + "\n" + "".join(traceback.format_list(frames[-8:]))
 
 
 def _tell(judge: socket.socket, kind: str, text: str) -> None:

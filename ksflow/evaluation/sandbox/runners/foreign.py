@@ -110,6 +110,13 @@ def draw_constants(model: Any) -> Any:
     return model
 
 
+def array_remedy(result: Any) -> str:
+    """Return the end of a message about a result that is, or holds, an array of NumPy; empty for any other."""
+    several = result if isinstance(result, tuple | list) else (result,)
+    held = any(type(one).__name__ == "ndarray" for one in several)
+    return ": an array becomes a tensor with torch.from_numpy" if held else ""
+
+
 def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:
     """Copy the result into the slot; dicts in the order of `like`, the reference's result.
 
@@ -121,7 +128,8 @@ def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequ
     except KeyError as error:
         raise WrongResult(f"the kernel returned a dict {error.args[0]}") from error
     if len(tensors) != len(outputs):
-        raise WrongResult(f"the kernel returned {len(tensors)} tensors, expected {len(outputs)}")
+        remedy = array_remedy(result)
+        raise WrongResult(f"the kernel returned {len(tensors)} tensors, expected {len(outputs)}{remedy}")
     for got, out, kind in zip(tensors, outputs, types, strict=True):
         value = got if isinstance(got, torch.Tensor) else torch.as_tensor(got)
         if value.shape != out.shape:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.sandbox.runners.foreign import bound, missing_entry
+from ksflow.evaluation.sandbox.runners.foreign import array_remedy, bound, missing_entry
 from ksflow.evaluation.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
@@ -104,7 +104,7 @@ def _settle(results: Sequence[Any], outputs: Tensors) -> None:
         if got is out:
             continue
         if not isinstance(got, torch.Tensor):
-            raise WrongResult(f"custom_kernel returned {type(got).__name__}, expected a tensor")
+            raise WrongResult(f"custom_kernel returned {type(got).__name__}, expected a tensor{array_remedy(got)}")
         if got.shape != out.shape or got.dtype != out.dtype:
             raise WrongResult(
                 f"custom_kernel returned {tuple(got.shape)} {got.dtype}, expected {tuple(out.shape)} {out.dtype}"
