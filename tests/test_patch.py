@@ -161,7 +161,7 @@ print(dict(_ksflow_smooth.kernel_calls), inspect.signature(smooth), smooth.__doc
     assert "{'compiler': 2, 'shape, type or strides': 3, 'arguments': 1, 'changed memory': 1}" in said
     assert ksflow(place, "report", "format=pr", "out=pr.md").returncode == 0
     text = (place / "pr.md").read_text()
-    assert re.search(r"^winner \d+: x2\.\d+ \\\[.* over your reference, on ", text, re.MULTILINE), text
+    assert re.search(r"^winner \d+: x2\.\d+ \\\[.* over your reference, cases weighted, on ", text, re.MULTILINE), text
     assert re.search(r"^\| 40x30 \| [\d.]+ \| [\d.]+, x2\.\d+ \|$", text, re.MULTILINE), text
     assert "change in place: `total`." in text
     assert "ksflow isolate shop.filters:smooth --run" in text

@@ -139,7 +139,7 @@ class Expected:
 
 _CUT = "evaluator=fake loop.evaluations=2"
 _ASKED = f"{_CUT} model.api_base=ROOT"
-_ENDS = r"\n(winner \d{5}: |\d{5}(, \d{5})* and \d{5}: a tie)"
+_ENDS = r"\n(no winner: |winner \d{5}: |\d{5}(, \d{5})* and \d{5}: a tie)"
 _LINES = {
     "make demo": Expected(r"\.ci/install \.venv\n.*-m ksflow problem=fp8_gemm"),
     "make test": Expected("-m pytest"),
