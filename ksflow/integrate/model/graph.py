@@ -17,7 +17,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
-from ksflow.integrate.model.profile import ModuleCall, call_again
+from ksflow.integrate.model.calls import ModuleCall, call_again
 
 _INLINE = 64
 """Elements of a constant that is written into the reference."""

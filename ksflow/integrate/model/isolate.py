@@ -20,10 +20,11 @@ import torch
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
 from ksflow.formats.kernel.arrays import as_arrays, as_tensors
+from ksflow.integrate.model.calls import Meta, ModuleCall
 from ksflow.integrate.model.capture import Family, Seen, inside
 from ksflow.integrate.model.graph import Forward, export_forward, names_for
 from ksflow.integrate.model.problem import Case, Folder, case_of
-from ksflow.integrate.model.profile import Meta, ModuleCall, Region
+from ksflow.integrate.model.profile import Region
 from ksflow.integrate.model.slices import Unsliceable, fingerprint, sliced
 from ksflow.integrate.model.user_file import UserModel
 from ksflow.records import Json, amdahl

@@ -24,8 +24,9 @@ from ksflow import home
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.evaluation.judge import contents
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
+from ksflow.integrate.model.calls import Meta, ModuleCall, call_again, meta, record_calls
 from ksflow.integrate.model.graph import Forward, export_forward
-from ksflow.integrate.model.profile import PRECISIONS, Meta, ModuleCall, Region, call_again, meta, record_calls
+from ksflow.integrate.model.profile import PRECISIONS, Region
 from ksflow.integrate.model.user_file import UserModel
 from ksflow.records import C_TYPES, Json
 

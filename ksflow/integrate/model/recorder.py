@@ -25,16 +25,11 @@ from collections.abc import Callable
 from typing import Any
 
 _FULL, _STRIDE = 20_000, 64
-_SIGNATURES = 200
-"""Shapes, types and constants that are told apart; further ones are counted together."""
-_SAMPLED = (1, 2, 10, 100, 1000)
-"""The calls with one signature whose contents are kept."""
-_TIMES = 255
-"""The calls with one signature of which the time is kept."""
-_LARGEST, _MOST = 256 << 20, 1 << 30
-"""Bytes of a call, and of all calls, whose contents are kept."""
-_CONSTANTS = 2000
-"""Characters of constants; what is longer is data."""
+_SIGNATURES = 200  # shapes, types and constants that are told apart; further ones are counted together
+_SAMPLED = (1, 2, 10, 100, 1000)  # calls with one signature whose contents are kept
+_TIMES = 255  # calls with one signature of which the time is kept
+_LARGEST, _MOST = 256 << 20, 1 << 30  # bytes of a call, and of all calls, whose contents are kept
+_CONSTANTS = 2000  # characters of constants; what is longer is data
 _PLAIN = (type(None), bool, int, float, str, bytes, complex)
 
 
@@ -45,7 +40,6 @@ class Recorder:
         self.module, _, self.name = target.partition(":")
         self.folder = folder
         self.facts: dict[str, Any] = {"target": target, "unfit": "", "file": "", "module": False, "names": []}
-        self.lock, self.local = threading.Lock(), threading.local()
         self.reset()
 
     def reset(self) -> None:
@@ -55,8 +49,7 @@ class Recorder:
         self.active, self.since, self.busy_s, self.overhead_s = 0, 0.0, 0.0, 0.0
         self.counted, self.raised, self.kept = 0, 0, 0
         self.threads: set[int] = set()
-        self.groups: dict[Any, dict[str, Any]] = {}
-        self.modules: dict[Any, Any] = {}
+        self.groups, self.modules = dict[Any, dict[str, Any]](), dict[Any, Any]()
 
     def install(self, space: Any) -> bool:
         """Put a watching function in the place of the target in a module; whether there is one now."""
