@@ -100,6 +100,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     else:
         kind = "device" if order.get("devices") else "kernel"
     listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.is_supported() else None
+    linux.keep_freed_memory()
     os.environ |= {"HOME": folder, "TMPDIR": folder, **_COMPILING}
     if "compile_cache" in order and os.access(order["compile_cache"], os.W_OK):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = order["compile_cache"]

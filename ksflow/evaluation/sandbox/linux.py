@@ -61,7 +61,8 @@ def set_dumpable(allowed: bool) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep large freed blocks, so that new tensors do not fault their pages in again."""
+    """Have malloc keep large freed blocks, so that new tensors do not fault their pages in again: as in a process that
+    has run for a while, whose malloc has adapted to its blocks."""
     for option, value in ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 1 << 30), (_M_TOP_PAD, 64 << 20)):
         _libc.mallopt(option, value)
 

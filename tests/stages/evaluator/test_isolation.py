@@ -526,3 +526,26 @@ def test_memory_and_load_of_the_machine_stand_still(evaluator: LocalEvaluator, p
     result = evaluator(problem, Kernel("python", {"k.py": MEMORY_BY_CALL}), ())
     assert result.accepted, result.reason
     assert result.evidence.log.splitlines()[0] == "True True -1"
+
+
+TEMPORARIES = """
+import resource
+import torch
+seen = []
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def custom_kernel(data):
+    before = faults()
+    for _ in range(2):
+        once = torch.ones(1 << 19)
+        twice = once + once
+    seen.append(faults() - before)
+    assert len(seen) < 8 or min(seen[-4:]) < 200, f"page faults of each call: {seen}"
+    return torch.add(data[0], data[1], out=data[2])
+"""
+
+
+def test_memory_that_a_kernel_frees_is_its_own_in_the_next_call(evaluator: LocalEvaluator, problem: Problem) -> None:
+    """As in a process that has run for a while, temporary arrays do not fault their pages in again in each call."""
+    result = evaluator(problem, Kernel("python", {"k.py": TEMPORARIES}), ())
+    assert result.accepted, result.reason
