@@ -27,6 +27,7 @@ _WIDE = 100  # window width in columns from which on a line shows the trial's ba
 _LEFT = len("1 h 05 min left ")
 _NEXT = 7  # indent of the reason, on the line below
 _REASON_LINES = 2
+_SEVERAL = 3  # trials that a busy machine could not rank, from which on a person is told
 _TOO_BUSY = "this machine is too busy to rank some kernels: end other programs on it, or go on and run again later"
 
 
@@ -45,7 +46,7 @@ class Display:
         self._console = console
         self._newest = ""  # the newest notice; a repetition is not shown
         self._headed = False
-        self._busy = False  # whether it was said that the machine is too busy
+        self._busy = 0  # trials that the machine was too busy to rank
         self._reasons: dict[str, tuple[str, int]] = {}  # reason -> the first trial with it, and how many have it
         self._lock = threading.Lock()
         columns = [BarColumn(16), _Left(), TextColumn("{task.description}", markup=False)]
@@ -123,8 +124,8 @@ class Display:
             return ""
         if BUSY in reason:
             reason = reason.replace(f" {BUSY}", "")
-            if not self._busy:
-                self._busy = True
+            self._busy += 1
+            if self._busy == _SEVERAL:
                 self._notice(_TOO_BUSY)
         first, times = self._reasons.get(reason, (trial.id, 0))
         self._reasons[reason] = first, times + 1

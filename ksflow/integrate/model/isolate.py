@@ -91,7 +91,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
     held = usable[-(len(usable) // 4 or 1) :] if len(usable) > 2 else []  # those that take the least time
     shown = [rows for rows in usable if rows not in held]
     if not held:
-        seen.remarks.append("no shapes are held out: it was called with fewer than three")
+        seen.remarks.append("no shapes are held out: it was called with fewer than three shapes")
     with torch.no_grad(), catch_foreign() as caught:
         function = _Function(seen, chosen, folder)
         numbered = [(number, row) for number, rows in enumerate([*shown, *held]) for row in rows]
@@ -357,7 +357,8 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
                 made.expect_same()
             if not caught:
                 break
-            why = f"{type(caught[0]).__name__}: {caught[0]}"
+            kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
+            why = f"{kind}{caught[0]}"
         except Unsliceable as error:
             why = str(error)
         if importing:
