@@ -382,8 +382,7 @@ class Evidence(EvidenceRecord):
     @property
     def core_count(self) -> int:
         """How many cores the kernel had, and each kernel beside it."""
-        box = self.cores.get("box")
-        return len(box) if isinstance(box, list) else 1
+        return len(kernel_cores(self.cores)) or 1
 
     @property
     def cores_each(self) -> str:
@@ -393,3 +392,9 @@ class Evidence(EvidenceRecord):
     def merge_comparisons(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
         """Return the comparisons of this and of a newer evaluation; the newer one for the same trial."""
         return tuple({row.id: row for row in (*self.against, *newer)}.values())
+
+
+def kernel_cores(cores: Json) -> tuple[int, ...]:
+    """Return the cores of the kernel's process from `Evidence.cores`; none if there was none to spare."""
+    box = cores.get("box")
+    return () if box is None else tuple(box) if isinstance(box, list) else (box,)

@@ -58,13 +58,16 @@ class Headline:
         """Return `winner 00048: x4.82 [4.71, 4.9] over NumPy`, or a substitute. Models may read it."""
         if self.over is self.best:
             fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 else ""
-            return f"no winner: none is ranked ahead of {baseline_name(self.best)}{fastest}{self._unproven}"
+            text = f"no winner: none is ranked ahead of {baseline_name(self.best)}{fastest}"
+            if trial := self.unproven:
+                text += f"; {trial.id} reads {self.known.speedup(trial, self.best)} and could not be ranked"
+            return text
         ties = f"; a tie with {', '.join(trial.id for trial in self.known.ties)}" if self.known.ties else ""
         alone = f"{format_us(self.known.time_us(self.best) or 0.0)} µs, not timed beside a baseline"
         fastest = f", the fastest of {self.baselines} baselines" if self.baselines > 1 and self.claim else ""
         return f"winner {self.best.id}: {self.claim or alone}{fastest}{ties}"
 
-    @property
+    @cached_property
     def unproven(self) -> Trial | None:
         """The fastest trial that reads ahead of the baseline that is the best kernel, and that could not be ranked."""
         if self.over is not self.best:
@@ -76,12 +79,6 @@ class Headline:
         ]
         ratio, fastest = max(rows, key=lambda pair: pair[0], default=(0.0, None))
         return fastest if ratio > 1 else None
-
-    @property
-    def _unproven(self) -> str:
-        trial = self.unproven
-        row = self.known.speedup(trial, self.over) if trial else None
-        return f"; {trial.id} reads {row} and could not be ranked" if trial and row else ""
 
     def standing(self, trial: Trial) -> str:
         """Return a trial's remark: winner, a tie with it, or not told apart from it."""

@@ -114,9 +114,8 @@ def _made_by(claimed: Headline) -> Iterator[str]:
         yield f"made by {', '.join(changes)}{rest}"
     if claimed.start:
         yield claimed.start
-    if claimed.over is best:
-        return
-    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
+    seed = best.origin is Origin.SEED and claimed.over is not best
+    if seed and any(trial.origin is not Origin.SEED for trial in population.trials):
         yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
 
 

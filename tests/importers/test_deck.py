@@ -4,15 +4,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from importers.test_kernelbench import answer
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.sandbox.runners.foreign import bound
-from ksflow.evaluation.sandbox.runners.pytree import Flat
 from ksflow.formats.kernelbench import deck, importer
 from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
@@ -123,16 +121,6 @@ def foreign(place: Path) -> ImportedReference:
     """What the judge has of a folder."""
     parsed, _ = deck.parse(place)
     return ImportedReference(judged.create(SourceFiles(parsed.files), dict(parsed.spec)))
-
-
-def answer(source: str, data: Flat) -> list[torch.Tensor]:
-    """What a candidate leaves in the outputs."""
-    module = ModuleType("kernel")
-    exec(source, module.__dict__)
-    tensors = [tensor.clone() for tensor in data]
-    with torch.no_grad():
-        bound(module, dict(data.binding), "cpu")(tensors)()
-    return [tensors[place] for place in data.binding["outputs"]]
 
 
 def test_a_folder_is_read_whole_and_the_board_s_rules_are_recorded(tmp_path: Path) -> None:

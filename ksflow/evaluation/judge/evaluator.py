@@ -54,6 +54,7 @@ from ksflow.records import (
     misfits,
     parse,
 )
+from ksflow.records.evidence import kernel_cores
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
 _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
@@ -282,8 +283,7 @@ class LocalJudge(Evaluator):
 
     def _keep_off(self, slot: JudgeSlot, cores: dict[str, Any]) -> None:
         """Move this process to other cores than those of the judge, if there are any."""
-        box = cores.get("box")
-        sat = frozenset((*cores.get("judge", ()), *(box if isinstance(box, list) else filter(None, [box]))))
+        sat = frozenset((*cores.get("judge", ()), *kernel_cores(cores)))
         if len(self._slots) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat

@@ -103,8 +103,7 @@ def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, 
     if caught:
         if isinstance(caught[0], ConfigError):
             raise caught[0]
-        kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
-        raise ConfigError(f"{seen.target} is no problem: {one_line(f'{kind}{caught[0]}', 300)}") from caught[0]
+        raise ConfigError(f"{seen.target} is no problem: {one_line(_reason(caught[0]), 300)}") from caught[0]
     return table, made.write(out, table)
 
 
@@ -357,8 +356,7 @@ def _made(seen: Seen, function: _Function, cases: list[Case], shown: int) -> _Fu
                 made.expect_same()
             if not caught:
                 break
-            kind = "" if type(caught[0]) is ValueError else f"{type(caught[0]).__name__}: "
-            why = f"{kind}{caught[0]}"
+            why = _reason(caught[0])
         except Unsliceable as error:
             why = str(error)
         if importing:
@@ -391,6 +389,11 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
             ]
         )
     return {"title": title, "remarks": seen.remarks, "rows": rows}
+
+
+def _reason(error: BaseException) -> str:
+    """An error's text, with its type unless it is one of our own reasons."""
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
 
 
 def _places(node: Any, text: str) -> list[str]:

@@ -21,6 +21,7 @@ from ksflow.records import (
     base_of,
     by_number,
 )
+from ksflow.records.evidence import kernel_cores
 from ksflow.report import explanation, proof
 from ksflow.report.headline import Headline, baseline_name, headline, known_baselines
 from ksflow.report.page.details import trial_details
@@ -267,8 +268,7 @@ def _trust(evaluation: Evaluation, judged: int, settings: Json) -> Json:
     """
     evidence = evaluation.evidence
     chip = evidence.device or (settings.get("target") or {}).get("chip") or evaluation.target
-    box = evidence.cores.get("box")
-    cores = {*evidence.cores.get("judge", ()), *(box if isinstance(box, list) else [box])} - {None}
+    cores = {*evidence.cores.get("judge", ()), *kernel_cores(evidence.cores)}
     return {
         "judge": evaluation.judge,
         "target": evaluation.target,
