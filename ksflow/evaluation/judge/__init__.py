@@ -27,7 +27,8 @@ What the verdicts rest on:
  - On a GPU, too, the inputs of a call do not exist before the previous call has ended: each waits behind its own gate.
    The judge's device events measure how long a sandbox had the device, less the time of a null kernel's call (0.3 ms on
    an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %, or 10
-   us and 5 % if no code of the kernel runs on the host. A sandbox must leave the device idle.
+   us and 5 % if no code of the kernel runs on the host, in the mean, too. A sandbox must leave the device idle, and its
+   outputs must not change once its stream has ended.
  - A sandbox has one process by the time it is timed, and its threads share one core, or the target's `cores`, none of
    which is the judge's. With several cores the second clock is the wall clock and all CPU time outside of the call.
  - A new best has won twice, in fresh processes on fresh contents. The second comparison decides: its whole interval,
@@ -39,9 +40,11 @@ contents passed through side channels of the hardware, luck, and kernels that ar
 only.
 """
 
-VERSION = "11"
+VERSION = "12"
 """Part of every verdict: results of another version are stale.
 
+12: on a GPU, outputs that change after the stream has ended are a cheat (a sample of them is copied in the stream, and
+compared), and a kernel whose events the judge's clock does not confirm in the mean is charged that clock's mean.
 11: malloc keeps what a kernel frees, as in a process that has run for a while: arrays that a call makes and drops (as
 NumPy's expressions do) are not faulted in again in each call, which took up to three quarters of a reference's time.
 10: the order of kernels and null is reversed in every round and their places change; the order of starts changes, too.

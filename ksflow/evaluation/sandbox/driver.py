@@ -89,6 +89,7 @@ class Driver:
         "MemHostGetDevicePointer": "MemHostGetDevicePointer_v2",
         "MemAlloc": "MemAlloc_v2",
         "MemFree": "MemFree_v2",
+        "MemcpyDtoHAsync": "MemcpyDtoHAsync_v2",
         "StreamWaitValue32": "StreamWaitValue32_v2",
         "StreamWriteValue32": "StreamWriteValue32_v2",
     }  # function of the interface -> symbol in the library
@@ -199,6 +200,10 @@ class Driver:
     def clear(self, pointer: Pointer, size: int) -> None:
         """Queue a write of zeros."""
         self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), ctypes.c_size_t(size), None)
+
+    def copy_out(self, pointer: Pointer, address: int, size: int) -> None:
+        """Queue a copy of device memory to registered host memory."""
+        self.call("MemcpyDtoHAsync", ctypes.c_void_p(address), ctypes.c_ulonglong(pointer), ctypes.c_size_t(size), None)
 
     def synchronize(self) -> None:
         """Wait for all work in this context."""

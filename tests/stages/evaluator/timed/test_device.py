@@ -233,7 +233,6 @@ INCORRECT = {
     "value": toy.python("return torch.add(data[0], data[1], alpha=1.001, out=data[2])"),
     "nothing": toy.python("return data[2]"),
     "inputs": kernel("data[0][0] += 1"),
-    "late": kernel("threading.Timer(0.004, data[2].add_, (1,)).start()"),
     "latest contents": toy.python(
         "out = last[-1] if last else data[0] + data[1]\nlast.append(data[0] + data[1])\nreturn out",
         "import torch\nlast = []",
@@ -246,6 +245,7 @@ INCORRECT = {
 
 
 EARLY = {
+    "changes its outputs later": kernel("threading.Timer(0.004, data[2].add_, (1,)).start()"),
     "word when queued": kernel(before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), word(turn))"),
     "word when the gate opens": kernel(
         before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), submit(lambda: word(turn)))"
@@ -257,6 +257,15 @@ EARLY = {
 def test_word_that_is_given_too_early_is_rejected(judge: Judge, cheat: Kernel) -> None:
     """For its outputs, or since its events then say more than the judge saw."""
     assert judge(cheat).verdict in (Verdict.INCORRECT, Verdict.CHEAT)
+
+
+def test_work_that_is_done_after_the_stream_has_ended_is_a_cheat(judge: Judge) -> None:
+    """Its outputs are right when the judge copies them."""
+    queued = (
+        "write = driver.write\ndriver.write = lambda *word: (submit(lambda: late.pop()()), write(*word))\nlate = []"
+    )
+    result = judge(toy.python(f"late.append(lambda: {ADD})\nreturn data[2]", BOX + queued))
+    assert (result.verdict, "after its stream had ended" in result.reason) == (Verdict.CHEAT, True), result.reason
 
 
 @pytest.mark.parametrize("cheat", INCORRECT.values(), ids=INCORRECT.keys())
