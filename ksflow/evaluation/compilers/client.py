@@ -211,12 +211,6 @@ def digest_of(artefact: str) -> str:
     return _DIGESTS.get(artefact, "")
 
 
-def kept_by_name(path: Path, content: bytes) -> bool:
-    """Return whether a cached file, named by its content, still holds this content."""
-    _DIGESTS[str(path)] = hashlib.sha256(content).hexdigest()
-    return _is_kept(path)
-
-
 def _is_kept(file: Path) -> bool:
     """Return whether a cached file can be trusted: it belongs to this user or root, others cannot write to it, and it
     is unchanged since this process made or found it. If kernels run as this user, another process' file may be a

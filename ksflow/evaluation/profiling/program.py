@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.driver import open_driver
 from ksflow.evaluation.sandbox.runners.cpu import Native
 from ksflow.evaluation.sandbox.runners.device import Launcher
 from ksflow.evaluation.sandbox.runners.torch_kernel import TorchRunner, load_module

@@ -8,7 +8,6 @@ the order of the waves does not show.
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from ksflow.evaluation.compilers.emulator import source
 from ksflow.evaluation.compilers.emulator.source import DEVICE_HEADERS
@@ -16,9 +15,7 @@ from ksflow.kernels.hardware.cost_model import extents
 from ksflow.kernels.source.launches import CasePlan, parse, plan_cases
 from ksflow.records import Kernel, Problem, Scalar
 
-__all__ = ["DEVICE_HEADERS", "SELFTEST", "emulate_kernel"]
-
-SELFTEST = Path(__file__).with_name("selftest")  # a test problem for other emulators of machine code
+__all__ = ["DEVICE_HEADERS", "emulate_kernel"]
 
 _FNUZ = ("gfx940", "gfx941", "gfx942")  # chips whose 8-bit floats are the fnuz ones
 _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")

@@ -20,19 +20,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer
-from ksflow.evaluation.sandbox.platforms import open_driver, torch_device
-from ksflow.evaluation.sandbox.runners.cpu import (
-    DONE,
-    GO,
-    LARGEST_MESSAGE,
-    NONCE,
-    Native,
-    log_by_line,
-    pointers,
-    report_end,
-)
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, Runner
+from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
+from ksflow.evaluation.sandbox.runners import cpu
+from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, Call, Json, Native, Runner
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=I")  # the number of an order's first call
@@ -50,7 +40,7 @@ def run(order: Json, fds: list[int]) -> None:
     platform = order["device"]["platform"]
     if visible := order["device"]["visible"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    with report_end(socket_fd, log_fd) as judge:
+    with cpu.report_end(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch
 
@@ -121,7 +111,7 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
             return Native(f"/proc/self/fd/{artefact[0]}", None)
     from ksflow.evaluation.sandbox.runners.torch_kernel import TorchRunner
 
-    log_by_line()
+    cpu.log_by_line()
     return TorchRunner(order["main"], torch_device(order["device"]["platform"]))
 
 
@@ -140,7 +130,7 @@ class Launcher:
         if case["name"] not in self._workspaces:
             self._workspaces[case["name"]] = [self.driver.allocate(size) for size in plan["workspaces"]]
         return [
-            self._call(plan, pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
+            self._call(plan, cpu.pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
             for slot in range(case["slots"])
         ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.sandbox.runners.protocol import Call
+from ksflow.evaluation.sandbox.runners.cpu import Call
 from ksflow.evaluation.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.kernels.source.launches import with_constants
 

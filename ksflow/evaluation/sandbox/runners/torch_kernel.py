@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from ksflow.evaluation.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.evaluation.sandbox.runners.foreign import array_remedy, bound, missing_entry
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
 
