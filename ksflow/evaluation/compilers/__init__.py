@@ -126,8 +126,7 @@ def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
     units = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
     path, rows = assemble(request, toolchain, units)
-    cached = all(result.cached for result in results)
-    return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
+    return BuildResult(path, cached=all(result.cached for result in results), mode="strong", resources=rows)
 
 
 def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:

@@ -85,7 +85,7 @@ class CompileRequest:
 class DeviceFunction:
     """A device function compiled for a launch."""
 
-    code: str  # base 64; empty if no linker was found
+    code: str  # base 64
     kernel: str  # its name in the code
     block: tuple[int, int, int]
     shared: int  # dynamic shared memory in bytes
@@ -99,11 +99,6 @@ class Toolchain:
 
     platform: str  # `cuda` or `hip`
     version: str
-
-    @property
-    def note(self) -> str:
-        """What the compiler cannot do here, or ""."""
-        return ""
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """Return one job for each variant."""
@@ -139,8 +134,7 @@ def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
 def _result(job: CompileJob, limits: Limits) -> BuildResult:
     def make(file: Path) -> BuildResult:
         command, memory_mb = [sys.executable, "-P", f".{job.script}"], limits.memory_mb * _ROOM
-        environment = {**boxed_environment(), **job.environment}
-        options = {"kind": "json", "environment": environment, "extra": list(job.extra)}
+        options = {"kind": "json", "environment": boxed_environment(job.environment), "extra": list(job.extra)}
         request = box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
         server = _FREE.get()
         try:

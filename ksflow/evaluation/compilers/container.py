@@ -24,7 +24,7 @@ _ALLOCATED, _NO_BITS = 2, 8
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
-    """Return the container's path (empty if a linker is missing), and a row of figures for each kernel and variant.
+    """Return the container's path, and a row of figures for each kernel and variant.
 
     Raises ValueError for an invalid launch.
     """
@@ -56,7 +56,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, units: Sequence[Json
             "launches": launches,
         }
     text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
-    return "" if "" in codes else store(text.encode(), "json"), tuple(rows.values())
+    return store(text.encode(), "json"), tuple(rows.values())
 
 
 def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -> Json:

@@ -39,10 +39,6 @@ class Hip(Toolchain):
     hipcc: str = ""  # ROCm's; empty without ROCm
     platform: str = "hip"
 
-    @property
-    def note(self) -> str:
-        return "" if self.linker else "no ld.lld found: compiled to assembly, no code object was made; apt install lld"
-
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         return [self._job(request, request.files(values)) for values in request.variants]
 
@@ -63,14 +59,13 @@ class Hip(Toolchain):
     def _job(self, request: CompileRequest, files: dict[str, str]) -> CompileJob:
         march = request.target.march
         own = () if self.hipcc else _OWN
-        build = [*self.clang, *flags(march), *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
-        commands = [build, ["cat", "kernel.s"]]
-        if self.linker:
-            bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
-            commands += [
-                [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
-                [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
-            ]
+        bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
+        commands = [
+            [*self.clang, *flags(march), *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main],
+            ["cat", "kernel.s"],
+            [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
+            [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
+        ]
         steps = [{"command": command, "optional": False} for command in commands]
         own_headers = () if self.hipcc else sorted(DEVICE_HEADERS.rglob("*"))
         headers = {
@@ -124,9 +119,9 @@ def _clang() -> Hip | None:
     names = ["clang++", *(f"clang++-{number}" for number in range(30, _OLDEST - 1, -1))]
     for path in filter(None, map(shutil.which, names)):
         number = re.search(r"clang version (\d+)\.[\d.]+", output(path, "--version"))
-        if number and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
-            linker = shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}")
-            return Hip(clang=(path,), linker=(linker,) if linker else (), version=number[0])
+        linker = number and (shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}"))
+        if number and linker and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
+            return Hip(clang=(path,), linker=(linker,), version=number[0])
     return None
 
 

@@ -55,7 +55,7 @@ def locate_crash(problem: Problem, kernel: Kernel, target: Target, contents: Jso
     asked = [*plain, "-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"]
     command = ["/bin/sh", "-c", '"$@" -o crash && ./crash', "sh", *compiler.command, *asked, *sources]
     options: Json = {"copies": {"inputs.bin": str(inputs)}, "open_files": 1024}
-    options |= {"environment": {**boxed_environment(), "ASAN_OPTIONS": "detect_leaks=0"}}
+    options |= {"environment": boxed_environment({"ASAN_OPTIONS": "detect_leaks=0"})}
     files = {**kernel.files, _MAIN: _program(contents)}
     memory_mb = problem.limits.memory_mb + _ROOM_MB
     answer = SHARED_SERVER.ask(box_request(command, files, Path(), _LIMIT_S, memory_mb, **options), _LIMIT_S)

@@ -19,8 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ksflow.errors import UNREADABLE, ConfigError
-from ksflow.evaluation.compilers.client import CompileServer, box_request
-from ksflow.evaluation.processes.child_environment import child_environment
+from ksflow.evaluation.compilers.client import CompileServer, box_request, boxed_environment, stopped
 from ksflow.evaluation.processes.device_lock import device_files, runtime_folders
 from ksflow.evaluation.profiling.workload import WORKLOAD, Workload
 from ksflow.home import PACKAGE
@@ -93,16 +92,17 @@ def run(
         request = box_request(script, files, result, timeout_s, memory_mb, **options)
         try:
             answer = server.ask(request, timeout_s)
+            why = stopped(answer, "tool", timeout_s, memory_mb)
         except ConfigError as error:
             return ToolResult(-1, "", fault=str(error))
-        return _ran(answer, result, memory_mb)
+        return _ran(answer, why, result)
 
 
 def _options(tool: str, workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
     options: Json = {
         "profiler": True,
         "kind": "json",
-        "environment": {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"},
+        "environment": boxed_environment(extra),
         "copies": workload.copies(),
         "cpu_s": int(timeout_s * _THREADS) + 5,
         "file_mb": _FILE_MB,
@@ -141,17 +141,15 @@ def _idle_server() -> Iterator[CompileServer]:
     _IDLE.put(server)
 
 
-def _ran(answer: Mapping[str, Any], result: Path, memory_mb: int) -> ToolResult:
-    words, output = answer["words"], answer["log"]
+def _ran(answer: Mapping[str, Any], why: str, result: Path) -> ToolResult:
+    """Return the result of a tool in a sandbox. why: the sandbox ended the tool."""
+    output = answer["log"]
     if answer["timed_out"]:
         return ToolResult(-signal.SIGKILL, output, timed_out=True)
-    ends = {"memory": f"it used up its memory ({memory_mb} MB)", "disk": f"it filled its disk ({_DISK_MB} MB)"}
-    if fault := next((text for word, text in ends.items() if word in words), ""):
-        return ToolResult(-1, output, fault=fault)
-    if "exit" not in words:
-        return ToolResult(-1, output, fault=f"its sandbox does not start: {words.get('fault', 'its supervisor ended')}")
-    if words["exit"] != "0":
-        return ToolResult(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
+    if why:
+        return ToolResult(-1, output, fault=f"it {why}")
+    if status := int(answer["words"]["exit"]):
+        return ToolResult(status, output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
     try:
         content = json.loads(result.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
