@@ -1,4 +1,4 @@
-"""HIP for AMD GPUs, device code alone: by ROCm's clang, a clang that knows amdgcn, or the one in the package ziglang.
+"""HIP for AMD GPUs, device code alone: by ROCm's clang, or the one in the package ziglang.
 
 Without ROCm the kernel gets our own `hip/hip_runtime.h`, and no device library. The compiler's lld links the code
 object; an undefined function is an error. Host mode needs ROCm's hipcc.
@@ -7,7 +7,6 @@ object; an undefined function is an error. Host mode needs ROCm's hipcc.
 import importlib.util
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from ksflow.records import Json
 
 _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
-_OLDEST = 19
 _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
 _UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
 _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
@@ -103,8 +101,8 @@ def _explained(log: str) -> str:
 
 @cache
 def find() -> Hip | None:
-    """Return the first compiler that works: ROCm's, a clang that is new enough, zig's; None if there is none."""
-    return _rocm() or _clang() or _zig()
+    """Return the first compiler that works: ROCm's, zig's; None if there is none."""
+    return _rocm() or _zig()
 
 
 def _rocm() -> Hip | None:
@@ -113,16 +111,6 @@ def _rocm() -> Hip | None:
     clang, linker, hipcc = map(str, programs)
     line = output(clang, "--version").partition("\n")[0] if all(path.is_file() for path in programs) else ""
     return Hip(clang=(clang,), linker=(linker,), version=f"ROCm {line}", hipcc=hipcc) if line else None
-
-
-def _clang() -> Hip | None:
-    names = ["clang++", *(f"clang++-{number}" for number in range(30, _OLDEST - 1, -1))]
-    for path in filter(None, map(shutil.which, names)):
-        number = re.search(r"clang version (\d+)\.[\d.]+", output(path, "--version"))
-        linker = number and (shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}"))
-        if number and linker and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
-            return Hip(clang=(path,), linker=(linker,), version=number[0])
-    return None
 
 
 def _zig() -> Hip | None:

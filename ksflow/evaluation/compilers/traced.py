@@ -16,7 +16,7 @@ from pathlib import Path
 from ksflow.evaluation.compilers import boxes, resources
 from ksflow.evaluation.compilers.boxes import CompileJob, CompileRequest
 from ksflow.evaluation.compilers.client import BuildResult
-from ksflow.evaluation.compilers.nvcc import bundled_paths
+from ksflow.evaluation.compilers.nvcc import bundled_disassembler
 from ksflow.kernels.hardware.cost_model import extents
 from ksflow.kernels.languages import LANGUAGES
 from ksflow.records import Arg, Json, Scalar
@@ -35,8 +35,8 @@ def build(request: CompileRequest) -> BuildResult:
         tensors = [_tensor(arg, case.params) for arg in problem.args]
     except (ValueError, LookupError, SyntaxError):
         return BuildResult()
-    disassembler = next((str(path) for path in reversed(bundled_paths("cuobjdump")) if path.is_file()), "")
-    order = {"source": request.main, "march": request.target.march, "tensors": tensors, "disassembler": disassembler}
+    order = {"source": request.main, "march": request.target.march, "tensors": tensors}
+    order["disassembler"] = bundled_disassembler()
     tracer = LANGUAGES[kernel.language].tracer.read_text(encoding="utf-8")
     files = {**problem.files, **kernel.files, "ksflow_tracer.py": tracer}
     job = CompileJob("traced_box.py", order, files, version(kernel.language), _distilled)

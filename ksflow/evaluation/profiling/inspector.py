@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ksflow.evaluation.compilers import BuildResult
 from ksflow.evaluation.processes.device_lock import DeviceBusy, lock_device
 from ksflow.evaluation.profiling import ncu, rocprof, sanitizer
-from ksflow.evaluation.profiling.workload import Workload, workloads
+from ksflow.evaluation.profiling.tool_sandbox import Workload, workloads
 from ksflow.records import Claim, Kernel, Problem, ProfilePage, SanitizerFinding
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
@@ -79,8 +79,7 @@ class Inspector:
                         tool = rocprof if self.platform == "hip" else ncu
                         page = self._readable(tool.profile(watched[0], _PATIENCE_S, environment))
                     if winner and key not in self._sanitized:
-                        chosen = sanitizer.TOOLS[:3]
-                        self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, chosen, environment)
+                        self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, sanitizer.TOOLS, environment)
         except DeviceBusy as error:
             return Findings(
                 ProfilePage(tool="lock", refused=str(error)) if self.profile else None,

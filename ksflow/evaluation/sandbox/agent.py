@@ -263,14 +263,7 @@ def _reap(child: int, wait: bool = False) -> int | None:
 
 def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
     """Kill all descendants, orphans included, and exit."""
-    until = time.monotonic() + _END_S
-    while (pids := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+    linux.end_descendants(_END_S)
     if group:
         group.remove()
     os._exit(status)

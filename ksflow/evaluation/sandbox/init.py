@@ -94,17 +94,12 @@ def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoRetu
         if pid != candidate:
             continue
         if os.WIFSTOPPED(status):
-            if _locked(supervisor):
-                options = 0
-            else:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                if supervisor.recv(16, socket.MSG_DONTWAIT):  # `lock`
+                    options = 0
+            if options:
                 supervisor.send(f"stopped {os.WSTOPSIG(status)}".encode())
             continue
         if watch_disk and root.is_full():
             supervisor.send(b"disk")
         supervisor.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
-
-
-def _locked(supervisor: socket.socket) -> bool:
-    with contextlib.suppress(BlockingIOError, ConnectionError):
-        return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
-    return False

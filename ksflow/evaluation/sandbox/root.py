@@ -19,22 +19,8 @@ from ksflow.evaluation.sandbox import counters, linux
 
 INSIDE = "/tmp/box"  # the sandbox's own folder
 DISK_MB = 512  # default of an order
-_SYSTEM = (
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/nix/store",
-    "/gnu/store",
-    "/sys/devices/system",
-    "/etc/alternatives",
-    "/etc/ld.so.conf.d",
-)
-_SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/locale.alias", "/etc/localtime")
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # usable by anybody
+_SHOWN = counters.MACHINE_FILES["shown"]
+_SYSTEM, _SETTINGS, DEVICES = _SHOWN["system"], _SHOWN["settings"], _SHOWN["devices"]
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _RUNS_INSIDE = os.path.dirname(os.path.realpath(__file__))

@@ -17,7 +17,6 @@ import signal
 import socket
 import struct
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,7 +45,11 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
     group = None
     try:
         if "folder" not in order:
-            order["folder"] = _make_folder(order["files"], order.get("copies", {}))
+            order["folder"] = tempfile.mkdtemp(prefix=PREFIX)
+            for name, text in order["files"].items():
+                Path(order["folder"], name).write_text(text, encoding="utf-8")
+            for name, path in order.get("copies", {}).items():
+                shutil.copyfile(path, os.path.join(order["folder"], name))
         if parents := cgroup.parents():
             memory = shared_bytes(order) + ((order["memory_mb"] + _OWN_MEMORY_MB) << 20)
             group = cgroup.Group(parents, memory, order.get("processes", PROCESSES))
@@ -67,15 +70,6 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
             judge.send(f"fault {error}"[:_LONGEST_WORD].encode())
     finally:
         _end(order, judge, group)
-
-
-def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
-    folder = tempfile.mkdtemp(prefix=PREFIX)
-    for name, text in files.items():
-        Path(folder, name).write_text(text, encoding="utf-8")
-    for name, path in copies.items():
-        shutil.copyfile(path, os.path.join(folder, name))
-    return folder
 
 
 def _fork(level: str) -> int:
@@ -134,8 +128,10 @@ class _Supervisor:
         pause = _LOOK_S * 1000 if self.group is None or self.folder else None
         while True:
             ready = dict(self.poller.poll(pause))
-            if self.listener in ready:
-                self._answer_listener(ready[self.listener])
+            if ready.get(self.listener, 0) & select.POLLIN:
+                seccomp.answer(self.listener, allowed=not self.locked)
+            elif self.listener in ready:  # no process can ask any more
+                self.poller.unregister(self.listener)
             if self.judge.fileno() in ready and not self._obey():
                 return
             if self.status.fileno() in ready and not self._pass_on():
@@ -143,7 +139,7 @@ class _Supervisor:
             if pause and (cause := self._excess()):
                 pause = None
                 self.judge.send(cause)
-                _kill_descendants()
+                linux.kill_descendants()
 
     def _obey(self) -> bool:
         if self.judge.recv(_LONGEST_WORD) != b"lock":
@@ -157,13 +153,6 @@ class _Supervisor:
         fault = kill_others.kill_other_processes(self.root, self.candidate)
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
-
-    def _answer_listener(self, event: int) -> None:
-        """Answer a request to start a process, or drop the listener when no process can ask any more."""
-        if event & select.POLLIN:
-            seccomp.answer(self.listener, allowed=not self.locked)
-        else:
-            self.poller.unregister(self.listener)
 
     def _excess(self) -> bytes:
         if self.folder and _overfull(self.folder, self.most_disk):
@@ -237,26 +226,13 @@ def _end(order: dict[str, Any], judge: socket.socket, group: cgroup.Group | None
     uid = None if order["level"] in levels.PRIVATE else order.get("uid")
     if uid is not None:
         _kill_user(uid)
-    deadline = time.monotonic() + _PATIENCE_S
-    with contextlib.suppress(ChildProcessError):  # no children left
-        while time.monotonic() < deadline:
-            _kill_descendants()
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-            time.sleep(0.0005)
+    linux.end_descendants(_PATIENCE_S)
     if group is not None:
         group.remove()
     shutil.rmtree(order.get("folder", ""), ignore_errors=True)
     with contextlib.suppress(OSError):
         judge.send(b"gone")
     os._exit(0)
-
-
-def _kill_descendants() -> None:
-    """Kill all descendants, nearest first: the first process of a namespace takes the others with it."""
-    for pid in linux.descendants(os.getpid()):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _kill_user(uid: int) -> None:

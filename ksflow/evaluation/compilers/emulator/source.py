@@ -1,6 +1,7 @@
 """HIP sources for the emulator: finds what it lacks, and rewrites what differs in C++."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,27 +24,8 @@ _WAIT = re.compile(
     re.VERBOSE,
 )  # matches one instruction that only waits, and can be dropped
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-_SIZED = r"__attribute__\(\(\s*(?:__)?ext_vector_type(?:__)?\(([^()]+)\)\s*\)\)"
-_REWRITES = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
-        # One namespace per variant keeps names apart, which C linkage would not.
-        (r'\bextern\s*"C"\s*\{', "inline namespace c_names {"),
-        (r'\bextern\s*"C"', ""),
-        (
-            r"\bextern\s+__shared__\s+([^;\[\]]*?)\b(\w+)\s*\[\s*\]\s*;",
-            r"\1 *\2 = ksflow::Pointer{ksflow::dynamic_shared};",
-        ),
-        (r"\bstatic\s+__shared__\b", "__shared__"),
-        (r"\b__shared__\s+(alignas\s*\([^;]*?\))(?=\s+[A-Za-z_])", r"\1 __shared__"),
-        # g++ does not know vectors by their number of elements.
-        (rf"\btypedef\s+([\w ]+?)\s+(\w+)\s*{_SIZED}", r"typedef \1 \2 __attribute__((KSFLOW_VECTOR(\1, \3)))"),
-        (rf"\btypedef\s+([\w ]+?)\s+{_SIZED}\s*(\w+)", r"typedef \1 \3 __attribute__((KSFLOW_VECTOR(\1, \2)))"),
-        (rf"\btypedef\s+{_SIZED}\s*([\w ]+?)\s+(\w+)\s*;", r"typedef \2 \3 __attribute__((KSFLOW_VECTOR(\2, \1)));"),
-        (rf"(\busing\s+\w+\s*=\s*){_SIZED}\s*([\w ]+?)\s*;", r"\1\3 __attribute__((KSFLOW_VECTOR(\3, \2)));"),
-        (rf"(\busing\s+\w+\s*=\s*)([\w ]+?)\s*{_SIZED}\s*;", r"\1\2 __attribute__((KSFLOW_VECTOR(\2, \3)));"),
-    )
-)
+_RULES = tomllib.loads(Path(__file__).with_name("rewrites.toml").read_text(encoding="utf-8"))
+_REWRITES = [(re.compile(pattern.replace("SIZED", _RULES["sized"])), new) for pattern, new in _RULES["rewrites"]]
 _NAMES = {
     "": ("{}",),
     "AXIS": ("workitem_id_{}", "workgroup_id_{}", "workgroup_size_{}", "grid_size_{}"),

@@ -27,7 +27,7 @@ from ksflow.evaluation.judge.device_backend import ranked_window
 from ksflow.evaluation.judge.device_sandbox import DeviceSandbox
 from ksflow.evaluation.processes import device_lock
 from ksflow.evaluation.profiling.inspector import Inspector
-from ksflow.evaluation.profiling.workload import WORKLOAD
+from ksflow.evaluation.profiling.tool_sandbox import WORKLOAD
 from ksflow.evaluation.sandbox import linux
 from ksflow.evaluation.sandbox.driver import DriverError, open_driver
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
