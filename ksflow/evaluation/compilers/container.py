@@ -6,9 +6,7 @@ Launches refer to code and pointers by index; sizes are numbers. The launcher co
 import base64
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -90,14 +88,8 @@ def store(content: bytes, ending: str) -> str:
     """Write content to a cache file named by its digest, and return the path. Concurrent runs may write the same."""
     name = hashlib.sha256(content).hexdigest()[:32]
     path = home.cache("build", name[:2], f"{name}.{ending}")
-    if path.exists():
-        os.utime(path)
-        return str(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
-        file.write(content)
-    os.chmod(file.name, 0o755)
-    os.replace(file.name, path)
+    home.write(path, content)
     return str(path)
 
 

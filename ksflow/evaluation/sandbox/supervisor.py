@@ -56,7 +56,12 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
         order = {"uid": own_uid(), **order, "grouped": group is not None}
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        if (root := _fork(order["level"])) == 0:
+        if order["level"] in levels.PRIVATE:
+            linux.set_dumpable(True)  # else an ordinary user could not write the child's user map
+            root = linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if order["level"] == "userns" else 0))
+        else:
+            root = os.fork()
+        if root == 0:
             judge.close()
             status.close()
             init.run(order, theirs, rest)
@@ -70,13 +75,6 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
             judge.send(f"fault {error}"[:_LONGEST_WORD].encode())
     finally:
         _end(order, judge, group)
-
-
-def _fork(level: str) -> int:
-    if level not in levels.PRIVATE:
-        return os.fork()
-    linux.set_dumpable(True)  # else an ordinary user could not write the child's user map
-    return linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if level == "userns" else 0))
 
 
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
