@@ -109,12 +109,8 @@ class Inspector:
 
 
 def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
-    """Return why the kernel is wrong, or "".
-
-    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; an uninitialised value
-    may be intended, and is only reported. In host mode libraries launch kernels, too: everything is only reported. A
-    race in the kernel's own code leaves it unranked in both modes (`sanitizer.race`).
-    """
+    """Return why the kernel is wrong: it accesses memory out of bounds, in strong mode, where all device code is its
+    own. An uninitialised value may be intended."""
     for row in rows:
         if accepted.build.mode == "strong" and row.tool == "memcheck" and row.errors:
             return f"memcheck: {row.errors} errors, the first: {row.finding}"

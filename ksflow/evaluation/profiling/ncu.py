@@ -128,8 +128,7 @@ def _means(same: Sequence[ProfiledLaunch]) -> dict[str, float]:
 
 
 def _stalls(means: Mapping[str, float]) -> str:
-    """Describe the longest stalls of warps, as shares of their resident time; cycles in which they issue are left
-    out."""
+    """Describe the longest stalls of warps, as shares of their resident time."""
     stalls = {match[1]: value for name, value in means.items() if (match := _STALL.fullmatch(name))}
     whole = sum(stalls.values())
     reasons = sorted((name for name in stalls if name != "selected"), key=lambda name: -stalls[name])[:_TOP]

@@ -150,10 +150,7 @@ class Worker:
         return False
 
     def _taken(self, name: str) -> Path | None:
-        """This worker's claim on a job, a file that one alone can make; None while another's holds.
-
-        Where two workers remove the claim of a dead one at the same moment, both judge the job: a waste, and no error.
-        """
+        """This worker's claim on a job, a file that one alone can make; None while another's holds."""
         path = self.spool.claims / name
         self._remove_stale(path, _STALE_S)
         try:

@@ -85,7 +85,13 @@ def build(order: dict[str, Any], user: int) -> None:
         _hide_program(root)
     for path in order.get("writable", ()):
         show(root, path, read_only=False)
-    _settings(root, user)
+    os.makedirs(f"{root}/etc", exist_ok=True)
+    for path in settings():
+        with contextlib.suppress(OSError):
+            shutil.copyfile(path, root + path)
+    own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
+    for name, text in own.items():
+        Path(root, "etc", name).write_text(text, encoding="utf-8")
     devices(f"{root}/dev", order.get("devices", ()))
     os.mkdir(f"{root}/proc")
     linux.mount("proc", f"{root}/proc", "proc", NO_SUID | NO_DEVICES | NO_PROGRAMS)
@@ -138,16 +144,6 @@ def _make_target(path: str, target: str) -> None:
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         open(target, "wb").close()
-
-
-def _settings(root: str, user: int) -> None:
-    os.makedirs(f"{root}/etc", exist_ok=True)
-    for path in settings():
-        with contextlib.suppress(OSError):
-            shutil.copyfile(path, root + path)
-    own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
-    for name, text in own.items():
-        Path(root, "etc", name).write_text(text, encoding="utf-8")
 
 
 def devices(folder: str, extra: Sequence[str]) -> None:

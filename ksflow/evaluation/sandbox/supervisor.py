@@ -79,22 +79,18 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
 
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
     """Let the first process continue once its users are mapped, and start the candidate once it is in its cgroup."""
-    if order["level"] == "userns":
-        _map_users(root, order["uid"])
+    if order["level"] == "userns":  # root may map two users, anybody else only itself
+        uid = order["uid"]
+        texts = {} if uid is not None else {"setgroups": "deny"}
+        for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
+            texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
+        for name, text in texts.items():
+            Path("/proc", str(root), name).write_text(text, encoding="utf-8")
     linux.set_dumpable(False)
     status.send(b"mapped")
     if group is not None:
         group.add(root)
     status.send(b"grouped")
-
-
-def _map_users(root: int, uid: int | None) -> None:
-    """Write the user map of the new namespace: root may map two users, anybody else only itself."""
-    texts = {} if uid is not None else {"setgroups": "deny"}
-    for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
-        texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
-    for name, text in texts.items():
-        Path("/proc", str(root), name).write_text(text, encoding="utf-8")
 
 
 class _Supervisor:

@@ -150,7 +150,9 @@ class Launcher:
         return call
 
     def _launch(self, launch: Json, places: Mapping[str, list[Any]]) -> tuple[Any, ...]:
-        function = self.driver.function(self._module(launch["code"]), launch["kernel"], launch["shared"])
+        if (index := launch["code"]) not in self._modules:
+            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
+        function = self.driver.function(self._modules[index], launch["kernel"], launch["shared"])
         values = [value if kind == "int" else places[kind][value] for kind, value in launch["args"]]
         sizes = self.driver.parameters(function) or launch["parameters"]
         sizes = sizes or [_SIZES[kind] for kind, _ in launch["args"]]
@@ -172,11 +174,6 @@ class Launcher:
         addresses = (ctypes.c_void_p * max(len(arguments), 1))(*map(ctypes.addressof, arguments))
         shape = [*launch["grid"], *launch["block"]]
         return function, shape, launch["shared"], addresses, launch["pdl"], arguments
-
-    def _module(self, index: int) -> ctypes.c_void_p:
-        if index not in self._modules:
-            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
-        return self._modules[index]
 
 
 class Null:

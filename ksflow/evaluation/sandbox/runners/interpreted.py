@@ -171,9 +171,7 @@ def _refuse(what: str, *kinds: Any, half: Any = None) -> None:
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:
-    """Return a module of the source with one set of values. Triton rereads the source, so each needs its own file
-    name."""
-    file = f"{path}, {name}"
+    file = f"{path}, {name}"  # Triton rereads the source
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)
     sys.modules[name] = module
