@@ -259,8 +259,7 @@ def boxed_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parts(command: Path) -> list[str]:
-    """Return what a compiler may read where it is installed: programs, libraries and headers. The folder may be a
-    home."""
+    """Return what a compiler may read where it is installed, maybe in a home: programs, libraries and headers."""
     program = command.resolve()
     paths = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
     paths += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]

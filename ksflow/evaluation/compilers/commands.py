@@ -48,8 +48,7 @@ class CommandRunner:
             try:
                 shutil.copytree(problem.root, folder, symlinks=True, ignore=not_source)
             except OSError as error:  # of several files, the first
-                errors = error.args[0] if isinstance(error, shutil.Error) else None
-                why = errors[0][2] if isinstance(errors, list) and errors else error
+                why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
                 raise ConfigError(f"{problem.root} cannot be copied: {why}") from error
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):

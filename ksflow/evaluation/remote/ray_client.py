@@ -61,11 +61,9 @@ class RayClient:
         self.target, self.settings = target, settings
         self.resource = label(target)
         self._gpu = platform(target) not in ("", EMULATED)
-        self._connecting, self._looking = threading.Lock(), threading.Lock()
+        self._connecting = threading.Lock()
         self._task: Any = None
         self._head: RayHead | None = None
-        self._machines: dict[str, str] = {}
-        self._looked = 0.0
         self._tell = partial(tell, set(), "ksflow.ray")
 
     def connect(self) -> None:
@@ -181,20 +179,13 @@ class RayClient:
             raise ConfigError(f"{words} for {patience:g} minutes: {self._remedy()}{why}")
         return since
 
-    def _there(self) -> dict[str, str]:
-        """The machines, by their ids, that are alive and have what a task wants, whether or not it is free."""
+    def _there(self) -> set[str]:
+        """The ids of the machines that are alive and have what a task wants, whether or not it is free."""
         import ray
 
-        with self._looking:
-            if time.monotonic() - self._looked > _LOOK_S:
-                wants = {"CPU": 1.0, self.resource: 1.0, **({"GPU": 1.0} if self._gpu else {})}
-                self._machines = {
-                    node["NodeID"]: node["NodeManagerHostname"]
-                    for node in ray.nodes()
-                    if node["Alive"] and all(node["Resources"].get(name, 0.0) >= least for name, least in wants.items())
-                }
-                self._looked = time.monotonic()
-            return self._machines
+        wants = {"CPU", self.resource, *(["GPU"] if self._gpu else [])}
+        alive = (node for node in ray.nodes() if node["Alive"])
+        return {node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) >= 1 for name in wants)}
 
     def _start(self) -> str:
         """A cluster of this machine, and its address: one worker for each of its GPUs, or as many as `devices` says."""
