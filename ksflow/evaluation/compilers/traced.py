@@ -6,6 +6,7 @@ sizes; correctness.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,11 +62,9 @@ def _tensor(arg: Arg, params: Mapping[str, Scalar]) -> Json:
     if sizes is None:
         raise ValueError(f"{arg.name} has no shape")
     match = _STRIDES.search(arg.layout)
-    strides = list((match and extents(match[1], params)) or [1] * len(sizes))
-    if not match:
-        for index in range(len(sizes) - 2, -1, -1):
-            strides[index] = strides[index + 1] * sizes[index + 1]
-    return {"sizes": list(sizes), "strides": strides, "dtype": arg.dtype}
+    declared = extents(match[1], params) if match else None
+    strides = declared or [math.prod(sizes[index + 1 :]) for index in range(len(sizes))]
+    return {"sizes": list(sizes), "strides": list(strides), "dtype": arg.dtype}
 
 
 def _distilled(answer: Json) -> Json:

@@ -79,20 +79,17 @@ def _round_like_devices() -> None:
     from triton.runtime import interpreter
 
     convert = interpreter._convert_float
-    eights = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+    kinds = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2, tl.bfloat16: torch.bfloat16}
     to_zero = interpreter._ir.ROUNDING_MODE.RTZ
 
     def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
-        if source == tl.float32 and target in eights and mode != to_zero:
-            kind = eights[target]
-            most = torch.finfo(kind).max  # devices saturate
-            exact = torch.from_numpy(np.array(data, dtype=np.float32)).clamp(-most, most)
-            return exact.to(kind).view(torch.uint8).numpy()
-        if source != tl.float32 or target != tl.bfloat16:
+        half = target == tl.bfloat16
+        if source != tl.float32 or target not in kinds or (mode == to_zero and not half):
             return convert(data, source, target, mode)
-        bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
-        nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-        return np.where(np.isnan(data), 0x7FC0, nearest).astype(np.uint16)
+        exact = torch.from_numpy(np.array(data, dtype=np.float32))
+        most = torch.inf if half else torch.finfo(kinds[target]).max  # devices saturate 8-bit floats
+        bits = exact.clamp(-most, most).to(kinds[target]).view(torch.int16 if half else torch.uint8).numpy()
+        return bits.view(np.uint16) if half else bits
 
     interpreter._convert_float = rounded
 
