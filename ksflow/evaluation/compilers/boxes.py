@@ -15,21 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.compilers.client import (
-    SHARED_SERVER,
-    BuildResult,
-    CompileServer,
-    box_request,
-    boxed_environment,
-    cached_build,
-    outcome,
-)
+from ksflow.evaluation.compilers import client
+from ksflow.evaluation.compilers.client import SHARED_SERVER, BuildResult, CompileServer
 from ksflow.kernels.source.launches import CaseLaunch, CasePlan, with_constants
 from ksflow.records import Json, Kernel, Limits, Problem, Target, digest
 
 _VERSION = "3"  # version of cached results; change it with a `distil` function
 _ROOM = 4  # memory factor: GPU compilers map far more than they use
-_CLOSED = re.compile(r"\[Errno \d+\] ")  # the script could not be started
 FAULT = re.compile(
     r"^error: |\): error|:\d+:\d+: (?:fatal )?error: |undefined (?:symbol|reference)|ptxas.* error: ", re.M
 )
@@ -134,17 +126,18 @@ def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
 def _result(job: CompileJob, limits: Limits) -> BuildResult:
     def make(file: Path) -> BuildResult:
         command, memory_mb = [sys.executable, "-P", f".{job.script}"], limits.memory_mb * _ROOM
-        options = {"kind": "json", "environment": boxed_environment(job.environment), "extra": list(job.extra)}
-        request = box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
+        environment = client.boxed_environment(job.environment)
+        options = {"kind": "json", "environment": environment, "extra": list(job.extra)}
+        request = client.box_request(command, job.sources, file, limits.compile_s, memory_mb, **options)
         server = _FREE.get()
         try:
             answer = server.ask(request, limits.compile_s)
         finally:
             _FREE.put(server)
-        if _CLOSED.match(answer["log"]):
-            raise ConfigError(f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run")
+        if why := client.python_fault(answer["log"]):
+            raise ConfigError(why)
         answer["log"] = job.explain(answer["log"])
-        built = outcome(answer, str(file), limits.compile_s, memory_mb)
+        built = client.outcome(answer, str(file), limits.compile_s, memory_mb)
         try:
             if built.artefact:
                 file.write_text(json.dumps(job.distil(json.loads(file.read_text(encoding="utf-8")))), encoding="utf-8")
@@ -153,7 +146,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
             return BuildResult(reason=f"compile: the compiled file cannot be read: {why}")
         return built
 
-    built = cached_build(job.digest, "json", make, FAULT)
+    built = client.cached_build(job.digest, "json", make, FAULT)
     return replace(built, reason=built.reason.removeprefix("error: "))
 
 

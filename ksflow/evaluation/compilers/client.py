@@ -293,6 +293,12 @@ def stopped(answer: Json, whose: str, limit: float, memory_mb: int) -> str:
     return "filled its disk" if "disk" in words else ""
 
 
+def python_fault(log: str) -> str:
+    """Return why a sandbox could not start its Python script, by its log; "" if it started."""
+    words = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
+    return words if re.match(r"\[Errno \d+\] ", log) else ""
+
+
 def outcome(answer: Json, artefact: str, limit: float, memory_mb: int) -> BuildResult:
     """Return the result of a compiler's request. Raises ConfigError if sandboxes do not start."""
     status = answer["words"].get("exit")

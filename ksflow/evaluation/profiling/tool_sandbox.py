@@ -9,7 +9,6 @@ import json
 import math
 import os
 import queue
-import re
 import signal
 import sys
 import tomllib
@@ -21,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ksflow.errors import UNREADABLE, ConfigError
-from ksflow.evaluation.compilers.client import CompileServer, box_request, boxed_environment, stopped
+from ksflow.evaluation.compilers.client import CompileServer, box_request, boxed_environment, python_fault, stopped
 from ksflow.evaluation.processes.device_lock import device_files, runtime_folders
 from ksflow.home import PACKAGE
 from ksflow.kernels.hardware.cost_model import work
@@ -40,8 +39,6 @@ _INSTALLED = ("/opt/nvidia",)
 _IDLE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
 """Idle processes that start sandboxes: tools that run at the same time need one each."""
 TEXTS = tomllib.loads(Path(__file__).with_name("tools.toml").read_text(encoding="utf-8"))
-_NOT_STARTED = re.compile(r"\[Errno \d+\] ")
-_CLOSED = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
 
 
 @dataclass(frozen=True)
@@ -216,7 +213,7 @@ def _ran(answer: Mapping[str, Any], why: str, result: Path) -> ToolResult:
     if why:
         return ToolResult(-1, output, fault=f"it {why}")
     if status := int(answer["words"]["exit"]):
-        return ToolResult(status, output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
+        return ToolResult(status, output, fault=python_fault(output))
     try:
         content = json.loads(result.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in content["files"].items() if isinstance(text, str)}
