@@ -27,7 +27,10 @@ __all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
 _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not installed; with `launch:` lines device code is enough"
 
-_UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
+_UNKNOWN = re.compile(
+    r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch"
+    r"|is not defined for option 'gpu-name'"
+)
 
 
 _FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"nvcc": nvcc.flags, "hip": hip.flags}
@@ -120,7 +123,7 @@ def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     march, results = request.target.march, boxes.run(toolchain.jobs(request), request.problem.limits)
     for values, result in zip(request.variants, results, strict=True):
         if not result.artefact:
-            _check_known(toolchain.knows(march) and not _UNKNOWN.search(result.log), march)
+            _check_known(result, march)
             of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
     units = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
@@ -134,7 +137,7 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
         return BuildResult(reason=_NO_HOST)
     (result,) = boxes.run([job], request.problem.limits)
     if not result.artefact:
-        _check_known(not _UNKNOWN.search(result.log), request.target.march)
+        _check_known(result, request.target.march)
         return result
     unit = json.loads(Path(result.artefact).read_text(encoding="utf-8"))
     path = store(base64.b64decode(unit["code"]), "so")
@@ -142,6 +145,6 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     return BuildResult(path, cached=result.cached, resources=rows)
 
 
-def _check_known(known: bool, march: str) -> None:
-    if not known:
+def _check_known(result: BuildResult, march: str) -> None:
+    if _UNKNOWN.search(result.log):
         raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or correct it")

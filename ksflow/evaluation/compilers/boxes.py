@@ -99,10 +99,6 @@ class Toolchain:
     def host(self, request: CompileRequest) -> CompileJob | None:
         """Return the job of host mode; None if not available, or if the kernel is compiled when it runs."""
 
-    def knows(self, march: str) -> bool:
-        """Return whether the compiler may know the architecture, as far as can be told before compiling."""
-        return True
-
     def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """Return a launch's function, by its name, mangled or not. Raises ValueError, which lists the functions."""
         kernels, name = units[variant]["kernels"], step.kernel

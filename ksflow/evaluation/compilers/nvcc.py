@@ -79,18 +79,13 @@ def find() -> Nvcc | None:
     command = executables.find("nvcc")
     release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
     beside = Path(command).resolve().with_name("cuobjdump")
-    disassembler = next(iter((*filter(Path.is_file, [beside]), *bundled_paths("cuobjdump"))), "")
-    return Nvcc(command=command, version=f"nvcc {release[1]}", disassembler=str(disassembler)) if release else None
-
-
-def bundled_paths(name: str) -> list[Path]:
-    """Return where a program of the CUDA toolkit is, apart from nvcc's folder: PATH, then Triton's package."""
-    triton = importlib.util.find_spec("triton")
-    folders = (triton.submodule_search_locations or ()) if triton else ()
-    inside = (Path(folder, "backends/nvidia/bin", name) for folder in folders)
-    return [*map(Path, filter(None, [shutil.which(name)])), *filter(Path.is_file, inside)]
+    disassembler = str(beside) if beside.is_file() else shutil.which("cuobjdump") or bundled_disassembler()
+    return Nvcc(command=command, version=f"nvcc {release[1]}", disassembler=disassembler) if release else None
 
 
 def bundled_disassembler() -> str:
     """Return Triton's cuobjdump, which fits its compiler, else that of PATH; "" if there is none."""
-    return next((str(path) for path in reversed(bundled_paths("cuobjdump"))), "")
+    triton = importlib.util.find_spec("triton")
+    folders = (triton.submodule_search_locations or ()) if triton else ()
+    own = [path for folder in folders if (path := Path(folder, "backends/nvidia/bin/cuobjdump")).is_file()]
+    return str(own[0]) if own else shutil.which("cuobjdump") or ""

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ksflow.evaluation.compilers import resources
 from ksflow.evaluation.compilers.boxes import CompileJob, CompileRequest, DeviceFunction, Toolchain
-from ksflow.evaluation.compilers.nvcc import bundled_disassembler, bundled_paths
-from ksflow.kernels.hardware.executables import output
+from ksflow.evaluation.compilers.nvcc import bundled_disassembler
 from ksflow.kernels.source.launches import CaseLaunch
 from ksflow.records import Json
 
@@ -44,12 +43,6 @@ class Triton(Toolchain):
             return CompileJob("triton_box.py", order, files, self.version, distil, _explained)
 
         return [job(variant, values) for variant, values in enumerate(request.variants)]
-
-    def knows(self, march: str) -> bool:
-        """Return whether one of Triton's assemblers knows the architecture, True if they cannot be asked."""
-        assemblers = (*bundled_paths("ptxas"), *bundled_paths("ptxas-blackwell"))
-        listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))
-        return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
     def entry(self, request: CompileRequest, units: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """Return the function compiled for a launch; the compiler sets its threads and shared memory."""
