@@ -23,8 +23,7 @@ from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.gpu_state import Amdgpu, Nvml, nvidia_name
 from ksflow.evaluation.processes.device_lock import device_files, nvidia_cards, runtime_folders
 from ksflow.evaluation.sandbox import linux
-from ksflow.evaluation.sandbox.driver import Driver, DriverError
-from ksflow.evaluation.sandbox.platforms import open_driver, torch_device
+from ksflow.evaluation.sandbox.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.evaluation.sandbox.runners.device import GATE_BYTES
 from ksflow.evaluation.sandbox.runners.torch_kernel import device_bytes
 

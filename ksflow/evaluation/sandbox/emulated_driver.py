@@ -74,10 +74,7 @@ class Emulated(Driver):
         self.submit(look)
 
     def write(self, pointer: Pointer, value: int) -> None:
-        def put() -> None:
-            ctypes.c_uint32.from_address(pointer).value = value
-
-        self.submit(put)
+        self.submit(partial(setattr, ctypes.c_uint32.from_address(pointer), "value", value))
 
     def clear(self, pointer: Pointer, size: int) -> None:
         def zero() -> None:

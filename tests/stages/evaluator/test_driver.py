@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.evaluation.judge.gpu_state import Amdgpu
-from ksflow.evaluation.sandbox.driver import _EARLY, _LAUNCH, Driver, HipDriver
-from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.driver import _EARLY, _LAUNCH, Driver, HipDriver, open_driver
 from ksflow.evaluation.sandbox.runners.device import Launcher
 from ksflow.records import Json
 

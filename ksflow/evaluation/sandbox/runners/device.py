@@ -22,19 +22,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer
-from ksflow.evaluation.sandbox.platforms import open_driver, torch_device
-from ksflow.evaluation.sandbox.runners.cpu import (
-    DONE,
-    GO,
-    LARGEST_MESSAGE,
-    NONCE,
-    Native,
-    log_by_line,
-    pointers,
-    report_end,
-)
-from ksflow.evaluation.sandbox.runners.protocol import Call, Json, Runner
+from ksflow.evaluation.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
+from ksflow.evaluation.sandbox.runners import cpu
+from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, Call, Json, Native, Runner
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=Iq")  # the number of an order's first call, and the place of its sample in the outputs
@@ -54,7 +44,7 @@ def run(order: Json, fds: list[int]) -> None:
     platform = order["device"]["platform"]
     if visible := order["device"]["visible"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
-    with report_end(socket_fd, log_fd) as judge:
+    with cpu.report_end(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch
 
@@ -133,7 +123,7 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
             return Native(f"/proc/self/fd/{artefact[0]}", None)
     from ksflow.evaluation.sandbox.runners.torch_kernel import TorchRunner
 
-    log_by_line()
+    cpu.log_by_line()
     return TorchRunner(order["main"], torch_device(order["device"]["platform"]))
 
 
@@ -152,7 +142,7 @@ class Launcher:
         if case["name"] not in self._workspaces:
             self._workspaces[case["name"]] = [self.driver.allocate(size) for size in plan["workspaces"]]
         return [
-            self._call(plan, pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
+            self._call(plan, cpu.pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
             for slot in range(case["slots"])
         ]
 
@@ -172,7 +162,9 @@ class Launcher:
         return call
 
     def _launch(self, launch: Json, places: Mapping[str, list[Any]]) -> tuple[Any, ...]:
-        function = self.driver.function(self._module(launch["code"]), launch["kernel"], launch["shared"])
+        if (index := launch["code"]) not in self._modules:
+            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
+        function = self.driver.function(self._modules[index], launch["kernel"], launch["shared"])
         values = [value if kind == "int" else places[kind][value] for kind, value in launch["args"]]
         sizes = self.driver.parameters(function) or launch["parameters"]
         sizes = sizes or [_SIZES[kind] for kind, _ in launch["args"]]
@@ -194,11 +186,6 @@ class Launcher:
         addresses = (ctypes.c_void_p * max(len(arguments), 1))(*map(ctypes.addressof, arguments))
         shape = [*launch["grid"], *launch["block"]]
         return function, shape, launch["shared"], addresses, launch["pdl"], arguments
-
-    def _module(self, index: int) -> ctypes.c_void_p:
-        if index not in self._modules:
-            self._modules[index] = self.driver.load(base64.b64decode(self.container["codes"][index]))
-        return self._modules[index]
 
 
 class Null:

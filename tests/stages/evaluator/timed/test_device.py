@@ -28,10 +28,9 @@ from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.processes import device_lock
 from ksflow.evaluation.profiling.inspector import Inspector
-from ksflow.evaluation.profiling.workload import WORKLOAD
+from ksflow.evaluation.profiling.tool_sandbox import WORKLOAD
 from ksflow.evaluation.sandbox import linux
-from ksflow.evaluation.sandbox.driver import DriverError
-from ksflow.evaluation.sandbox.platforms import open_driver
+from ksflow.evaluation.sandbox.driver import DriverError, open_driver
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
