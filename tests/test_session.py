@@ -265,7 +265,7 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     assert outcome.best.kernel.main != lucky[0]
 
     def subject(trial: Trial) -> str:
-        return lineage.store.header(lineage.commit_of(trial.id))[1].partition("\n")[0]
+        return lineage.store.header(lineage.commit_of(trial.id)).text.partition("\n")[0]
 
     (beaten_again,) = [t for t in outcome.population.trials if t.kernel and t.kernel.main == lucky[0]]
     assert "confirmed" not in subject(beaten_again)  # refuted there, or beside a later one before

@@ -247,18 +247,15 @@ class Lineage(TrialLog):
         """When the newest session was opened, in seconds since 1970, and the highest id that was used by then; 0 and
         nothing where there was none, or where that is not on record."""
         head = self.store.ref(f"{self._side}sessions")
-        return (self.store.commit_facts(head)[1], self.store.trailer(head, "After")) if head else (0, "")
+        return (self.store.header(head).date, self.store.trailer(head, "After")) if head else (0, "")
 
     @property
     @locked
     def sessions(self) -> tuple[int, ...]:
         """When each session was opened, in seconds since 1970, in their order."""
         head = self.store.ref(f"{self._side}sessions")
-        return (
-            tuple(self.store.commit_facts(name)[1] for name in reversed(self.store.list_ancestors(head)))
-            if head
-            else ()
-        )
+        opened = reversed(self.store.list_ancestors(head)) if head else ()
+        return tuple(self.store.header(name).date for name in opened)
 
     @property
     @locked
@@ -304,7 +301,7 @@ class Lineage(TrialLog):
         heads = {name: self._index.at[name] for name in trials}
         new = [head for head in heads.values() if head not in self._dates]
         with self.store.read_ahead(new):
-            self._dates |= {head: self.store.commit_facts(head)[1] for head in new}
+            self._dates |= {head: self.store.header(head).date for head in new}
         return {name: self._dates[head] for name, head in heads.items()}
 
     @locked
@@ -386,7 +383,7 @@ class Lineage(TrialLog):
         head = self.store.ref(f"{self._side}proofs")
         if head is None:
             return None
-        return schema.load("proof", self.store.read(f"{head}:proof.json"), Proof), self.store.commit_facts(head)[1]
+        return schema.load("proof", self.store.read(f"{head}:proof.json"), Proof), self.store.header(head).date
 
     @locked
     def learn(

@@ -46,6 +46,16 @@ _CHANGED = ("reference already exists", "but expected", "unable to resolve refer
 _LOG = logging.getLogger("ksflow.lineage")
 
 
+class Header(NamedTuple):
+    """What a commit says beside its files."""
+
+    parents: tuple[str, ...]
+    date: int
+    """Seconds since 1970."""
+    text: str
+    """Its message."""
+
+
 class Tag(NamedTuple):
     """An annotated tag."""
 
@@ -74,10 +84,6 @@ class Store:
 
     # -- objects ---------------------------------------------------------------------------------
 
-    def blob(self, data: bytes) -> str:
-        """Write a blob, and return its id."""
-        return self._write("blob", data)
-
     def commit(
         self, files: Mapping[str, bytes | str], parents: Iterable[str], text: str, when: int, refs: Sequence[Ref] = ()
     ) -> str:
@@ -85,16 +91,16 @@ class Store:
 
         A file is bytes, or a blob's id. Empty where a ref was not as expected: then none has moved.
         """
-        blobs = {name: data if isinstance(data, str) else self.blob(data) for name, data in files.items()}
+        blobs = {name: data if isinstance(data, str) else self.write("blob", data) for name, data in files.items()}
         rows = sorted((name.encode(), bytes.fromhex(blob)) for name, blob in blobs.items())
-        tree = self._write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
+        tree = self.write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        commit = self._write("commit", "\n".join([*lines, "", text]).encode())
+        commit = self.write("commit", "\n".join([*lines, "", text]).encode())
         moved = not refs or self.move((name, commit if new == THIS else new, old) for name, new, old in refs)
         return commit if moved else ""
 
-    def _write(self, kind: str, data: bytes) -> str:
+    def write(self, kind: str, data: bytes) -> str:
         """Write an object (`blob`, `tree`, `commit`); its id. LineageError where the disk does not take it."""
         if self._closed:
             raise LineageError(f"{self.path} was closed before this was written")
@@ -177,21 +183,21 @@ class Store:
             data = rest[20:]
         return entries
 
-    def header(self, commit: str) -> tuple[tuple[str, ...], str]:
-        """A commit's parents and message."""
+    def header(self, commit: str) -> Header:
+        """A commit's parents, date and message."""
         head, _, message = self.read(commit).decode(errors="replace").partition("\n\n")
-        parents = [line[7:] for line in head.split("\n") if line.startswith("parent ")]
-        return tuple(parents), message
+        date = re.search(r"^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE)
+        return Header(tuple(re.findall(r"^parent (\w+)$", head, re.MULTILINE)), int(date[1]) if date else 0, message)
 
     def line(self, commit: str) -> Iterator[str]:
         """A commit, its first parent, that one's, and so on; none where there is no commit."""
         while commit:
             yield commit
-            commit = next(iter(self.header(commit)[0]), "")
+            commit = next(iter(self.header(commit).parents), "")
 
     def trailer(self, commit: str, key: str) -> str:
         """The last such line of a commit's message; empty when there is none."""
-        return trailer(self.header(commit)[1], key)
+        return trailer(self.header(commit).text, key)
 
     def history(self, *prefixes: str) -> list[str]:
         """Every commit below refs that start so (each prefix ends in a slash)."""
@@ -203,12 +209,6 @@ class Store:
     def list_ancestors(self, head: str, before: str = "") -> list[str]:
         """A commit and its ancestors, the newest first; without those of `before`, where that is given."""
         return self._git("rev-list", head, *([f"^{before}"] if before else [])).split()
-
-    def commit_facts(self, commit: str) -> tuple[str, int, str]:
-        """A commit's tree, its date (seconds since 1970) and its message."""
-        head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")
-        match = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
-        return (match[1], int(match[2]), text) if match else ("", 0, text)
 
     def commits(self, prefix: str) -> list[str]:
         """The commits whose ids start so (four hexadecimal digits or more)."""

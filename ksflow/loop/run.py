@@ -36,8 +36,6 @@ from ksflow.records import Key, Note, Plan, Population, Problem, Seed, Trial, Ve
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
-_JUDGE_FAILURES = 10
-"""Questions in a row that the judge may not be able to answer before a run gives up."""
 _TELLING = 3
 """Experiments after which their pace tells how long the others take."""
 _CONFIRMING = 4
@@ -85,9 +83,8 @@ class Run:
         self.budgets = stops.budgets(self.schedule.caps, self.meter)
         self.limits.stops += self.budgets
         if recorded is None:
-            hopeless, rounds = self.schedule.unpromising_rounds, _BARREN_ROUNDS * self.schedule.rounds_in_flight
-            self.limits.stops += [stops.BarrenRounds(rounds), stops.JudgeFails(_JUDGE_FAILURES)]
-            self.limits.stops += [stops.NothingPromises(hopeless)] if hopeless else []
+            rounds = _BARREN_ROUNDS * self.schedule.rounds_in_flight
+            self.limits.stops += stops.hopeless(rounds, self.schedule.unpromising_rounds)
         self.exact: Turns | None = None
         """The recorded steps, where they are repeated one by one."""
         self.search_started: float | None = None
@@ -289,4 +286,4 @@ class Run:
 
     def _announce(self, what: str) -> None:
         for listener in self._listeners:
-            listener(Ending(abandoned=what == "abandon"), self)
+            listener(Ending(what), self)

@@ -179,13 +179,9 @@ def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
 
 def _earlier(evaluation: Evaluation) -> EarlierVerdict:
     """What an evaluation was, for the evidence of the one that replaces it."""
-    return EarlierVerdict(
-        verdict=evaluation.verdict.value,
-        score_us=evaluation.score_us,
-        problem=evaluation.problem,
-        judge=evaluation.judge,
-        target=evaluation.target,
-    )
+    problem, judge, target = evaluation.key
+    verdict, score_us = evaluation.verdict.value, evaluation.score_us
+    return EarlierVerdict(verdict=verdict, score_us=score_us, problem=problem, judge=judge, target=target)
 
 
 def _was(trial: Trial) -> EarlierVerdict | None:

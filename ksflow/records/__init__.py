@@ -32,11 +32,19 @@ from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import as_json, misfits, parse
 from ksflow.records.population import Material, Population
-from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, name_without_precision
+from ksflow.records.problems import (
+    Arg,
+    Case,
+    Check,
+    Limits,
+    Problem,
+    Seed,
+    Target,
+    check_inside,
+    name_without_precision,
+)
 from ksflow.records.proofs import Engaged, Proof, Way, amdahl
-from ksflow.records.ratios import base_of, first_attempt
 from ksflow.records.scale import Contradiction, Scale, measured_ratio
-from ksflow.records.targets import Target
 from ksflow.records.trials import (
     Cost,
     Draft,
@@ -51,5 +59,7 @@ from ksflow.records.trials import (
     Selection,
     Step,
     Trial,
+    base_of,
+    first_attempt,
     portfolio,
 )

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from ksflow.records.base import by_number
 from ksflow.records.evaluations import Evaluation
 from ksflow.records.evidence import Comparison, Ratio, Speedup
-from ksflow.records.ratios import verdict_key
 from ksflow.records.trials import Trial
 
 _Z = 1.959964  # standard errors to either side of a 95 % interval
@@ -123,11 +122,7 @@ class Scale:
             for row in _rows(evaluation):
                 other = alias.get(row.id, row.id)
                 absent |= {other} - known.keys()
-                if (
-                    other in known
-                    and other not in (name, *edges[name])
-                    and verdict_key(evaluation) == verdict_key(known[other])
-                ):
+                if other in known and other not in (name, *edges[name]) and evaluation.key == known[other].key:
                     edge = _edge(name, evaluation, other, known[other])
                     edges[name][other] = edge
                     edges[other][name] = _edge(other, known[other], name, evaluation)
@@ -156,7 +151,7 @@ class Scale:
             return None
         edges, node = {**self._edges, trial.id: {}}, _Node(trial.id, 0.0, True, "", 0.0)
         if rows:
-            if verdict_key(trial.evaluation) != verdict_key(versus):
+            if trial.evaluation.key != versus.key:
                 return None
             edge, at = _edge(trial.id, trial.evaluation, first, versus), self._nodes[first]
             node = _Node(at.root, at.log + edge.log, at.ranked and edge.ranked, first, edge.variance)
@@ -211,7 +206,7 @@ class Scale:
         if other in self._edges.get(trial, {}):
             return self.is_ahead(trial, other)
         ratio = self.ratio(trial, other)
-        return bool(ratio and ratio.faster)
+        return bool(ratio and ratio.ahead)
 
     def ahead_of(self, other: str) -> tuple[str, ...]:
         """Return the kernels that were ranked ahead of it side by side, the fastest first."""

@@ -8,10 +8,10 @@ Where an island has nothing left to try, a kernel of any other is its base.
 
 from random import Random
 
-from ksflow.kernels.source.families import has_untried, values_in
+from ksflow.kernels.source.families import has_untried
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Population, Problem, Selection, Trial, digest, first_attempt
-from ksflow.stages.selector.tournament import winner
+from ksflow.stages.selector.tournament import entrants, winner
 
 _DRAWS = 16  # winners that are looked at before an island counts as used up
 
@@ -27,16 +27,16 @@ class Islands:
 
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
-        entrants = [trial for trial in population.ranked if values_in(trial.kernel)] or list(population.ranked)
-        homes = self._homes(entrants, population)
+        entered = entrants(population)
+        homes = self._homes(entered, population)
         island = rng.randrange(self.islands)
-        own = [trial for trial in entrants if homes[trial.id] == island]
-        own = own or [trial for trial in entrants if homes[trial.id] is None] or entrants
-        migrant = self._migrant(entrants, homes, (island - 1) % self.islands, population)
+        own = [trial for trial in entered if homes[trial.id] == island]
+        own = own or [trial for trial in entered if homes[trial.id] is None] or entered
+        migrant = self._migrant(entered, homes, (island - 1) % self.islands, population)
         guest = migrant if migrant and homes[migrant.id] != island else None
         mine = {trial.id for trial in (*own, *filter(None, [guest]))}
-        there = [trial for trial in entrants if trial.id in mine]
-        base = self._base(rng, there, population) or self._base(rng, entrants, population) or there[0]
+        there = [trial for trial in entered if trial.id in mine]
+        base = self._base(rng, there, population) or self._base(rng, entered, population) or there[0]
         reference = winner(rng, [trial for trial in own if trial is not base] or own, self.size)
         from_elsewhere = homes[base.id] not in (None, island)
         moved = f", a migrant from island {homes[base.id]}," if from_elsewhere else ""
