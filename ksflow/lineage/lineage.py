@@ -137,8 +137,7 @@ class Lineage(TrialLog):
         """
         if self.in_use:
             raise LineageError(f"{self.problem}/{self.run} is in use: end the process that works on it first")
-        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
-        refs = self.store.refs(self._heads, self._side, tags)
+        refs = self._all_refs()
         changes = [(name, ZERO, commit) for name, commit in refs.items()]
         if run:
             before, after = f"/{self.problem}/{self.run}/", f"/{self.problem}/{run}/"
@@ -151,8 +150,10 @@ class Lineage(TrialLog):
 
     def bundle(self, file: Path) -> None:
         """Write the run's refs and all their history to a file that `git clone` and `git fetch` read. LineageError."""
-        tags = f"refs/tags/approved/{self.problem}/{self.run}/"
-        self.store.bundle(file, self.store.refs(self._heads, self._side, tags))
+        self.store.bundle(file, self._all_refs())
+
+    def _all_refs(self) -> dict[str, str]:
+        return self.store.refs(self._heads, self._side, f"refs/tags/approved/{self.problem}/{self.run}/")
 
     def commit_of(self, trial: str) -> str:
         """The commit of a trial's newest verdict, or of its kernel."""
@@ -191,12 +192,12 @@ class Lineage(TrialLog):
     def approvals(self) -> dict[str, Approval]:
         """Trial id -> what a person said of it."""
         prefix, approvals = f"approved/{self.problem}/{self.run}/", {}
-        for tag in self.store.tags(prefix):
-            name = tag.name.removeprefix(prefix)
-            note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
+        for tag, commit, by, date, body in self.store.tags(prefix):
+            name = tag.removeprefix(prefix)
+            note = " ".join(line.strip() for line in body.splitlines() if line.startswith("    "))
             head = self.store.ref(f"{self._heads}{name}")
-            current = head is not None and tag.commit in (head, self._index.branches.judged_commit(head))
-            approvals[name] = Approval(tag.by, note, tag.commit, tag.date, current)
+            current = head is not None and commit in (head, self._index.branches.judged_commit(head))
+            approvals[name] = Approval(by, note, commit, date, current)
         return approvals
 
     @locked
@@ -417,7 +418,6 @@ class Lineage(TrialLog):
     @locked
     def close(self) -> None:
         """Pack, and end git's helper processes."""
-        self._closed = True
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()

@@ -56,16 +56,6 @@ class Header(NamedTuple):
     """Its message."""
 
 
-class Tag(NamedTuple):
-    """An annotated tag."""
-
-    name: str
-    commit: str
-    by: str
-    date: str
-    body: str
-
-
 class Store:
     """One bare repository. Not for use by two threads at once; any number of processes may share the repository."""
 
@@ -266,7 +256,7 @@ class Store:
     def _resolved(self, name: str) -> str | None:
         """The same for any kind of ref, by git: a packed one, a symbolic one."""
         try:
-            commit: str | bytes = self._repo.git.get_object_header(name)[0]
+            commit: str | bytes = self._repo.git.get_object_data(name)[0]
         except ValueError:
             return None
         except (git.GitError, OSError) as error:
@@ -340,13 +330,13 @@ class Store:
             self.move([(ref, before or ZERO, signature.split()[0])])
             raise ConfigError(_no_tag("no signature was made"))
 
-    def tags(self, prefix: str) -> list[Tag]:
-        """The annotated tags below a prefix (which ends in a slash)."""
+    def tags(self, prefix: str) -> list[tuple[str, ...]]:
+        """(name, commit, by, date, body) of the annotated tags below a prefix, which ends in a slash."""
         fields = ("refname:lstrip=2", "*objectname", "taggername", "taggerdate:iso-strict", "contents:body")
         form = "%00".join(f"%({field})" for field in fields) + "%1e"
         rows = self._git("for-each-ref", f"--format={form}", f"refs/tags/{prefix}").split("\x1e")
-        tags = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
-        return [tag for tag in tags if tag.by]
+        tags = [tuple(row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
+        return [tag for tag in tags if tag[2]]
 
     def bundle(self, file: Path, refs: Iterable[str]) -> None:
         """Write refs and their history to a git bundle. Raises LineageError."""

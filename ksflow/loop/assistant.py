@@ -259,9 +259,7 @@ class AskTell:
         return self.run.population.choose(picks[0].id, picks[1].id, rationale)
 
     def _waiting_for_kernels(self) -> dict[str, Trial]:
-        """The experiments without a kernel: planned here, or left by an earlier call of the run. A kernel that such a
-        call left is judged.
-        """
+        """The experiments without a kernel, planned here or left by an earlier call, of which kernels are judged."""
         for trial in self.run.lineage.claim_unfinished(Origin.EXPERIMENT, Origin.REPAIR):
             if trial.kernel is None:
                 self._planned[trial.id] = trial

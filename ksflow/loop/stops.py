@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 
 from ksflow.loop.budget import Meter
 
-_JUDGE_FAILURES = 10
-"""Questions in a row that the judge may not be able to answer before a run gives up."""
-
 
 @dataclass
 class Tally:
@@ -35,8 +32,6 @@ class Tally:
     """Those of them that have not said yet how many experiments they bring."""
     barren: int = 0
     """Rounds in a row without a trial."""
-    unpromising: int = 0
-    """Plans in a row without a promise."""
     harness_errors: int = 0
     """Questions in a row that the judge could not answer."""
     judge_s: float = 0.0
@@ -44,20 +39,13 @@ class Tally:
     """Why the newest experiment, or the newest round, came to nothing."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """A reason to end a run: `reason` says why it is enough, and is empty while it is not."""
-
-    reason: Callable[[Tally], str]
-    at_once: bool = True
-    """Whether rounds in flight end at their next step; if not, no other round begins."""
-
-
 class Budget:
-    """A stop that is the most that may be used of something: `spent` says how much is."""
+    """The most that may be used of something: `spent` says how much is."""
 
     def __init__(self, name: str, most: float, spent: Callable[[Tally], float]) -> None:
-        self.name, self.most, self.spent, self.at_once = name, most, spent, name != "rounds"
+        self.name, self.most, self.spent = name, most, spent
+        self.at_once = name != "rounds"
+        """Whether rounds in flight end at their next step; if not, no other round begins."""
 
     def used_share(self, tally: Tally) -> float:
         """The share of it that is used."""
@@ -92,32 +80,14 @@ def budgets(caps: Mapping[str, float], meter: Meter) -> tuple[Budget, ...]:
     return tuple(budget(name, most) for name, most in caps.items())
 
 
-def hopeless(rounds: int, plans: int | None) -> list[Stop]:
-    """What ends a run that comes to nothing: a judge that fails, or in a row so many rounds without a trial, or plans
-    whose designer expects that every experiment loses.
-    """
-
-    def barren(tally: Tally) -> str:
-        reasons = (f"{tally.barren} rounds in a row brought no trial", tally.trouble)
-        return ": ".join(filter(None, reasons)) if tally.barren >= rounds else ""
-
-    def failing(tally: Tally) -> str:
-        times = tally.harness_errors
-        return f"the judge failed {times} times in a row: {tally.trouble}" if times >= _JUDGE_FAILURES else ""
-
-    def unpromising(tally: Tally) -> str:
-        times = tally.unpromising
-        return f"nothing promises: {times} plans in a row expect no gain" if plans and times >= plans else ""
-
-    return [Stop(barren), Stop(failing), Stop(unpromising, at_once=False)]
-
-
 class RunLimits:
-    """When a run has had enough: its stops, Ctrl-C, an error, or what a round could not go on from."""
+    """When a run has had enough: its budgets, Ctrl-C, an error, or what a round could not go on from."""
 
     def __init__(self, tally: Tally, interrupted: threading.Event) -> None:
         self.tally, self.interrupted = tally, interrupted
-        self.stops: list[Stop | Budget] = []
+        self.budgets: tuple[Budget, ...] = ()
+        self.most_barren = self.most_failures = math.inf
+        """Rounds in a row without a trial, and questions in a row that the judge could not answer, which end a run."""
         self.hold = False
         """Whether stops end what has begun: not before the search, nor where recorded steps are repeated one by one."""
         self.ended = ""
@@ -131,9 +101,15 @@ class RunLimits:
         return self.hold and bool(self.ended or self.stop_reason(at_once=True))
 
     def stop_reason(self, at_once: bool = False) -> str:
-        """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
-        asked = (stop for stop in self.stops if stop.at_once or not at_once)
-        return next(filter(None, (stop.reason(self.tally) for stop in asked)), "")
+        """Why no more rounds begin, or with `at_once` why those in flight end; empty where there is no reason."""
+        tally = self.tally
+        budgets = (budget.reason(tally) for budget in self.budgets if budget.at_once or not at_once)
+        if reason := next(filter(None, budgets), ""):
+            return reason
+        if tally.barren >= self.most_barren:
+            return ": ".join(filter(None, (f"{tally.barren} rounds in a row brought no trial", tally.trouble)))
+        failures = tally.harness_errors
+        return f"the judge failed {failures} times in a row: {tally.trouble}" if failures >= self.most_failures else ""
 
     @property
     def reason(self) -> str:

@@ -27,9 +27,8 @@ from ksflow.records.evidence import (
     Speedup,
     TimedCase,
 )
-from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, FILE_NAME, RESERVED_NAMES, Kernel
-from ksflow.records.notes import Document, Note, Passage, Status
+from ksflow.records.notes import Document, Explanation, Feature, Note, Passage, Presence, Statement, Status
 from ksflow.records.parsing import as_json, misfits, parse
 from ksflow.records.population import Material, Population
 from ksflow.records.problems import (

@@ -13,9 +13,7 @@ _PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$
 
 
 def name_without_precision(name: str) -> str:
-    """Return a problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem when
-    data sets are split.
-    """
+    """Return a problem's name without the precision at its end, as data sets are split by tasks."""
     return _PRECISION.sub("", name)
 
 

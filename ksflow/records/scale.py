@@ -173,21 +173,16 @@ class Scale:
         half = _Z * math.sqrt(self._variance(self._alias.get(trial, trial), self._alias.get(other, other)))
         return _speedup(ours.log - theirs.log, half, (ours.ranked and theirs.ranked) or trial == other)
 
-    def factor(self, trial: str) -> Speedup | None:
-        """Return the speed-up over the anchor; None if no measurement connects the two."""
-        return self.ratio(trial, self.anchor) if self.anchor else None
-
     def time_us(self, trial: str) -> float | None:
         """Return a trial's score in µs, as of the newest confirmation, or as measured if nothing connects it to the
-        anchor.
-
-        Returns None if it was not accepted.
+        anchor; None if it was not accepted.
         """
         name = self._alias.get(trial, trial)
         evaluation, node = self._known.get(name), self._nodes.get(name)
         if evaluation is None or node is None or node.root != self._root:
             return evaluation.score_us if evaluation else None
-        return self._anchor_us / math.exp(node.log - self._nodes[self.anchor].log)
+        confirmed_us, at = self._known[self._confirmed].score_us or 0.0, self._nodes[self._confirmed]
+        return confirmed_us * math.exp(at.log - node.log)
 
     def times_us(self, trial: str) -> dict[str, float]:
         """Return a trial's time on each case in µs, as of the same moment as `us`."""
@@ -243,11 +238,6 @@ class Scale:
     def _root(self) -> str:
         return self._nodes[self.anchor].root if self.anchor else ""
 
-    @property
-    def _anchor_us(self) -> float:
-        score = self._known[self._confirmed].score_us or 0.0
-        return score * math.exp(self._nodes[self._confirmed].log - self._nodes[self.anchor].log)
-
     def _variance(self, trial: str, other: str) -> float:
         """Return the variance of the logarithm of the ratio of two kernels of one component."""
         climbed = dict(self._climb(trial))
@@ -280,9 +270,7 @@ def _is_timed(trial: Trial) -> bool:
 
 
 def _placed(scale: Scale) -> Scale:
-    """Return the scale with every kernel placed: the anchor's component first, then what is attached to it, then the
-    rest.
-    """
+    """Return the scale with every kernel placed: the anchor's component, then what is attached to it, then the rest."""
     nodes: dict[str, _Node] = {}
     cores: dict[str, _Core] = {}
     edges = scale._edges

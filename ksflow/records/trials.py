@@ -249,10 +249,8 @@ def first_attempt(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
 
 
 def base_of(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
-    """Return the kernel for which a trial's experiment was designed; a repair has the base of the attempt that it
-    repairs.
-
-    Returns None for a seed, or if the base is not among `trials` (id -> trial).
+    """Return the kernel for which a trial's experiment was designed, as for the attempt that a repair repairs; None for
+    a seed, or if the kernel is not among `trials` (id -> trial).
     """
     first = first_attempt(trial, trials)
     return trials.get(first.parents[0]) if first and first.parents else None

@@ -3,6 +3,7 @@
 Of one it is chance (`selector=random`), the control that a selector must beat.
 """
 
+from functools import partial
 from random import Random
 
 from ksflow.kernels.source.families import draw_untried, values_in
@@ -23,8 +24,9 @@ class Tournament:
     def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Selection:
         rng = Random(context.seed(self.seed, population))
         entered = entrants(population)
-        base = draw_untried(population, entered, lambda left: winner(rng, left, self.size))
-        reference = winner(rng, [trial for trial in entered if trial is not base] or [base], self.size)
+        draw = partial(winner, rng, size=self.size)
+        base = draw_untried(population, entered, draw)
+        reference = draw([trial for trial in entered if trial is not base] or [base])
         rationale = f"{base.id} and {reference.id}, each the fastest of {self.size} drawn from {len(entered)} kernels"
         return population.choose(base.id, reference.id, rationale)
 

@@ -95,7 +95,14 @@ class Diff(ModelWriter):
             raise MoreWanted(excerpt.requested_lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
             return as_files(answer["edits"])
-        edited = _edited(start, edits) if edits.strip() or not below else start.main
+        edited = start.main
+        if edits.strip() or not below:
+            try:
+                edited = apply(start.main, edits)
+            except ValueError:  # they may be of all files
+                if len(start.files) == 1:
+                    raise
+                edited = apply(as_text(start.files), edits)
         return f"{end_with_newline(edited)}{as_files(below)}" if below else edited
 
     def show_kernel(self, kernel: Kernel | None, about: str, room: int) -> str:
@@ -112,13 +119,3 @@ class Diff(ModelWriter):
             Section("edit_format", VOLATILE, STYLES[self.style] + also + left_out),
             Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]
-
-
-def _edited(start: Kernel, edits: str) -> str:
-    """The main file with the edits; with all others below it, where they do not apply to it alone."""
-    try:
-        return apply(start.main, edits)
-    except ValueError:
-        if len(start.files) == 1:
-            raise
-        return apply(as_text(start.files), edits)
