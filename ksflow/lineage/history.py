@@ -127,10 +127,6 @@ class RunHistory:
         known = self.final.by_id
         return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
 
-    def truncate(self, snapshot: RoundSnapshot) -> "RunHistory":
-        """The run as far as it had come when that round began: no later outcome can be asked for."""
-        return replace(self, final=snapshot.population)
-
 
 class RunReader:
     """Walks the commits of one run; `rounds`, `key`, `notes` and `population` are what it has met so far.
