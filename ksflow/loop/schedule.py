@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, one_of
 from ksflow.loop.budget import caps_of
 from ksflow.records import Cost, Population, Trial
-
-_REPEATS = ("show", "skip", "judge")
 
 
 class Schedule:
@@ -39,10 +37,9 @@ class Schedule:
         self.caps = caps_of(whole, stages or {})
         if digest_every < 1 or repairs < 0 or rounds_in_flight < 1:
             raise ConfigError("loop.digest_every and rounds_in_flight must be at least 1, loop.repairs at least 0")
-        if repeats not in _REPEATS:
-            raise ConfigError(f"loop.repeats={repeats}; valid: {', '.join(_REPEATS)}")
         self.rounds_in_flight = rounds_in_flight
-        self.repairs, self.repeats, self.digest_every, self.confirm = repairs, repeats, digest_every, confirm
+        self.repeats = one_of("loop.repeats", repeats, ("show", "skip", "judge"))
+        self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import dspy
 
-from ksflow.errors import ConfigError
+from ksflow.errors import one_of
 from ksflow.kernels.source.answer import as_files, as_text, end_with_newline, split_files
 from ksflow.kernels.source.patch import apply, has_edits
 from ksflow.lm.program import MoreWanted
@@ -82,8 +82,7 @@ class Diff(ModelWriter):
     """Tokens of the file to edit: two thirds are the same for a round's experiments, the rest bears on this one."""
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise ConfigError(f"writer.style={self.style} is not one of: {', '.join(STYLES)}")
+        one_of("writer.style", self.style, STYLES)
         super().__post_init__()
         self.spare = self.code // 3
         self.room = self.code - self.spare
