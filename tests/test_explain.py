@@ -166,7 +166,7 @@ def test_an_explanation_is_kept_and_says_nothing_of_the_verdict(lineage: Lineage
     child = replace(draft(first.id), kernel=kernel("int z;\n"))
     (child,) = reopened.dispatch([child])
     reopened.write(child)
-    assert reopened.store.header(reopened.commit_of(child.id))[0] == (reopened.commit_of(first.id),)
+    assert reopened.store.header(reopened.commit_of(child.id)).parents == (reopened.commit_of(first.id),)
     reopened.close()
 
 
@@ -243,8 +243,8 @@ def test_the_command_explains_the_winner_and_shows_what_is_kept(
     first, second = lineage.store.list_ancestors(lineage.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[
         ::-1
     ]
-    assert lineage.store.header(first)[0] == (commit,)
-    assert lineage.store.header(second)[1].startswith(f"{best.id} explained: ")
+    assert lineage.store.header(first).parents == (commit,)
+    assert lineage.store.header(second).text.startswith(f"{best.id} explained: ")
     assert (lineage.total_cost().calls, lineage.commit_of(best.id)) == (1, commit)
     lineage.close()
 

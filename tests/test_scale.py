@@ -107,7 +107,7 @@ def test_ratios_are_consistent(populations: list[Population]) -> None:
 def test_times_follow_from_the_ratios(populations: list[Population]) -> None:
     for population in populations:
         for trial in population.ranked:
-            over = population.scale.factor(trial.id)
+            over = population.scale.ratio(trial.id, population.scale.anchor)
             if over:
                 assert population.time_us(trial) == pytest.approx(
                     (population.scale.time_us(population.scale.anchor) or 0) / over.ratio
@@ -128,7 +128,7 @@ def test_what_is_grown_is_what_is_read_to_the_last_digit(populations: list[Popul
             assert (one.leader, one.best) == (population.leader, population.best)
             for a in population.ranked:
                 assert one.time_us(a) == population.time_us(a)
-                assert one.scale.factor(a.id) == population.scale.factor(a.id)
+                assert one.scale.ratio(a.id, one.scale.anchor) == population.scale.ratio(a.id, one.scale.anchor)
 
 
 def test_a_far_slower_kernel_never_changes_the_leader(populations: list[Population]) -> None:
@@ -231,7 +231,7 @@ def test_a_contradiction_is_said_and_widens_what_rests_on_it() -> None:
     assert agree.contradictions == ()
     (found, *_) = versus.contradictions
     assert "one of them was disturbed" in str(found)
-    narrow, wide = agree.factor("00004"), versus.factor("00004")
+    narrow, wide = (scale.ratio("00004", scale.anchor) for scale in (agree, versus))
     assert narrow
     assert wide
     assert math.log(wide.high / wide.low) > 5 * math.log(narrow.high / narrow.low)
@@ -265,7 +265,8 @@ def test_cycles_are_solved_by_weight() -> None:
     direct, by_way = (math.log(3.0), 0.01**2), (math.log(2.0 * 1.51), 2 * 0.02**2)
     weights = 1 / direct[1], 1 / by_way[1]
     expected = (direct[0] * weights[0] + by_way[0] * weights[1]) / sum(weights)
-    found = Scale.from_trials(trials).factor("00003")
+    scale = Scale.from_trials(trials)
+    found = scale.ratio("00003", scale.anchor)
     assert found
     assert math.log(found.ratio) == pytest.approx(expected)
     assert math.log(found.high / found.ratio) == pytest.approx(1 / math.sqrt(sum(weights)))

@@ -17,19 +17,11 @@ from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, StageError, explain_write_errors, suggest
 from ksflow.kernels.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
-from ksflow.notes.probes import Probe, ProbeBench
+from ksflow.notes.probes import Probe, ProbeBench, Unanswered
 from ksflow.records import Note, Problem, Status, Target, Verdict
 
 _TWICE = 2.0
 """A claim's figure and the measured one that are farther apart than this contradict each other."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A program that did not answer."""
-
-    probe: Probe
-    reason: str
 
 
 class Prober(Protocol):
@@ -40,7 +32,7 @@ class Prober(Protocol):
     """How many questions of its own it asks."""
 
     def __call__(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Failed | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
     ) -> Probe | None:
         """The next question: one that settles `claim`, or `failed` mended; None where it has none."""
 
@@ -145,7 +137,7 @@ def _ask_prober(
     answer = _run(probe, prober.bench, folder) if probe else None
     if probe is None or answer is None or answer.state != "failed":
         return answer
-    mended = prober(problem, notes, claim, Failed(probe, answer.line))
+    mended = prober(problem, notes, claim, Unanswered(probe, answer.line))
     return _run(mended, prober.bench, folder) if mended else answer
 
 

@@ -15,6 +15,7 @@ from ksflow.kernels.source.flags import with_flags
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
+from ksflow.loop.judging import current_key
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.round import judge
 from ksflow.loop.run import Run
@@ -63,7 +64,7 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
             f"this process has a quota of {allowed:.3g} cores' CPU time (cpu.max), which stops kernels that are timed"
         )
         run.tell(Notice(f"{held}: raise it, or expect times that rank nothing"))
-    lineage.expect(run.verdict_key)
+    lineage.expect(current_key(run.problem, run.stages.evaluate))
     lineage.population()
     _revalidate(run, seeds)
     lost = [t for t in lineage.last_population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
@@ -166,7 +167,9 @@ def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
 
 def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
     """The stale trials to judge again, seeds (also by their kernels' digests) first, then by their old scores."""
-    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds) and not _gone(trial, seeds))
+    planted = [trial for trial in population.stale if _is_seed(trial, seeds)]
+    # a baseline that the problem no longer has was a reference, which was edited since
+    planted = [t for t in planted if not (t.baseline and t.kernel and t.kernel.digest not in seeds)]
     groups: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
     for trial in (*population.stale, *population.trials):
         was = _was(trial)
@@ -179,13 +182,9 @@ def _due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
 
 def _earlier(evaluation: Evaluation) -> EarlierVerdict:
     """What an evaluation was, for the evidence of the one that replaces it."""
-    return EarlierVerdict(
-        verdict=evaluation.verdict.value,
-        score_us=evaluation.score_us,
-        problem=evaluation.problem,
-        judge=evaluation.judge,
-        target=evaluation.target,
-    )
+    problem, judge, target = evaluation.key
+    verdict, score_us = evaluation.verdict.value, evaluation.score_us
+    return EarlierVerdict(verdict=verdict, score_us=score_us, problem=problem, judge=judge, target=target)
 
 
 def _was(trial: Trial) -> EarlierVerdict | None:
@@ -195,11 +194,6 @@ def _was(trial: Trial) -> EarlierVerdict | None:
         return None
     was = _earlier(evaluation) if trial.stale else evaluation.evidence.renewed
     return was if was and was.score_us else None
-
-
-def _gone(trial: Trial, seeds: set[str]) -> bool:
-    """Whether it is a baseline that the problem no longer has: the reference that was edited since."""
-    return trial.baseline and trial.kernel is not None and trial.kernel.digest not in seeds
 
 
 def _is_seed(trial: Trial, seeds: set[str]) -> bool:

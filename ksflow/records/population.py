@@ -10,9 +10,8 @@ from typing import Any
 from ksflow.records.base import by_number
 from ksflow.records.evidence import Ratio, Speedup
 from ksflow.records.notes import Document, Note, Status
-from ksflow.records.ratios import base_of, first_attempt
 from ksflow.records.scale import Scale, measured_ratio
-from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial
+from ksflow.records.trials import PlannedRound, Rival, Selection, Step, Trial, base_of, first_attempt
 
 _SIBLINGS, _LOOKED_AT = 8, 200
 """How many failures a writer is told, and among how many of the newest trials they are looked for."""
@@ -193,18 +192,7 @@ class Population:
 
     def _with(self, **fields: Any) -> "Population":
         made = replace(self, **fields)
-        known = {
-            "by_id",
-            "scale",
-            "ranked",
-            "leader",
-            "winners",
-            "disqualified_ids",
-            "baselines",
-            "best_so_far",
-            "held_out",
-        }
-        made.__dict__.update({name: self.__dict__[name] for name in known & self.__dict__.keys()})
+        made.__dict__.update({name: known for name, known in self.__dict__.items() if name not in made.__dict__})
         return made
 
     def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Selection:

@@ -61,7 +61,7 @@ class Display:
         self._bar.stop()
 
     def __call__(self, event: Event, run: Run) -> None:
-        if event == Ending(abandoned=True):  # the lock may be held by a thread that never ends
+        if event == Ending("abandon"):  # the lock may be held by a thread that never ends
             self._tell(event, run)
             return
         with self._lock:
@@ -72,7 +72,7 @@ class Display:
         match event:
             case Judged(trial):
                 self._show(trial, run)
-            case Ending(abandoned=True):
+            case Ending("abandon"):
                 self._notice(f"abandoned: {_doing(run) or 'nothing'}; the next run takes it up")
             case Ending():
                 self._notice(_ending(run))

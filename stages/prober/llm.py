@@ -7,7 +7,7 @@ program puts out only numbers reach a note.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import dspy
 
@@ -19,7 +19,7 @@ from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import FINDINGS
 from ksflow.lm.prompts.findings import findings as written
 from ksflow.notes import probes
-from ksflow.notes.probes import Figure, Probe, ProbeBench
+from ksflow.notes.probes import Figure, Probe, ProbeBench, Unanswered
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
 from ksflow.stages.prober.ready import find_probe
 
@@ -29,15 +29,6 @@ _LARGEST = {"n": 1 << 28, "turns": 1 << 24, "out": 4096, "line": 64, "each": 1 <
 _ELEMENTS = 1 << 28
 _SCALAR = 1 << 31
 _FORMS = ("copy", "sum", "loop", "chase", "places", "values")
-
-
-class Unanswered(Protocol):
-    """A program that did not answer."""
-
-    @property
-    def probe(self) -> Probe: ...
-    @property
-    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True)

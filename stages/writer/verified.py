@@ -20,9 +20,7 @@ from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Rev
 
 
 class Verified(Composite, Writer):
-    """Nothing that comes after the kernel costs it: where the verifier has no word, or the writer no other kernel, it
-    is judged as it was written.
-    """
+    """A kernel is judged as it was written where the verifier has no word, or the writer no other kernel."""
 
     def __init__(self, llm: WriteFunction, verifier: VerifyFunction) -> None:
         """`llm` is any writer that can be given a kernel to mend; one that repairs nothing is not verified."""

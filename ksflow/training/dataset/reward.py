@@ -10,7 +10,7 @@ out, untimed, the harness' own errors, repeats of earlier code, and kernels that
 import math
 from typing import NamedTuple
 
-from ksflow.records import Scale, Speedup, Trial, Verdict, ratios
+from ksflow.records import Scale, Speedup, Trial, Verdict
 
 SLOWEST, FASTEST = -0.25, 2.0
 BEST = 0.5 + FASTEST
@@ -43,7 +43,7 @@ def are_comparable(trial: Trial, other: Trial) -> bool:
 def verdict_key(trial: Trial) -> tuple[str, str, str]:
     """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
     assert trial.evaluation is not None
-    return ratios.verdict_key(trial.evaluation)
+    return trial.evaluation.key
 
 
 def is_valid(trial: Trial) -> bool:
@@ -105,4 +105,4 @@ def _rated(trial: Trial, right: Worth | None) -> Worth | None:
 
 def _beats(trial: Trial, other: Trial, gain: Speedup) -> bool:
     claim = trial.evaluation.claim if trial.evaluation else None
-    return gain.faster and not (claim and claim.id == other.id and not claim.faster)
+    return gain.ahead and not (claim and claim.id == other.id and not claim.faster)
