@@ -14,7 +14,7 @@ import textwrap
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.evaluation.judge import contents
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
 from ksflow.formats.isolated import IsolatedFailure, answer_order, run_isolated
+from ksflow.formats.kernel.arrays import as_arrays, as_tensors
 from ksflow.integrate.model import TEXTS
 from ksflow.integrate.model.calls import Meta, ModuleCall, call_again, meta, record_calls
 from ksflow.integrate.model.graph import Forward, export_forward
@@ -49,7 +50,7 @@ class Case:
     tensors: tuple[Meta, ...]
     data: tuple[torch.Tensor, ...]
     answer: tuple[torch.Tensor, ...] = ()
-    """What it returned, where that is on record."""
+    """The tensors that it changed, then those that it returned."""
 
     @property
     def every(self) -> tuple[Meta, ...]:
@@ -72,7 +73,9 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
         constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
         calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
         forward = export_forward(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
-        cases = [case_of(user.model.get_submodule(call.module), call, forward.used) for call in calls]
+        modules = [user.model.get_submodule(call.module) for call in calls]
+        pairs = [*zip(modules, calls, strict=True)]
+        cases = [replace(case_of(*pair, forward.used), answer=call_again(*pair)) for pair in pairs]
         folder = Folder(user, region, cases, forward)
         folder.expect_same()
     if caught:
@@ -94,6 +97,7 @@ class Folder:
     """A region as the files of a problem."""
 
     command, what = "model profile", "module's own forward"
+    differs = "computes otherwise for {} than for other inputs"
     tools = "from ksflow.evaluation.judge import bounds, contents"
 
     def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
@@ -137,16 +141,18 @@ class Folder:
         return self._free(f"{word}_") if word in self._names else word
 
     def expect_same(self) -> None:
-        """Try the function on each call. ValueError where it does not compute what the module does."""
-        names: dict[str, Any] = {"torch": torch}
-        exec(self._forward, names)  # the user's own module, as torch.export read it
+        """Try the function on each call. ValueError where it does not compute what it did then."""
+        names: dict[str, Any] = {"torch": torch, "as_arrays": as_arrays, "as_tensors": as_tensors}
+        exec(self._forward, names)  # the person's own code
         for case in self._calls:
-            module = self._user.model.get_submodule(case.call.module)
-            answer = names["forward"](*(tensor.clone() for tensor in case.data))
-            several = answer if isinstance(answer, tuple) else (answer,)
-            pairs = zip(several, call_again(module, case.call), strict=True)
-            if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
-                raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
+            data = [tensor.clone() for tensor in case.data]
+            answer = names["forward"](*data)
+            several = answer if isinstance(answer, tuple | list) else (answer,)
+            ours = [data[self._names.index(word)] for word in self.inout]
+            ours += several[len(several) - len(case.call.outputs) :]
+            for own, other in zip(ours, case.answer, strict=True):
+                if own.shape != other.shape or not torch.allclose(own, other, rtol=1e-2, atol=1e-3, equal_nan=True):
+                    raise ValueError(self.differs.format(case.tensors[0]))
 
     def _reference(self) -> str:
         return TEXTS["REFERENCE"].format(

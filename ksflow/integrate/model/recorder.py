@@ -187,7 +187,13 @@ class Recorder:
         first, leaves = not group["samples"], [_copy(leaf) for leaf in out.leaves]
         group["samples"].append(f"{os.getpid()}_{id(group)}_{len(group['samples'])}.pickle")
         with open(os.path.join(self.folder, group["samples"][-1]), "wb") as stream:
-            pickle.dump({"in": before, "out": leaves, "module": look.module if first else None}, stream)
+            after = {
+                meta[0]: _copy(leaf)
+                for meta, leaf in zip(look.metas, look.leaves, strict=True)
+                if meta[0] in group["written"]
+            }
+            module = look.module if first else None
+            pickle.dump({"in": before, "after": after, "out": leaves, "module": module}, stream)
 
     def dump(self) -> None:
         """Write what was seen."""
