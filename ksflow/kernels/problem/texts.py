@@ -3,14 +3,19 @@ model it is a region."""
 
 import ast
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ksflow.kernels.hardware.target import means
 from ksflow.records import Json, Problem, Target
 
 _HEADING = re.compile(r"(#+) .*?( *<!-- target: (.*?) -->)?\s*")
+REGION = "region.json"
+"""Of a problem's folder: what is known of the region of a model, or of the function, that the problem is."""
+_APART = 1.5
+"""How many times as long a call may take in one place as in the other."""
 _TASK = ("generate_input", "ref_kernel")
 
 
@@ -34,8 +39,25 @@ def for_target(statement: str, target: Target | None) -> str:
 
 def model_region(problem: Problem) -> Json | None:
     """What `model profile` wrote of the region that a problem is; None where it is none."""
-    file = Path(problem.root, "region.json")
+    file = Path(problem.root, REGION)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def recorded_apart(problem: Problem, judged: Mapping[str, float]) -> str:
+    """A sentence where the recorded time of a function's calls is not the judge's, by more than half; else "".
+
+    judged: case -> the function's own time in µs.
+    """
+    recorded = (model_region(problem) or {}).get("recorded_us", [])
+    known = zip((case.name for case in problem.benchmarks), recorded, strict=False)
+    pairs = [(us / judged[name], us, name) for name, us in known if us and judged.get(name)]
+    far = max(pairs, key=lambda pair: abs(math.log(pair[0])), default=(1.0, 0.0, ""))
+    if 1 / _APART <= far[0] <= _APART:
+        return ""
+    return (
+        f"{far[2]}: a call took {far[1]:.4g} µs in the recorded run, and takes {judged[far[2]]:.4g} µs here; the usual "
+        "causes are a cold cache, another number of threads, or a wrapper around the function"
+    )
 
 
 def task_source(reference: str) -> str:

@@ -21,9 +21,12 @@ _FALLBACKS = (
     "The kernel takes the shapes above, with the strides, types and device of the judged calls. Every other call, and "
     "every call where the kernel does not compile, goes to {old}."
 )
+_OVERHEAD = (
+    "The times are those of the kernel. The check of the arguments and the call {cost}. An input that does not begin "
+    "at a multiple of 64 bytes is copied first where the kernel may rely on that."
+)
 _ASSUMPTIONS = (
-    "- An input that does not begin at a multiple of 64 bytes is copied first. The times include neither that copy nor "
-    "the check of the arguments.",
+    "- {overhead}",
     "- Arguments that change in place: {changed}. They share no memory with other arguments, and no input changes "
     "during a call.",
     "- Only the machine that is named here was measured.",
@@ -41,6 +44,10 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     what = region.get("function") or problem.title
     old = "the code that was there before" if "function" in region else "the caller, as an exception"
     others = [trial for trial in baselines if trial is not best]
+    us = region.get("overhead_us")
+    cost = (
+        f"take {us:.3g} µs more for the smallest shape" if us else "come on top (`ksflow apply --patch` says how much)"
+    )
     changed = ", ".join(f"`{arg.name}`" for arg in problem.args if arg.role == "inout") or "none"
     ratios = [(trial, population.speedup(best, trial)) for trial in others]
     lines = [f"## A faster `{what}`", "", f"{plain(str(claimed))}, on {plain(trust['machine'])}, {trust['date']}.", ""]
@@ -54,7 +61,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     lines += [
         "### Assumptions",
         "",
-        *(line.format(changed=changed) for line in _ASSUMPTIONS),
+        *(line.format(changed=changed, overhead=_OVERHEAD.format(cost=cost)) for line in _ASSUMPTIONS),
         "",
         "### How to reproduce",
         "",
