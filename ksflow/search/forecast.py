@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ksflow.kernels.source.causes import select_points
 from ksflow.kernels.source.families import Config, Space
-from ksflow.search.catalogue import ChoiceKind
+from ksflow.search.moves import ChoiceKind
 
 _NOISE = 0.05  # of the logarithm of a time
 _APART = 1.3  # factor of the noise for each value that differs from the base's

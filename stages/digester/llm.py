@@ -22,8 +22,7 @@ from ksflow.lm.prompts.findings import findings as written
 from ksflow.lm.prompts.outcomes import reports
 from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
 from ksflow.notes.documents import Progress, Unread
-from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
-from ksflow.notes.relevance import ShownPassage, passages, question
+from ksflow.notes.relevance import ReadingBudget, ReadingPlan, ShownPassage, passages, plan_reading, question
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
 from ksflow.stages.digester.places import Places, chooser
 

@@ -55,22 +55,22 @@ def _formats(source: RowSource) -> Iterator[Row]:
 
 def _answers(source: RowSource) -> Iterator[Row]:
     """Two answers to the same prompt, of which the judge prefers one."""
+
+    def prefers(call: RecordedCall, other: RecordedCall) -> bool:
+        (ours, first), (theirs, second) = source.rate_call(call), source.rate_call(other)
+        if not (ours and theirs and first and second):
+            return False
+        if call.stage == "writer":
+            return is_better(first, second, source.run.scale)
+        return ours.good and not theirs.good and are_comparable(first, second)
+
     groups: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         if call.used:
             groups[call.stage, call.prompt].append(call)
     for calls in groups.values():
-        for winner, other in _pairs(calls, lambda a, b: _prefers(source, a, b)):
+        for winner, other in _pairs(calls, prefers):
             yield from _pair(source, "answers", winner, other)
-
-
-def _prefers(source: RowSource, call: RecordedCall, other: RecordedCall) -> bool:
-    (ours, first), (theirs, second) = source.rate_call(call), source.rate_call(other)
-    if not (ours and theirs and first and second):
-        return False
-    if call.stage == "writer":
-        return is_better(first, second, source.run.scale)
-    return ours.good and not theirs.good and are_comparable(first, second)
 
 
 def _pair(source: RowSource, kind: str, winner: RecordedCall, other: RecordedCall) -> Iterator[Row]:
