@@ -123,10 +123,8 @@ def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassag
 
 
 def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
-    """Return the weight of the words that each text shares with `about`, relative to that of all its words; rare words
-    have most weight.
-
-    own: the words of each text. It ranks notes for prompts and passages for digestion.
+    """Return the weight of the words that each text (its words) shares with `about`, relative to that of all its words;
+    rare words have most weight.
     """
     if not about:
         return [0.0] * len(own)
@@ -139,8 +137,7 @@ def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
 
 @lru_cache(4)
 def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
-    """Return each word's weight, and each text's divisor; cached, because the same notes are ranked for many
-    questions."""
+    """Return each word's weight and each text's divisor; the same notes are ranked for many questions."""
     count = Counter(word for words in own for word in words)
     weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
     return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
@@ -189,9 +186,8 @@ class ReadingBudget:
 
 
 def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
-    """Plan to read everything if it fits; else the places that `choose` returns, then passages similar to the question.
-
-    Raises ConfigError without room for a single passage.
+    """Plan to read everything if it fits; else what `choose` returns, then passages similar to the question.
+    ConfigError.
     """
     if room.fits(shown):
         return ReadingPlan(tuple(batches(shown, room.piece)))

@@ -71,8 +71,8 @@ def effects(family: Family) -> list[Effect]:
 
 
 def effects_table(population: Population, tokens: int) -> str:
-    """Return the gain of each change of one tunable, a line each, the largest effects first, within so many tokens: `BM
-    64→128: +9.0 % (median of 3 pairs of kernels)`. "" without measurements.
+    """Return the gain of each change of one tunable, a line each, the largest first, within so many tokens: `BM 64→128:
+    +9.0 % (median of 3 pairs of kernels)`.
     """
     gains: dict[str, list[float]] = defaultdict(list)
     for family in judged_families(population):

@@ -50,9 +50,7 @@ def dead_end_note(end: DeadEnd) -> Note:
 
 
 def lessons(notes: Iterable[Note], population: Population, kernel: Kernel) -> tuple[frozenset[Item], ...]:
-    """Return the values that never worked in kernels of this structure by notes of other runs; this run's trials tell
-    more about its own dead ends.
-    """
+    """Return the values that never worked in kernels of this structure, by notes of other runs."""
     dead = []
     for note in notes:
         title, of = _NEVER.fullmatch(note.title), _STRUCTURE.search(note.text)

@@ -18,10 +18,7 @@ _ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes fail
 
 
 def space(stage: str, population: Population, base: Trial, notes: Iterable[Note] = ()) -> Space:
-    """Return the space around `base`, from kernels with its dispatch lines, without values that never worked by notes.
-
-    Raises StageError if it declares no tunables.
-    """
+    """Return the space around `base`, from kernels with its dispatch lines. StageError if it declares no tunables."""
     kernel = base.kernel
     if kernel is None or not values_in(kernel):
         way = "select one that does and has values left to try, as selector=fastest does while there is one"

@@ -125,8 +125,7 @@ def has_untried(population: Population, trial: Trial) -> bool:
 
 
 def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
-    """Return `draw` of the entrants, repeated until the result has configurations left to try; else the last
-    entrant."""
+    """Return the first `draw` of the entrants with configurations left to try, else the last one left."""
     left = list(entrants)
     drawn = draw(left)
     while len(left) > 1 and not has_untried(population, drawn):
@@ -203,8 +202,8 @@ class Space:
 
     @cached_property
     def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Structure -> tunables that the compiler ignores: kernels that differ in their values have the same artefact,
-        and never another one if nothing else differs.
+        """Structure -> tunables that the compiler ignores: all kernels that differ in their values alone have one
+        artefact.
         """
         first: dict[tuple[tuple[str, ...], str], Point] = {}
         idle: dict[tuple[str, ...], frozenset[str]] = {}
@@ -257,8 +256,7 @@ class Space:
         return prod(len(tunable.options) for tunable in self.tunables)
 
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
-        """Return up to `count` distinct untried configurations at random; in a small space at most all that are
-        left."""
+        """Return up to `count` distinct untried configurations at random."""
         if self.size <= _ENUMERATED:
             left = list({self.key(config): config for config in self._all() if self.is_untried(config)}.values())
             return rng.sample(left, min(count, len(left)))
@@ -313,7 +311,6 @@ def _blamed(judged: _Known, configured: _Known) -> tuple[frozenset[str], frozens
 
 
 def _unwritten(trial: Trial, population: Population) -> Kernel | None:
-    """Return the kernel with the values that the experiment assigns; None if it assigns none."""
     parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
         return None

@@ -30,10 +30,8 @@ from ksflow.training.dataset.rows import FORMATS, STAGES, RowSource, chat, promp
 
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
 _OPTIONS = {"format": "all", "out": "runs/dataset", "stages": ",".join(STAGES), "test_problems": "", "run": ""}
-_MARK = ".ksflow-dataset"
-"""A file: a folder with it may be replaced by another data set."""
-_TENTH = 10
-"""One problem in so many is for testing, where none is named."""
+_MARK = ".ksflow-dataset"  # a file: a folder with it may be replaced by another data set
+_TENTH = 10  # one problem in so many is for testing, where none is named
 _ANY_ROOT = r"(?:tmp|root|mnt|media|private|scratch|var/(?:tmp|folders))"
 _REST = r"""(?:/[^\s"'`<>|:;,)\]}]*)?(?!\w)"""
 
@@ -96,9 +94,7 @@ def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _splits(problems: set[str], named: str) -> dict[str, str]:
-    """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on. One problem in
-    several precisions is one problem: all of them are in the same split.
-    """
+    """Problem -> train or test: as named, or by its name's digest; all precisions of one are in the same split."""
     families = {name_without_precision(problem) for problem in problems}
     if named:
         test = {name_without_precision(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
@@ -109,7 +105,6 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
 
 
 def _problem(name: str, chosen: Problem | None) -> Problem | None:
-    """The problem of a run where it is at hand: the one that was named, or one that ships."""
     if chosen and chosen.name == name:
         return chosen
     with suppress(ConfigError):

@@ -25,8 +25,7 @@ from ksflow.training.optimize.metrics import Grader, Judge
 
 PARTS = {"train": 0.4, "validation": 0.3, "held out": 0.3}
 """Part -> its share of the rounds, in the order in which the parts may know of each other."""
-_LEAST = 2
-"""Rounds that each part needs."""
+_LEAST = 2  # rounds that each part needs
 _ENOUGH, _TOO_MUCH = 2 / 3, 2.0
 """How many times its share a part may be, at least and at most, where whole problems or runs go into it."""
 _UNITS: dict[str, Callable[[RoundSnapshot], str]] = {
@@ -50,17 +49,12 @@ class Case(NamedTuple):
 class ExampleSource:
     """What examples are made from."""
 
-    name: str
-    """Of the stage: selector, designer, writer, verifier, digester."""
+    name: str  # of the stage: selector, designer, writer, verifier, digester
     stage: Any
-    initial_notes: tuple[Note, ...] = ()
-    """Notes that came with the target."""
-    judge: Judge | None = None
-    """Needed for writers, and to measure designs live."""
-    write: Writer | None = None
-    """Carries out new experiments; without it they are looked up in the record."""
-    key: str = ""
-    """The configuration key of the part whose prompt it is: `writer.llm` where the writer is a mix."""
+    initial_notes: tuple[Note, ...] = ()  # notes that came with the target
+    judge: Judge | None = None  # needed for writers, and to measure designs live
+    write: Writer | None = None  # carries out new experiments; without it they are looked up in the record
+    key: str = ""  # the configuration key of the part whose prompt it is: `writer.llm` where the writer is a mix
 
     def questions(self, history: RunHistory, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round, but for what was left of the budget, which is not on record."""
@@ -109,10 +103,8 @@ def shown(inquiry: Inquiry[Any]) -> str:
 class HeldOutSplit:
     """Which rounds are in which part."""
 
-    parts: Mapping[str, frozenset[str]]
-    """Part -> the names of its rounds."""
-    how: str
-    """For the card: what divides them."""
+    parts: Mapping[str, frozenset[str]]  # part -> the names of its rounds
+    how: str  # for the card: what divides them
 
     @cached_property
     def _rank(self) -> Mapping[str, int]:
@@ -126,10 +118,7 @@ class HeldOutSplit:
 
 
 def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> HeldOutSplit:
-    """The rounds in three parts. ConfigError says how many rounds there are and how many are needed.
-
-    `seed` draws which problems are held out; runs and rounds are held out by their time alone.
-    """
+    """The rounds in three parts; `seed` draws which problems are held out. ConfigError where there are too few."""
     ordered = sorted(snapshots, key=lambda snapshot: snapshot.began)
     least, total = _LEAST * len(PARTS), len(ordered)
     if total < least:
@@ -166,10 +155,7 @@ def _set_apart(
 def gather(
     source: ExampleSource, histories: Sequence[RunHistory], most: int, seed: int
 ) -> tuple[list[list[Case]], HeldOutSplit]:
-    """The cases to learn from, to choose by, and to measure on: at most `most`, and no round is in two of the parts.
-
-    ConfigError where there are too few rounds.
-    """
+    """The cases to learn from, to choose by, and to measure on: at most `most`, no round in two parts. ConfigError."""
     asked: dict[str, tuple[RunHistory, RoundSnapshot, Question]] = {}
     for history in histories:
         for snapshot in history.rounds:

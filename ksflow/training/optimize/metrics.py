@@ -35,14 +35,10 @@ from ksflow.records import (
 )
 from ksflow.training.dataset import reward
 
-VERSION = 3
-"""Another one means that scores cannot be compared."""
-Grade = tuple[float, str]
-"""A score from 0 to 1, and what is to be said about it."""
-Grader = Callable[[Any], Grade]
-"""Given what the stage makes of an answer."""
-_ALIKE = 0.5
-"""Shared words from which on two descriptions are of one experiment."""
+VERSION = 3  # another one means that scores cannot be compared
+Grade = tuple[float, str]  # a score from 0 to 1, and what is to be said about it
+Grader = Callable[[Any], Grade]  # given what the stage makes of an answer
+_ALIKE = 0.5  # shared words from which on two descriptions are of one experiment
 _NEUTRAL = 0.5
 _BRIEF, _LONG = 60, 300  # words of a note
 
@@ -74,12 +70,9 @@ class Judge:
 class Measured(NamedTuple):
     """What a kernel, or an experiment, did to its base."""
 
-    what: str
-    """In words: where that is known from."""
-    gain_percent: float | None
-    """None where it brought no time."""
-    worth: float
-    """From 0 to 1."""
+    what: str  # in words: where that is known from
+    gain_percent: float | None  # None where it brought no time
+    worth: float  # from 0 to 1
 
 
 Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
@@ -87,10 +80,7 @@ Attempt = Callable[[RoundSnapshot, Selection, Experiment], Measured | None]
 
 
 def judged(problem: Problem, judge: Judge, kernel: Kernel, base: Trial) -> Measured:
-    """What a kernel is worth; one that is right without a gain that is known as much as a slow one.
-
-    StageError where the judge failed, BudgetError where it may not be asked again.
-    """
+    """What a kernel is worth; one that is right without a known gain as much as a slow one. StageError, BudgetError."""
     evaluation = judge(problem, kernel, base)
     if evaluation.verdict is Verdict.HARNESS:
         raise StageError("evaluator", evaluation.reason)

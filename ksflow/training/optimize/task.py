@@ -90,7 +90,6 @@ def course(*words: str) -> Iterator[Course]:
 
 
 def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
-    """One name may come without brackets."""
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 

@@ -31,8 +31,7 @@ from ksflow.training.optimize.examples import Case
 from ksflow.training.optimize.metrics import Grade
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
-_REFLECTED, _BATCH = 3, 8
-"""Examples that GEPA reflects on, and that SIMBA takes, at once."""
+_REFLECTED, _BATCH = 3, 8  # examples that GEPA reflects on, and that SIMBA takes, at once
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,8 @@ class OptimizerLM(MeteredLM):
         self.asked, self.context = 0, call_context()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """One answer, recorded and metered where the optimisation is, though a thread of DSPy's has no such context.
-
-        Raises Filtered where a safety filter kept it back, else Halt where there is none.
+        """One answer, recorded and metered in any thread. Raises Filtered where a safety filter kept it back, else
+        Halt.
         """
         self.asked += 1
         try:
@@ -153,8 +151,7 @@ class Course:
         """Held while an answer is graded: kernels are judged one at a time, whatever threads an optimiser has."""
         self.graded, self.most, self.rollouts = 0, math.inf, 0
         """How many answers were graded, may be, and are to be by an optimiser."""
-        self.watch: Callable[[], None] = lambda: None
-        """Called after each graded answer."""
+        self.watch: Callable[[], None] = lambda: None  # called after each graded answer
         self._scores: dict[str, dict[int, float]] = {}
         self._prompts: dict[str, dspy.Predict] = {}
 
@@ -237,11 +234,10 @@ class Course:
 def compiled(
     course: Course, settings: Settings, start: float, make: Callable[..., Any], compile: Mapping[str, Any] | None = None
 ) -> tuple[CandidateProgram, str]:
-    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with the settings that the
-    configuration has, `compile` what it has for the method; what depends on the examples is filled in by name.
-
-    start: the mean score of the prompt as it is, on the validation set. Raises what a model call or a grade raises;
-    BudgetError where a round over all examples more than `settings.rollouts` answers were graded.
+    """A program with a better prompt, or the same, and a remark. `make` is DSPy's class with its configured settings,
+    `compile` those of the method; what depends on the examples is filled in by name. start: the mean score of the
+    prompt as it is, on the validation set. Raises what a call or a grade raises, and BudgetError far beyond
+    `settings.rollouts`.
     """
     demos = {} if settings.demos is None else {"max_bootstrapped_demos": settings.demos, "max_demos": settings.demos}
     options = {
@@ -272,5 +268,4 @@ def compiled(
 
 
 def _taken(called: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of it there are parameters for."""
     return {name: options[name] for name in inspect.signature(called).parameters if name in options}

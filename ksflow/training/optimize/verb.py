@@ -31,12 +31,9 @@ from ksflow.training.optimize.task import PromptTask, prepare
 from ksflow.training.optimize.teaching import CandidateProgram, Settings, compiled
 
 _DRAWS = 5000
-_LEAST = 6
-"""Rounds without which chance alone makes all of them better, or worse, more often than once in twenty times."""
-_EVERY = 10
-"""Graded answers between two lines of progress."""
-_KEPT = 0.2
-"""The share of a budget that is kept for measuring the result."""
+_LEAST = 6  # rounds without which chance alone makes all of them better, or worse, more often than once in twenty times
+_EVERY = 10  # graded answers between two lines of progress
+_KEPT = 0.2  # the share of a budget that is kept for measuring the result
 
 
 def optimize(words: list[str], overrides: list[str]) -> int:
@@ -137,7 +134,6 @@ class _Optimization:
         return *self.course.best(), remark
 
     def _rows(self, remark: str) -> dict[str, str]:
-        """What the card says of how the prompt came about."""
         task, course, settings = self.task, self.course, self.settings
         parts = zip(task.split.parts.items(), (course.train, course.validation, course.held_out), strict=True)
         return {
@@ -161,13 +157,12 @@ class ScoreComparison:
     before: tuple[float, ...]
     after: tuple[float, ...]
     seed: int = 0
-    rounds: tuple[str, ...] = ()
-    """The round that each question is from; without them each is a round of its own."""
+    rounds: tuple[str, ...] = ()  # the round that each question is from; without them each is a round of its own
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """95 % of the mean paired difference, by drawing whole rounds again: the questions of one round have the same
-        base and the same notes, so they are no evidence of their own.
+        """95 % of the mean paired difference, drawing whole rounds again: questions of a round are no evidence of their
+        own.
         """
         drawn = np.random.default_rng(self.seed).integers(len(self._by_round), size=(_DRAWS, len(self._by_round)))
         sums, counts = (np.array([*map(of, self._by_round)])[drawn].sum(1) for of in (sum, len))
