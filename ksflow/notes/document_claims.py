@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from ksflow.errors import shorten
 from ksflow.home import shipped_path
 from ksflow.kernels.hardware.target import label
-from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target
 
@@ -44,8 +43,7 @@ class Grounds:
     def trial(self, source: str) -> str:
         """Return the id of the trial that a source names, or ""."""
         match = _TRIAL.fullmatch(source)
-        known = match and any(trial.id == match[1] for trial in self.population.trials)
-        return match[1] if match and known else ""
+        return match[1] if match and match[1] in self.population.by_id else ""
 
 
 def validate_note(note: Note, ground: Grounds) -> Note:
@@ -183,13 +181,6 @@ def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
     if set(note.problems) - {ground.problem.name}:
         raise ValueError(f"problems is empty, or [{ground.problem.name!r}]")
     return note
-
-
-def is_relevant(note: Note, problem: Problem, target: Target | None) -> bool:
-    """Return whether a note applies to this problem and target."""
-    if target is None:
-        return not note.problems or problem.name in note.problems
-    return knowledge.is_relevant(note, target, problem.name)
 
 
 def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:

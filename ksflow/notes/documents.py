@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ksflow.errors import ConfigError, reaching
-from ksflow.notes.passages import is_binary, split_passages
+from ksflow.notes.passages import split_passages
 from ksflow.records import Document, Note, Passage
 
 _MOST_MB = 4  # of a text or source file in a folder
@@ -182,6 +182,6 @@ def _unfit(path: Path) -> str:
         return "empty"
     if ending in _DATA:
         return "data files"
-    if ending != ".pdf" and is_binary(head):
+    if ending != ".pdf" and b"\0" in head:
         return "binary"
     return f"over {most} MB" if size > most * 1_000_000 else ""

@@ -89,11 +89,11 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tup
     return tuple(notes.values()), tuple(broken)
 
 
-def is_relevant(note: Note, target: Target, problem: str = "") -> bool:
+def is_relevant(note: Note, target: Target | None, problem: str = "") -> bool:
     """Return whether a note applies to a target and a problem. Chips of one architecture share their notes."""
     if problem and note.problems and problem not in note.problems:
         return False
-    return not note.targets or any(means(word, target) for word in note.targets)
+    return not note.targets or target is None or any(means(word, target) for word in note.targets)
 
 
 def read_note(file: Path) -> Note:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ksflow.search.forecast import Forecasts  # which needs numpy
 
 _HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
-_WHENS = ("always", "gained", "lost", "stuck")
+_WHENS = ("always", "lost")
 _PAIRED = 14  # single moves that are combined in pairs
 _STRANGERS = 20
 
@@ -137,13 +137,7 @@ class _Neighbourhood:
         for tunable in (tunable for kind in move.kinds for tunable in self.kinds.get(kind, ())):
             for value in self._targets(tunable, move.how):
                 gains = self.space.steps.get((tunable.name, self.space.base[tunable.name], value), ())
-                applies = {
-                    "always": True,
-                    "stuck": self.space.is_stuck,
-                    "gained": any(gain > 0 for gain in gains),
-                    "lost": any(gain < 0 for gain in gains),
-                }
-                if applies[move.when]:
+                if move.when == "always" or any(gain < 0 for gain in gains):
                     yield {**along, tunable.name: value}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:

@@ -32,7 +32,6 @@ from ksflow.kernels.source.tunables import (
 )
 from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, as_json, base_of, digest
 
-_PATIENCE = 9  # points without a gain before a search counts as stuck
 STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
 """Kinds of tunables that choose between forms of the code."""
 _WORDS = 4000  # characters of a failure's evidence that are read
@@ -244,12 +243,6 @@ class Space:
                     key = (tunable.name, value, other)
                     gains[key] = (*gains.get(key, ()), math.log(before / after))
         return gains
-
-    @cached_property
-    def is_stuck(self) -> bool:
-        """Whether none of the last points was the best so far."""
-        times = [point.score_us or math.inf for point in self.points]
-        return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
 
     @property
     def size(self) -> int:
