@@ -32,14 +32,6 @@ class Grounds:
     notes: Mapping[str, Note] = field(default_factory=dict)  # the current notes of this task and target, by title
     others: frozenset[str] = frozenset()  # the titles of notes about something else, which stay unchanged
 
-    @property
-    def current_quotes(self) -> dict[str, str]:
-        """Sources of the current notes -> their quotes."""
-        quotes: dict[str, str] = {}
-        for note in self.notes.values():
-            quotes |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
-        return quotes
-
     def trial(self, source: str) -> str:
         """Return the id of the trial that a source names, or ""."""
         match = _TRIAL.fullmatch(source)
@@ -90,7 +82,10 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    old = ground.current_quotes.get(source)
+    current = {}  # sources of the current notes -> their quotes
+    for note in ground.notes.values():
+        current |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
+    old = current.get(source)
     if old is not None and (not quote.strip() or quote == old):
         return source, old
     passages = list(named_passages(ground.shown, source))

@@ -12,7 +12,7 @@ from ksflow.kernels.source.families import Config, Space, comparable_to, familie
 from ksflow.kernels.source.families import space as space_of
 from ksflow.kernels.source.tunables import DISPATCH
 from ksflow.records import Experiment, Note, Population, Trial
-from ksflow.search.measured_notes import lessons
+from ksflow.search.effects import lessons
 
 _ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes failures
 

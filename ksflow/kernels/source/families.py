@@ -56,11 +56,6 @@ class FamilyMember:
     lines: Mapping[str, Config]  # its dispatch lines
     us: float | None = None  # its score on the population's scale
 
-    @property
-    def text(self) -> str:
-        """The source of the kernel's main file."""
-        return self.kernel.main
-
 
 @dataclass(unsafe_hash=True, slots=True)
 class _Known:
@@ -159,11 +154,6 @@ class Space:
     kernel: Kernel  # the base's
     lessons: tuple[frozenset[Item], ...] = ()  # combinations of values that made kernels fail in other runs
 
-    @property
-    def text(self) -> str:
-        """The base's source."""
-        return self.kernel.main
-
     def effective_config(self, config: Config) -> Config:
         """Return the values of `config` that have an effect given the others; equal ones are one configuration."""
         return effective_values(self.tunables, config)
@@ -192,7 +182,8 @@ class Space:
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
         """Return whether a `require` line of the base forbids it for every case."""
-        return ruled_out(_requires_of(self.text), constants_of(self.text), config)
+        text = self.kernel.main
+        return ruled_out(_requires_of(text), constants_of(text), config)
 
     @cached_property
     def _known(self) -> frozenset[tuple[str, ...]]:
