@@ -82,7 +82,7 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    current = {}  # sources of the current notes -> their quotes
+    current: dict[str, str] = {}  # sources of the current notes -> their quotes
     for note in ground.notes.values():
         current |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
     old = current.get(source)

@@ -113,7 +113,7 @@ def in_folder(folder: Path) -> list[Note]:
 
 
 def write(note: Note, folder: Path, origin: str = "") -> Path:
-    """Write a note in place of the one with its title, return the file. Raises ConfigError. origin: else the file's."""
+    """Write a note in place of the one with its title; return the file. origin: by default as before. ConfigError."""
     with explain_write_errors(folder, "name another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)

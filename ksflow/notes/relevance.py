@@ -186,9 +186,7 @@ class ReadingBudget:
 
 
 def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
-    """Plan to read everything if it fits; else what `choose` returns, then passages similar to the question.
-    ConfigError.
-    """
+    """Plan to read all, or what `choose` returns, then passages similar to the question. ConfigError without room."""
     if room.fits(shown):
         return ReadingPlan(tuple(batches(shown, room.piece)))
     sections = groups(shown)

@@ -41,7 +41,8 @@ def parse_licence(text: str) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The licence of a problem's reference: as its text or its checkout names it; the project's own where it ships."""
+    """The licence that a problem's reference or its checkout names, the project's own where it ships, else `UNKNOWN`.
+    """
     if found := parse_licence(problem.reference_text) or parse_licence(problem.reference):
         return found
     if problem.root.startswith(f"{shipped_path('problems').resolve()}/"):
@@ -51,7 +52,8 @@ def of_problem(problem: Problem) -> str:
 
 
 def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
-    """The licences of a trial's kernel, of what it was made from (its problem, where nothing), and of its problem."""
+    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where one of them is.
+    """
     found, left = {of_problem(problem)}, [name]
     for one in left:  # grows on the way
         trial = trials[one]

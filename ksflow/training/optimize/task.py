@@ -66,10 +66,8 @@ def prepare(words: Sequence[str]) -> PromptTask:
         h for each in problems for h in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
     ]
     parts, split = gather(source, histories, settings.examples, settings.seed)
-    caps = dict(compose.build(cfg.loop).caps)
-    if settings.calls is not None:
-        caps["calls"] = settings.calls
-    return PromptTask(cfg, settings, source, histories, Course(source.stage.program, parts, settings.lm), split, caps)
+    made = Course(source.stage.program, parts, settings.lm)
+    return PromptTask(cfg, settings, source, histories, made, split, compose.build(cfg.loop).caps)
 
 
 @contextmanager

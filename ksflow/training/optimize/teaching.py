@@ -48,12 +48,8 @@ class Settings:
     """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
     rollouts: int = 200
     """About how many answers an optimiser may have graded."""
-    calls: int | None = None
-    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
     evaluations: int = 500
     """Kernels that this command may have judged."""
-    demos: int | None = None
-    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
     examples: int = 60
     """Questions at most, all parts together."""
     name: str | None = None
@@ -239,7 +235,6 @@ def compiled(
     prompt as it is, on the validation set. Raises what a call or a grade raises, and BudgetError far beyond
     `settings.rollouts`.
     """
-    demos = {} if settings.demos is None else {"max_bootstrapped_demos": settings.demos, "max_demos": settings.demos}
     options = {
         "metric": course.metric,
         "max_metric_calls": settings.rollouts,
@@ -249,7 +244,6 @@ def compiled(
         "task_model": dspy.settings.lm,
         "reflection_minibatch_size": min(_REFLECTED, len(course.train)),
         "bsize": min(_BATCH, len(course.train)),
-        **demos,
     }
     parts = {"trainset": course.train[: settings.rollouts], "valset": course.validation, "seed": settings.seed}
     course.rollouts, course.most = (
