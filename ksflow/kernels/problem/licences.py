@@ -41,8 +41,7 @@ def parse_licence(text: str) -> str:
 
 
 def of_problem(problem: Problem) -> str:
-    """The licence that a problem's reference or its checkout names, the project's own where it ships, else `UNKNOWN`.
-    """
+    """The licence that a problem's reference or its checkout names, the project's own where it ships, or `UNKNOWN`."""
     if found := parse_licence(problem.reference_text) or parse_licence(problem.reference):
         return found
     if problem.root.startswith(f"{shipped_path('problems').resolve()}/"):
@@ -52,8 +51,7 @@ def of_problem(problem: Problem) -> str:
 
 
 def of_kernel(problem: Problem, trials: Mapping[str, Trial], name: str) -> str:
-    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where one of them is.
-    """
+    """The licences of a trial's kernel, of what it was made from, and of its problem; `UNKNOWN` where any is."""
     found, left = {of_problem(problem)}, [name]
     for one in left:  # grows on the way
         trial = trials[one]
