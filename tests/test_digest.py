@@ -246,7 +246,7 @@ def test_what_is_missing_is_said_in_a_line(tmp_path: Path, arguments: list[str],
 
 @pytest.mark.slow
 def test_a_machine_that_is_found_and_the_same_one_named_share_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "isa.md").write_bytes("# Tiles\n\nA tile has sixteen rows.\n".encode("utf-16"))
+    (tmp_path / "isa.md").write_bytes("# Tiles\n\nA tile has sixteen rows.\n".encode("utf-8-sig"))
     for target, came in (("auto", "1 note new"), ("cpu", "read before")):
         done = ksflow(tmp_path, "digest", "isa.md", "problem=softmax", f"target={target}", "llm=dummy")
         assert done.returncode == 0, done.stderr

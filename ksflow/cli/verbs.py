@@ -158,7 +158,7 @@ def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) 
     if handed_over.files and problem.origin.get("format", "kernel") == "kernel":
         judged = time.strftime("%Y-%m-%d", time.gmtime(lineage.judged_at([best.id])[best.id]))
         licence = licences.of_kernel(problem, claimed.known.by_id, best.id)
-        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub([licence]))
+        standing = Standing(claimed.claim, claimed.held_out, judged, licence, licences.on_the_hub(licence))
         any_size = [module] if best.kernel and best.kernel.language == "cpp" and module.name == "best.py" else []
         modules = [*any_size, *handed_over.files]
         said.append(write_hub(folder / "handover" / "hub", problem, target, best, modules, standing, evaluate))

@@ -11,8 +11,12 @@ from pathlib import Path
 from ksflow.errors import ConfigError, NothingTried, pluralize
 from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
+<<<<<<< HEAD
 from ksflow.kernels.problem.texts import recorded_apart
 from ksflow.kernels.source.flags import with_flags
+=======
+from ksflow.kernels.source.flags import TUNABLE_FLAGS
+>>>>>>> less_kern
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
@@ -149,7 +153,7 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
             idea = f"{trial.name or trial.id} with tunables for the compiler"
-            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, idea)),)
+            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: TUNABLE_FLAGS + text, **dict(others)}, idea)),)
     return ()
 
 

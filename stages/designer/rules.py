@@ -10,9 +10,8 @@ from ksflow.errors import StageError
 from ksflow.kernels.source.families import Space
 from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Note, Plan, Population, Problem, Selection, Trial, portfolio
-from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.ideas import HOPELESS, Idea, avenues, experiment, ideas, select_promising
-from ksflow.search.moves import Proposal, proposals
+from ksflow.search.moves import Catalogue, Proposal, catalogue, proposals
 from ksflow.search.space import exhausted_error, space
 
 if TYPE_CHECKING:

@@ -80,10 +80,7 @@ def features(kernel: Kernel, evaluation: Evaluation | None = None) -> tuple[Feat
 
 
 def code_of(text: str, kernel_language: str) -> str:
-    """Return a source with blanks in place of comments and strings, with lines of the same length.
-
-    Strings of inline assembly are code, and stay, without the comments in them.
-    """
+    """Return a source with blanks in place of comments and strings, except for those of inline assembly."""
     if LANGUAGES[kernel_language].python:
         return _PYTHON_TOKEN.sub(lambda match: _blank(match[0]), text)
     depth: int | None = None  # of brackets, within inline assembly
@@ -188,7 +185,6 @@ def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...
 
 
 def _declared(row: Json, source: _Source) -> Presence | None:
-    """Return a feature's presence by the values of tunables, None if they do not decide."""
     if chosen := [row["values"][t.value] for t in source.tunables if t.value in row["values"]]:
         return Presence(chosen[0])
     numbers = [int(t.value) for t in source.tunables if t.kind in row["tunables"] and t.value.isdigit()]

@@ -12,7 +12,7 @@ from ksflow.errors import StageError
 from ksflow.home import shipped_path
 from ksflow.kernels.source.tunables import Tunable, tunables, values
 from ksflow.records import Kernel, Plan, Population, Verdict, geomean
-from ksflow.search.catalogue import catalogue
+from ksflow.search.moves import catalogue
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import RulesDesigner
 from ksflow.stages.designer.tune import Tpe
