@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, plant
 from test_cli import ksflow
+from tokenizer import counter
 
 from ksflow.cli.prompt import prompt
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.kernels.source.tokens import estimate
 from ksflow.lineage import Lineage
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import MODEL_STAGES
 from ksflow.records import Plan, Trial
 

@@ -32,9 +32,9 @@ from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.prices import answer_price, cached_tokens, price, tokens
+from ksflow.lm.prompts.brief import count
 from ksflow.lm.refusals import LATE, Filtered, classify_error, failed_inside, filter_reason, refusal, serialize_error
 from ksflow.lm.settings import ModelSettings
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import override_call, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
@@ -60,7 +60,7 @@ class ModelCall:
         """What is asked, without secrets."""
         self.cut = False
         """The provider stopped at its token limit."""
-        self._tokens_in = prompt_tokens(model, [text for _, text in texts])
+        self._tokens_in = prompt_tokens([text for _, text in texts])
         self._started, self._waited_s = time.monotonic(), 0.0
         self._asked = False
         """A provider was asked: the answer is not out of the cache."""
@@ -245,8 +245,8 @@ class ModelCall:
         if all(counts) or not isinstance(self.model.engine, str):
             if isinstance(self.model.engine, str):
                 tell(self.model, self._tokens_in, counts[0], response.model or "")
-            count, usd_cached = cached_tokens(self.model, response)
-            return Cost(usd, *counts, tokens_cached=count, usd_cached=usd_cached), source
+            cached, usd_cached = cached_tokens(self.model, response)
+            return Cost(usd, *counts, tokens_cached=cached, usd_cached=usd_cached), source
         rate = price(self.model, self._tokens_in)
         return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""
 
@@ -266,9 +266,8 @@ class ModelCall:
         self._held.close()
 
 
-def prompt_tokens(model: ModelSettings, texts: Sequence[str]) -> int:
+def prompt_tokens(texts: Sequence[str]) -> int:
     """Of messages, about."""
-    count = counter(model.model)
     return sum(count(text) + _A_MESSAGE for text in texts)
 
 

@@ -12,6 +12,7 @@ from ksflow.errors import StageError
 from ksflow.lm.lengths import lengths
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.prompts.brief import count
 from ksflow.protocols import override_call
 from ksflow.records import Call
 
@@ -54,7 +55,7 @@ def ask(model: Model) -> Answered:
     try:
         with override_call(record=calls.append), _told_here():
             room = _PROMPT if model.context_tokens is None else min(_PROMPT, model.context_tokens // 2)
-            filler = _LINE * (room // program.count(_LINE))
+            filler = _LINE * (room // count(_LINE))
             program.ask(Inquiry({"text": f"2, 3 and 5\n{filler}"}, _read))
     except StageError as error:
         if not calls or calls[-1].error:

@@ -19,10 +19,9 @@ from ksflow.lm.client import MeteredLM
 from ksflow.lm.lengths import context_of
 from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_limit
-from ksflow.lm.prompts.brief import Brief, Section, SectionKind, fill
+from ksflow.lm.prompts.brief import Brief, Section, SectionKind, count, fill
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
-from ksflow.lm.tokenizer import counter
 from ksflow.protocols import call_context
 from ksflow.records import Question, digest
 from ksflow.redaction import redact
@@ -97,7 +96,6 @@ class Program(dspy.Module):  # type: ignore[misc]
         self.attempts = attempts
         self.seed = seed
         self.prompt = prompt
-        self.count = counter(lm.model)
         self.layout: dspy.Adapter | None = None
         self.declared = signature
         """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
@@ -185,7 +183,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         if budget is not None:
             fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
             budget -= self._size(fixed) + min(self.model.max_tokens or 0, budget // 2)
-        brief = fill(sections, budget, self.count)
+        brief = fill(sections, budget)
         if brief.left_out:
             log = structlog.get_logger("ksflow.lm.prompts")
             log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(brief.left_out))
@@ -198,7 +196,7 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
         """Tokens."""
-        return sum(self.count(str(message["content"])) for message in messages)
+        return sum(count(str(message["content"])) for message in messages)
 
     def _volatile(self, inputs: Mapping[str, str]) -> str:
         """The header of the first section that the next question will not share: of the first volatile one; where there
@@ -214,7 +212,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         texts = [str(message["content"]) for message in self.messages(inquiry.inputs)]
         most = answer_limit(self.model, inquiry.answer_tokens)
         model = replace(self.model, max_tokens=most) if most else self.model
-        return first_question(self.label, model, prompt_tokens(model, texts))
+        return first_question(self.label, model, prompt_tokens(texts))
 
     def laid_out(self, inputs: Mapping[str, str]) -> Prompt:
         """The prompt with these inputs, and the tokens of its sections."""
@@ -223,7 +221,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         sections = [("instructions", "stable", self._size(messages[:-1]))]
         for name in self.predict.signature.input_fields:
             kind = kinds.get(name, SectionKind.VOLATILE).name.lower()
-            sections.append((name, kind, self.count(inputs[name])))
+            sections.append((name, kind, count(inputs[name])))
         return Prompt(self.label, self.model.model, messages, sections)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:

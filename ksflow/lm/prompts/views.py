@@ -3,13 +3,12 @@
 Dead ends that a note replaces are left out and counted; seeds and former leaders are never left out.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from ksflow.errors import shorten
-from ksflow.kernels.source.tokens import estimate
-from ksflow.lm.prompts.brief import fit_text
+from ksflow.lm.prompts.brief import count, fit_text
 from ksflow.lm.prompts.hardware import roofline_share
 from ksflow.lm.prompts.render import figure, outcome, table
 from ksflow.lm.prompts.tried import closed_trials, has_failed, is_untimed, stand_in
@@ -33,11 +32,11 @@ class View:
     failures: str  # failures of different kinds, newest first
 
 
-def view(problem: Problem, population: Population, tokens: int, count: Callable[[str], int] = estimate) -> View:
+def view(problem: Problem, population: Population, tokens: int) -> View:
     """Return the best, the newest, the best on each shape, recent and next best kernels, as far as they fit; and
     failures.
 
-    Table and failures together have at most `tokens`, as `count` counts, unless that has no room for the best kernel.
+    Table and failures together have at most `tokens`, unless that has no room for the best kernel.
     """
     wins = _wins(problem, population)
     closed = closed_trials(population) - wins.keys()
