@@ -31,10 +31,10 @@ from ksflow.lm.connection import Streamed
 from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
+from ksflow.lm.model import Model
 from ksflow.lm.prices import answer_price, cached_tokens, price, tokens
 from ksflow.lm.prompts.brief import count
 from ksflow.lm.refusals import LATE, Filtered, classify_error, failed_inside, filter_reason, refusal, serialize_error
-from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import override_call, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
@@ -51,7 +51,7 @@ _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is 
 class ModelCall:
     """One question on its way to its record; the engine that DSPy calls where no answer is kept."""
 
-    def __init__(self, stage: str, model: ModelSettings, sent: Messages, provider: Any) -> None:
+    def __init__(self, stage: str, model: Model, sent: Messages, provider: Any) -> None:
         """`sent` goes on record, `provider` is the engine that reaches one."""
         self.stage, self.model = stage, model
         self.provider = Streamed(provider) if isinstance(model.engine, str) and model.stream else provider
@@ -271,7 +271,7 @@ def prompt_tokens(texts: Sequence[str]) -> int:
     return sum(count(text) + _A_MESSAGE for text in texts)
 
 
-def first_question(stage: str, model: ModelSettings, tokens_in: int) -> Question:
+def first_question(stage: str, model: Model, tokens_in: int) -> Question:
     """What a call with a prompt of so many tokens may cost."""
     tokens_out = model.max_tokens or LONGEST_ANSWER
     question = Question(stage, model.model, tokens_in, tokens_out)

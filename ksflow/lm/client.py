@@ -15,8 +15,8 @@ from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
 from ksflow.lm.engines import FixedAnswer
+from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replay_call
-from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import override_call
 from ksflow.records import digest
 from ksflow.redaction import redact
@@ -32,7 +32,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     another one with the same connection. A call raises StageError, BudgetError or ConfigError, never LMError.
     """
 
-    def __init__(self, owner: ModelSettings) -> None:
+    def __init__(self, owner: Model) -> None:
         """`owner` is the configured model. Connects to nothing yet. ConfigError when it cannot be as configured."""
         self.owner, self.label = owner, "dspy"
         self.volatile = ""
@@ -95,7 +95,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         return [*sent[:-1], {**sent[-1], "content": sent[-1]["content"] + again}]
 
     @property
-    def _settings(self) -> ModelSettings:
+    def _settings(self) -> Model:
         """The configured model, with this copy's limit of answers."""
         most = self.kwargs.get("max_tokens")
         return self.owner if most == self.owner.max_tokens else replace(self.owner, max_tokens=most)

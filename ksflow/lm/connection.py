@@ -24,7 +24,7 @@ from dspy.lm15 import (
 
 from ksflow.errors import ConfigError
 from ksflow.lm.dspy_seams import LiteLLMEngine, StdlibTransport
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 # Options that lm15 spells for each provider.
 _SAMPLING = ("top_p", "top_k", "stop", "seed", "frequency_penalty", "presence_penalty")
@@ -47,21 +47,21 @@ def resolve_model(model: str) -> tuple[str, str]:
     return route.provider, name if named else route.model
 
 
-def takes_marks(model: ModelSettings) -> bool:
+def takes_marks(model: Model) -> bool:
     """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
     if model.engine == "litellm":
         return "claude" in model.model or model.model.startswith("anthropic/")
     return model.engine == "lm15" and resolve_model(model.model)[0] == "anthropic"
 
 
-def speaks_chat_elsewhere(model: ModelSettings) -> bool:
+def speaks_chat_elsewhere(model: Model) -> bool:
     """Whether it is reached at another server than OpenAI's, by its protocol: such servers know `max_tokens`, and many
     take no notice of the newer `max_completion_tokens`, which lm15 sends.
     """
     return model.engine == "lm15" and bool(model.api_base) and resolve_model(model.model)[0] == "openai-chat"
 
 
-def mark(model: ModelSettings, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
+def mark(model: Model, config: Mapping[str, Any], messages: int) -> dict[str, Any]:
     """What requests say, with the mark behind the last message but one of so many."""
     if model.engine == "lm15":
         return {**config, "cache": CacheConfig(prefix_until_index=messages - 2)}
@@ -128,7 +128,7 @@ class Streamed:
         return materialize_response(self._engine.stream(request), request)
 
 
-def engine_of(model: ModelSettings) -> Any:
+def engine_of(model: Model) -> Any:
     """What has `complete`. Connects to nothing yet. ConfigError, or an error of lm15's, when it cannot be as set."""
     if not isinstance(model.engine, str):
         return model.engine
@@ -154,7 +154,7 @@ def engine_of(model: ModelSettings) -> Any:
     return _Native(model.model, config)
 
 
-def generation_of(model: ModelSettings) -> dict[str, Any]:
+def generation_of(model: Model) -> dict[str, Any]:
     """What requests say beside DSPy's settings, as fields of lm15's Config; what lm15 does not know goes as it is.
 
     Raises lm15's errors.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dspy.lm15 import Request
 
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 LEAST_ANSWER = 512
 """Tokens: where no more are left for an answer, it is the prompt that is too long."""
@@ -70,18 +70,18 @@ _known: dict[tuple[str, str], Lengths] = {}
 _opening = threading.Lock()
 
 
-def lengths(model: ModelSettings) -> Lengths:
+def lengths(model: Model) -> Lengths:
     """Return what is known of a model at its address, shared by all stages."""
     with _opening:
         return _known.setdefault((model.api_base or "", model.model), Lengths())
 
 
-def context_of(model: ModelSettings) -> int | None:
+def context_of(model: Model) -> int | None:
     """Return what prompt and answer may have together: as configured, and as the server said."""
     return min(filter(None, (model.context_tokens, lengths(model).context)), default=None)
 
 
-def fit_allowance(model: ModelSettings, request: Request, tokens_in: int) -> Request:
+def fit_allowance(model: Model, request: Request, tokens_in: int) -> Request:
     """Return the request with an allowance for the answer that the server is known to take."""
     known, most = lengths(model), limit_of(request)
     if most is None:
@@ -90,7 +90,7 @@ def fit_allowance(model: ModelSettings, request: Request, tokens_in: int) -> Req
     return _limited(request, min(most, known.answer or most, max(room, LEAST_ANSWER)))
 
 
-def reduce_allowance(model: ModelSettings, request: Request, words: str, tokens_in: int) -> Request | None:
+def reduce_allowance(model: Model, request: Request, words: str, tokens_in: int) -> Request | None:
     """Return the request with a smaller allowance for the answer, where a refusal with these words asks for one.
 
     None where the prompt itself is too long, or the words concern no length.
@@ -111,7 +111,7 @@ def refuses_allowance(words: str) -> bool:
     return bool(_ABOUT_ANSWER.search(words)) and not _CONTEXT.search(words)
 
 
-def shorten_prompts(model: ModelSettings, tokens_in: int, began: float) -> bool:
+def shorten_prompts(model: Model, tokens_in: int, began: float) -> bool:
     """Have later prompts cut to what the server takes, as a refusal said it, or as it is guessed. False where the
     refused question, which began at that moment, was cut already: nothing shorter is left to ask.
     """
@@ -150,7 +150,7 @@ def _read(pattern: re.Pattern[str], words: str) -> int | None:
     return int(digits.replace(",", "")) if digits else None
 
 
-def complaint(model: ModelSettings, sent: int, counted: int) -> str:
+def complaint(model: Model, sent: int, counted: int) -> str:
     """Return what is wrong where a server counted so many tokens of a prompt of about `sent`, or an empty text."""
     if sent < _SHORT or not 0 < counted < _CUT * sent:
         return ""
@@ -161,7 +161,7 @@ def complaint(model: ModelSettings, sent: int, counted: int) -> str:
     )
 
 
-def answers_as(model: ModelSettings, name: str) -> str:
+def answers_as(model: Model, name: str) -> str:
     """Return what is wrong where a server says that the model of this name answered, or an empty text.
 
     Dated versions, aliases and files of a name are the same model: gpt-5-2025-08-07, models/qwen.gguf.
@@ -178,7 +178,7 @@ def _bare(name: str) -> str:
     return re.sub(r"latest|[^a-z0-9]", "", name.rpartition("/")[2].lower())
 
 
-def tell(model: ModelSettings, sent: int, counted: int, name: str) -> None:
+def tell(model: Model, sent: int, counted: int, name: str) -> None:
     """Tell a person, once for each model, what its answers show to be wrong."""
     known, log = lengths(model), logging.getLogger("ksflow.models")
     if not known.cut and (wrong := complaint(model, sent, counted)):

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 
 PERIOD_S = 60.0
 
@@ -72,7 +72,7 @@ _limiters: dict[tuple[str, str], RateLimiter] = {}
 _opening = threading.Lock()
 
 
-def rate_limiter(model: ModelSettings) -> RateLimiter:
+def rate_limiter(model: Model) -> RateLimiter:
     """The limiter of all that share the model's address and name."""
     with _opening:
         return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())

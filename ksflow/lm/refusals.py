@@ -28,7 +28,7 @@ from dspy.lm15 import (
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.lm.lengths import concerns_length, refuses_allowance, shorten_prompts
-from ksflow.lm.settings import ModelSettings
+from ksflow.lm.model import Model
 from ksflow.redaction import redact
 
 LATE = "answered after the deadline"
@@ -90,7 +90,7 @@ def classify_error(error: Exception) -> tuple[Exception, bool]:
     return error, isinstance(error, TimeoutError)
 
 
-def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, began: float) -> KsflowError:
+def refusal(error: LMError, stage: str, model: Model, tokens_in: int, began: float) -> KsflowError:
     """One sentence on why a question that began at that moment has no answer. A ConfigError is what no retry mends."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
@@ -110,7 +110,7 @@ def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int, be
     return StageError(stage, f"{model.model} failed ({type(error).__name__}): {words}")
 
 
-def _of_length(error: LMError, model: ModelSettings, asked: tuple[int, float], words: str) -> ConfigError | str:
+def _of_length(error: LMError, model: Model, asked: tuple[int, float], words: str) -> ConfigError | str:
     """Return why a prompt or an answer has no room; empty where the refusal has another reason. What no shorter prompt
     would mend is a ConfigError: it would be refused in every round.
     """
