@@ -1,7 +1,5 @@
 """Sizes that a source names at its top level, and the same source with smaller ones. The source is parsed, never run.
 
-`batch_size = 8192 * 2` names one; what is computed from names follows by itself.
-
 Cutting keeps sizes apart that were apart: were all of them simply bounded by the same number, a kernel that takes one
 dimension for another would be right at the sizes that are judged and wrong at those that were asked for.
 """
@@ -13,24 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-VERSION = 2
-"""Of what a cap makes of sizes: raised where the same cap cuts otherwise, and verdicts from before do not compare."""
-Edit = Sequence[Any]
-"""[first byte, end, value, name]: a whole number, which a cap may lower."""
-_BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)
-"""Names of sizes that say how often the same work is done."""
-_BATCHES = 16
-"""By how much lower a batch is capped: it is cut first, which changes least of what is computed."""
+VERSION = 2  # raised where the same cap cuts otherwise, and verdicts from before do not compare
+Edit = Sequence[Any]  # [first byte, end, value, name]: a whole number, which a cap may lower
+_BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)  # names of sizes that say how often the same work is done
+_BATCHES = 16  # by how much lower a batch is capped: it is cut first, which changes least of what is computed
 _LEAST_BATCH = 2
-_LEAST = 4
-"""No size is made smaller than this, and none is cut that is not above it."""
-_KEPT = 8
-"""Numbers up to this one are kernel sizes, strides, heads and groups more often than sizes."""
+_LEAST = 4  # no size is made smaller than this, and none is cut that is not above it
+_KEPT = 8  # numbers up to this one are kernel sizes, strides, heads and groups more often than sizes
 _LOSSES = (4.0, 2.0, 1.2)
 """A size may be made smaller than it has to be by these factors, where it then still divides what it divided: the first
 that leaves room for all."""
-_DIVIDERS = 16
-"""Numbers up to this one are taken for what sizes are divided by."""
+_DIVIDERS = 16  # numbers up to this one are taken for what sizes are divided by
 _MAKERS = ("get_inputs", "get_init_inputs")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -92,10 +83,7 @@ def merged_sizes(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
 
 
 def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tuple[str, int]], list[int]]:
-    """The whole numbers with their names, and what they become under a cap; 0 leaves them as they are.
-
-    Numbers above 1 that what makes the inputs has stay.
-    """
+    """The whole numbers with their names, and what they become under a cap. Those that make the inputs stay."""
     numbers = [(name, value) for _, _, value, name in edits]
     if not cap:
         return numbers, [value for _, value in numbers]

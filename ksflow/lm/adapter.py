@@ -23,6 +23,7 @@ from ksflow.lm.sections import COMPLETED, load_json, split, unfence
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
 _LONGEST = 1500  # characters of a reason
+_parser = cache(TypeAdapter[Any])
 
 
 class Malformed(AdapterParseError):  # type: ignore[misc]
@@ -117,11 +118,6 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return value
-
-
-@cache
-def _parser(annotation: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(annotation)
 
 
 def explain(error: ValidationError) -> str:

@@ -24,10 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import RETRYABLE_ERRORS, InvalidRequestError, Request, Response, ServerError, TextPart
+from dspy.lm15 import (
+    RETRYABLE_ERRORS,
+    InvalidRequestError,
+    Request,
+    Response,
+    ServerError,
+    TextPart,
+    materialize_response,
+)
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
-from ksflow.lm.connection import Streamed
 from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
@@ -54,30 +61,23 @@ class ModelCall:
     def __init__(self, stage: str, model: Model, sent: Messages, provider: Any) -> None:
         """`sent` goes on record, `provider` is the engine that reaches one."""
         self.stage, self.model = stage, model
-        self.provider = Streamed(provider) if isinstance(model.engine, str) and model.stream else provider
+        self.provider = provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]
         self.messages = tuple({"role": role, "content": redact(text)} for role, text in texts)
         """What is asked, without secrets."""
-        self.cut = False
-        """The provider stopped at its token limit."""
+        self.cut = False  # the provider stopped at its token limit
         self._tokens_in = prompt_tokens([text for _, text in texts])
         self._started, self._waited_s = time.monotonic(), 0.0
-        self._asked = False
-        """A provider was asked: the answer is not out of the cache."""
-        self._lost = False
-        """A try is on its way, or broke off: nobody knows whether it will be charged."""
-        self._most = Cost()
-        """What a try may cost at most."""
-        self._untold = Cost()
-        """The most that the tries may have cost that were lost."""
+        self._asked = False  # a provider was asked: the answer is not out of the cache
+        self._lost = False  # a try is on its way, or broke off: nobody knows whether it will be charged
+        self._most = Cost()  # what a try may cost at most
+        self._untold = Cost()  # the most that the tries may have cost that were lost
         self._held = ExitStack()
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
-        self.place: Path | None = None
-        """Where the answer is kept on disk, or will be."""
-        self._late: Future[Response] | None = None
-        """What the provider is asked for, until it has answered."""
+        self.place: Path | None = None  # where the answer is kept on disk, or will be
+        self._late: Future[Response] | None = None  # what the provider is asked for, until it has answered
 
     def obtain_answer(self, through_dspy: Callable[[Any], Response]) -> Response:
         """The answer, recorded. `through_dspy`: what is kept on disk, else what the engine it is given answers, which
@@ -170,10 +170,7 @@ class ModelCall:
         self._asked = self._lost = True
         left_s, too_late = self._left()
         try:
-            if left_s is None:
-                response: Response = self.provider.complete(request)
-            else:
-                response = self._in_time(request, left_s, too_late)
+            response = self._provided(request) if left_s is None else self._in_time(request, left_s, too_late)
             if failed := failed_inside(response):
                 raise ServerError(failed)
         except Exception as error:
@@ -185,12 +182,19 @@ class ModelCall:
         self._lost = False
         return response
 
+    def _provided(self, request: Request) -> Response:
+        if isinstance(self.model.engine, str) and self.model.stream:  # sent as it is made
+            response: Response = materialize_response(self.provider.stream(request), request)
+        else:
+            response = self.provider.complete(request)
+        return response
+
     def _in_time(self, request: Request, left_s: float, too_late: KsflowError) -> Response:
         future: Future[Response] = Future()
 
         def ask() -> None:
             try:
-                future.set_result(self.provider.complete(request))
+                future.set_result(self._provided(request))
             except BaseException as error:  # handed over, not handled  # noqa: BLE001
                 future.set_exception(error)
 

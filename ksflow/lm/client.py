@@ -1,6 +1,8 @@
 """A model as a `dspy.LM`: what DSPy's modules and optimisers ask. What happens to a question is in `call`."""
 
+import json
 import os
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +12,10 @@ import dspy
 from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai_chat
 
 from ksflow import home
-from ksflow.errors import ConfigError
-from ksflow.lm.answer_files import AnswerFiles
+from ksflow.errors import UNREADABLE, ConfigError
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import engine_of, generation_of, mark, speaks_chat_elsewhere, takes_marks
+from ksflow.lm.dspy_seams import request_to_dict, response_from_dict, response_to_dict
 from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replay_call
@@ -37,13 +39,10 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         self.owner, self.label = owner, "dspy"
         self.volatile = ""
         """With what the part of a question begins that no other question shares; empty where nobody knows."""
-        self.refused = ""
-        """Why the answer before was not accepted: the question ends with it."""
-        self.shown = ""
-        """What an earlier answer asked to see: it comes after the question."""
-        self.last: ModelCall | None = None
-        """The newest call; ask a copy of your own for it."""
-        self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
+        self.refused = ""  # why the answer before was not accepted: the question ends with it
+        self.shown = ""  # what an earlier answer asked to see: it comes after the question
+        self.last: ModelCall | None = None  # the newest call; ask a copy of your own for it
+        self._answers = Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy"))
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
             self.provider_engine, self.config = engine_of(owner), generation_of(owner)
@@ -70,15 +69,15 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 response = FixedAnswer(text).complete(Request(model=self.model, messages=(Message.user("-"),)))
             else:
                 cached = settings.pop("cache", self.cache)
-                rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
+                rollout_id = settings.pop("rollout_id", self.kwargs.get("rollout_id"))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
-                call.place = self.answers.locate(request, rollout_id) if cached else None
+                call.place = self._place(request, rollout_id) if cached else None
 
                 def through_dspy(engine: Any) -> Response:
-                    stored = self.answers.get(call.place) if call.place else None
+                    stored = _read_answer(call.place) if call.place else None
                     answered = self._answered(request, FixedAnswer(stored) if stored else engine)
                     if call.place and not stored:
-                        self.answers.put(call.place, answered)
+                        _write_answer(call.place, answered)
                     return answered
 
                 response = call.obtain_answer(through_dspy)
@@ -140,9 +139,29 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             return None
         return [*before, {**question, "content": shared}, {**question, "content": header + rest}]
 
-    def _rollout(self, rollout_id: int | None) -> int:
-        """A request names neither the server nor the engine: this part of a kept answer's name stands for both."""
-        return int(digest(self.owner.identity, str(rollout_id or 0), digits=12), 16)
+    def _place(self, request: Request, rollout_id: int | None) -> Path:
+        """The file of the answer to a request: of this server and engine, which a request does not name, and of this
+        sample. `dspy.cache`, which models share that a person asks, stays as it was found.
+        """
+        rollout = int(digest(self.owner.identity, str(rollout_id or 0), digits=12), 16)
+        name = digest(json.dumps([request_to_dict(request), rollout], sort_keys=True, default=str), digits=64)
+        return self._answers / name[:2] / f"{name}.json"
+
+
+def _read_answer(path: Path) -> Response | None:
+    """The answer that is kept there; None where none can be read."""
+    with suppress(*UNREADABLE):
+        answer: Response = response_from_dict(json.loads(path.read_bytes()))
+        return answer
+    return None
+
+
+def _write_answer(path: Path, response: Response) -> None:
+    """Keep an answer, if that can be done."""
+    with suppress(*UNREADABLE):
+        text = json.dumps(response_to_dict(response))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        home.write(path, text)
 
 
 class _Asked:

@@ -19,7 +19,6 @@ from dspy.lm15 import (
     Request,
     Response,
     RouterConfig,
-    materialize_response,
 )
 
 from ksflow.errors import ConfigError
@@ -33,8 +32,7 @@ _CONNECTION = frozenset(
     {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version", "azure_ad_token_provider"}
 ) | {"organization", "project", "extra_query", "custom_llm_provider"}
 """Options that litellm takes for the connection."""
-_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-"""Google's RetryInfo."""
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')  # Google's RetryInfo
 _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
 
 
@@ -117,19 +115,10 @@ def _in_an_envelope(body: bytes) -> bytes:
     return json.dumps(data).encode()
 
 
-class Streamed:
-    """Has the answer sent as it is made."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def complete(self, request: Request) -> Response:
-        """The whole answer."""
-        return materialize_response(self._engine.stream(request), request)
-
-
 def engine_of(model: Model) -> Any:
-    """What has `complete`. Connects to nothing yet. ConfigError, or an error of lm15's, when it cannot be as set."""
+    """What has `complete`, and `stream` if DSPy knows it. Connects to nothing yet. ConfigError, or an error of lm15's,
+    when it cannot be as set.
+    """
     if not isinstance(model.engine, str):
         return model.engine
     # Never a key from the environment for a server of the user's own.

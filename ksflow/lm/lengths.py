@@ -16,12 +16,10 @@ from ksflow.lm.model import Model
 
 LEAST_ANSWER = 512
 """Tokens: where no more are left for an answer, it is the prompt that is too long."""
-_SHORT = 1_000
-"""Tokens of a prompt that is too short for its estimate to be held against the server's count."""
+_SHORT = 1_000  # tokens of a prompt that is too short for its estimate to be held against the server's count
 _CUT = 0.5
 """The server's count as a share of the estimate below which the prompt was cut; estimates have a fifth too many."""
-_SHRINK = 0.75
-"""Of a prompt that was refused without a number, what is tried next."""
+_SHRINK = 0.75  # of a prompt that was refused without a number, what is tried next
 _HOPELESS = 4_000
 _NUMBER = r"`?\D{0,3}(\d[\d,]*)"
 _ANSWER = re.compile(
@@ -44,8 +42,7 @@ _PROMPT = re.compile(
     re.IGNORECASE,
 )
 """What the prompt has by the server's count."""
-_SIZE = re.compile(r"mini|nano|lite|small|tiny|flash")
-"""What makes another model of a name."""
+_SIZE = re.compile(r"mini|nano|lite|small|tiny|flash")  # what makes another model of a name
 _ABOUT_ANSWER = re.compile(r"max\w*tokens", re.IGNORECASE)
 
 
@@ -53,17 +50,12 @@ _ABOUT_ANSWER = re.compile(r"max\w*tokens", re.IGNORECASE)
 class Lengths:
     """What a server takes, in tokens; None where nothing was refused yet."""
 
-    context: int | None = None
-    """Prompt and answer together."""
+    context: int | None = None  # prompt and answer together
     answer: int | None = None
-    since: float | None = None
-    """The moment from which on prompts are cut to the context."""
-    guessed: bool = False
-    """The server gave no number for the context."""
-    cut: str = ""
-    """What a person was told of prompts that are cut."""
-    other: str = ""
-    """What a person was told of another model that answers."""
+    since: float | None = None  # the moment from which on prompts are cut to the context
+    guessed: bool = False  # the server gave no number for the context
+    cut: str = ""  # what a person was told of prompts that are cut
+    other: str = ""  # what a person was told of another model that answers
 
 
 _known: dict[tuple[str, str], Lengths] = {}

@@ -15,8 +15,7 @@ class Slot:
     """One request's place in the last minute."""
 
     at: float
-    tokens: int
-    """Prompt and answer: the most that they may be, and once known what they were."""
+    tokens: int  # prompt and answer: the most that they may be, and once known what they were
 
 
 class RateLimiter:

@@ -33,8 +33,7 @@ class Price:
 
     usd_in: float
     usd_out: float
-    source: str
-    """`configuration`, or the list with its version and the model's name in it."""
+    source: str  # `configuration`, or the list with its version and the model's name in it
 
 
 def price(model: Model, tokens_in: int = 0) -> Price | None:

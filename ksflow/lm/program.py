@@ -27,15 +27,13 @@ from ksflow.records import Question, digest
 from ksflow.redaction import redact
 
 T = TypeVar("T")
-_MOST_SHOWN = 3
-"""How often a model may ask to see more before it answers."""
+_MOST_SHOWN = 3  # how often a model may ask to see more before it answers
 
 
 class Inquiry(NamedTuple, Generic[T]):
     """What a stage asks, and how it reads the answer."""
 
-    inputs: Mapping[str, str]
-    """Input field -> text: all fields of the signature."""
+    inputs: Mapping[str, str]  # input field -> text: all fields of the signature
     accept: Callable[[dict[str, Any]], T]
     """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
     answer_tokens: int = 0
@@ -53,8 +51,7 @@ class Unusable(StageError):
 class Prompt(NamedTuple):
     """A question as it would be sent."""
 
-    label: str
-    """The stage and its variant."""
+    label: str  # the stage and its variant
     model: str
     messages: list[dict[str, Any]]
     sections: list[tuple[str, str, int]]
@@ -270,14 +267,12 @@ class Program(dspy.Module):  # type: ignore[misc]
 class ModelStage:
     """A stage that asks a model: the class names the prompt, the fields are the keys of its configuration."""
 
-    label: ClassVar[str]
-    """The stage and its variant: writer=diff."""
+    label: ClassVar[str]  # the stage and its variant: writer=diff
     signature: ClassVar[type[dspy.Signature]]
 
     lm: Model | None = None
     attempts: int = 3
-    prompt: str | None = None
-    """See `Program`."""
+    prompt: str | None = None  # see `Program`
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:

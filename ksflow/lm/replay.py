@@ -31,8 +31,7 @@ class Replay(Engine):
         if past is None:
             raise ConfigError("model=replay repeats a recorded run: use llm=replay, and recorded.run= for its name")
         self.past = past
-        self._left: list[tuple[str, Call]] | None = None
-        """Each with the digest of what was asked."""
+        self._left: list[tuple[str, Call]] | None = None  # each with the digest of what was asked
         self._models: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +58,6 @@ class Replay(Engine):
         The first call is the outcome; a second is an answer that came too late, and what it cost.
         """
         with self._lock:
-            self._recorded()
             asked = _digest(messages)
             outcome = self._pick(stage, asked, late=False)
             if outcome is None:

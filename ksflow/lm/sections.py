@@ -12,7 +12,6 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
@@ -54,14 +53,10 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
     ends = sorted([*starts.values(), end])
     texts = {name: "\n".join(lines[starts[name] + 1 : ends[ends.index(starts[name]) + 1]]) for name in names}
-    return {name: _section(name, text, name == payload) for name, text in texts.items()}
-
-
-def _section(name: str, text: str, payload: bool) -> str:
-    text = unfence(text) if payload else text.strip()
-    if not text.strip():
-        raise ValueError(f"the section {name} is empty")
-    return text
+    texts = {name: unfence(text) if name == payload else text.strip() for name, text in texts.items()}
+    if empty := [name for name, text in texts.items() if not text.strip()]:
+        raise ValueError(f"the section {empty[0]} is empty")
+    return texts
 
 
 def unfence(text: str) -> str:
@@ -100,8 +95,15 @@ def load_json(text: str) -> Any:
         raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}, near {near!r}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    for part in _texts(value):
-        check_text(part)
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            check_text(part)
+        elif isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list):
+            left += part
     return value
 
 
@@ -125,15 +127,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON; numbers are finite")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    left = [value]
-    while left:
-        part = left.pop()
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, dict):
-            left += [*part, *part.values()]
-        elif isinstance(part, list):
-            left += part
