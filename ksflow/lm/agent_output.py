@@ -21,7 +21,7 @@ class Usage:
 
 def _count(value: object) -> int:
     """Tokens that a program told; 0 where it told nonsense."""
-    return int(value) if type(value) in (int, float) and 0 <= value < 1e12 else 0  # type: ignore[call-overload,operator]
+    return int(value) if isinstance(value, int | float) and type(value) is not bool and 0 <= value < 1e12 else 0
 
 
 def clean(text: str) -> str:
@@ -51,8 +51,9 @@ def _claude(output: str) -> Usage:
     usage = mapping(answer.get("usage"))
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     tokens = (sum(_count(usage.get(name)) for name in read), _count(usage.get("output_tokens")))
-    cost = answer.get("total_cost_usd")
-    usd = float(cost) if type(cost) in (int, float) and 0 <= cost < _MOST_USD else None
+    usd, cost = None, answer.get("total_cost_usd")
+    if isinstance(cost, int | float) and type(cost) is not bool and 0 <= cost < _MOST_USD:
+        usd = float(cost)
     text = str(answer.get("result") or "")
     return Usage("" if answer.get("is_error") else text, tokens, usd, text if answer.get("is_error") else "")
 

@@ -165,20 +165,16 @@ class _Run:
             limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)
         names = (*_ENVIRONMENT, *ADDRESSES, *self.agent.environment)
         seen = {name: os.environ[name] for name in names if name in os.environ}
-        readable = [*installed(program), *map(os.path.expanduser, self.agent.readable)]
         order = {
             "command": [os.path.abspath(program), *self.agent.command[1:]],
             "folder": str(self.folder),
-            "readable": readable,
+            "readable": [*installed(program), *map(os.path.expanduser, self.agent.readable)],
             "ports": None if self.agent.ports is None else [*self.agent.ports, *proxy_ports(seen)],
             "limit_s": limit_s,
             "held": self.agent.box,
         }
         keeper = [sys.executable, "-P", "-m", "ksflow.evaluation.sandbox.agent", json.dumps(order)]
-        if self.agent.box:
-            seen["HOME"] = str(self.folder / _HOME)
-        else:
-            seen = dict(os.environ)
+        seen = seen | {"HOME": str(self.folder / _HOME)} if self.agent.box else dict(os.environ)
         seen |= {"TMPDIR": str(self.folder / ".tmp"), "PYTHONPATH": str(PACKAGE.parent)}
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as asked:
             asked.write(self._asked.encode("utf-8", "replace"))
@@ -215,8 +211,9 @@ class _Run:
         stopped = status in (keeping.TIMED_OUT, keeping.TOO_LARGE)
         if not ended or (usage.text and not stopped):
             return usage
-        if self._changed():
-            return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
+        with contextlib.suppress(StageError):
+            if self.work and self._files(self.work.kernel) != self.work.kernel.files:
+                return replace(usage, text=f"{usage.text}\n\n({ended})".strip())
         if not any(usage.tokens or ()) and not usage.usd and not self.verdicts:
             raise StageError(call_context().stage, ended)
         self._failed = ended
@@ -233,7 +230,6 @@ class _Run:
         Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
         """
         words = usage.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
-        checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
         if self._failed:
             return "\n\n".join([self._failed, words, *self.verdicts])
         if self.work is None:
@@ -243,18 +239,14 @@ class _Run:
         except StageError as error:
             return "\n\n".join([error.reason, words, *self.verdicts])
         gone = "".join(f"===== {name} ===== removed\n" for name in self.work.kernel.files if name not in files)
-        sections = {
-            "report": words,
-            "checks": checks,
-            "code": f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files),
-        }
-        plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
-        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
+        code = f"{end_with_newline(as_text(files))}{gone}" if gone else as_text(files)
+        checks = "\n\n".join(self.verdicts) or "(the judge was not asked)"
+        report, checks = (text.replace("[[ ##", "[ [ ##") for text in (words, checks))
+        sections = {"report": report, "checks": checks, "code": code}
+        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in sections.items()), COMPLETED])
 
     def _answer_checks(self, keeper: "subprocess.Popen[bytes]") -> float:
-        """Ask the judge for each new question in the folder, and put its answer beside it. Returns the seconds that
-        this took, in which the agent's time does not run.
-        """
+        """Put the judge's answer beside each new question; return the seconds that this took, which do not count."""
         started = time.monotonic()
         with os.scandir(self._checks) as entries:
             names = [entry.name for entry in itertools.islice(entries, _QUESTIONS) if entry.name.endswith(".ask")]
@@ -295,17 +287,8 @@ class _Run:
         self.verdicts.append(f"Check {len(self.verdicts) + 1}: {text}")
         return text
 
-    def _changed(self) -> bool:
-        if self.work is None:
-            return False
-        with contextlib.suppress(StageError):
-            return self._files(self.work.kernel) != self.work.kernel.files
-        return False
-
     def _files(self, kernel: Kernel) -> dict[str, str]:
-        """The kernel's files as they are in the folder: the main one, those of the others that are still there, and
-        what one of them includes or imports. StageError where the main one is none, or they are too many.
-        """
+        """The main file, what is left of the others, and what they include. StageError where the main one is none."""
         main, *others = kernel.files
         files = {main: self._read(main)}
         wanted = [*others, *needed_files(files[main])]
@@ -328,9 +311,8 @@ class _Run:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_FILE or status.st_nlink != 1:
-                raise StageError(
-                    stage, f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
-                )
+                why = f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
+                raise StageError(stage, why)
             text = os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
             if "\0" in text:
                 raise StageError(stage, f"what the agent left as {name} is no text")

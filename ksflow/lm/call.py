@@ -9,7 +9,7 @@ ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an a
     reduced             after a refusal of the answer's allowance: less of it, at once
     _pause              after an error that may pass: as long as the provider says, else 1, 2, 4 ... 60 s
   _keep_answer          the answer, or why there is none, is recorded (`protocols.record`) before anybody looks at it
-  _release              the reservation ends: the record has what it cost, or where nobody told what it may have cost
+  close                 the reservation ends: the record has what it cost, or where nobody told what it may have cost
   _keep_late            an answer that comes after the deadline is recorded and cached too, for whoever asks again
 """
 
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ from dspy.lm15 import (
 )
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
-from ksflow.lm.engines import FixedAnswer
 from ksflow.lm.lengths import fit_allowance, reduce_allowance, tell
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.model import Model
@@ -47,8 +45,8 @@ from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
 
 Messages = list[dict[str, Any]]
-LONGEST_ANSWER = 32_000
-"""Tokens that an answer may have, to reckon with, where `max_tokens` leaves it to the provider."""
+Complete = Callable[[Request], Response]
+LONGEST_ANSWER = 32_000  # tokens to reckon with, where `max_tokens` leaves it to the provider
 _A_MESSAGE = 8  # tokens that its role and its ends are
 _LONGEST_PAUSE_S = 60.0
 _CUTS = 3  # of the answer's allowance, for one question
@@ -64,7 +62,6 @@ class ModelCall:
         self.provider = provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]
         self.messages = tuple({"role": role, "content": redact(text)} for role, text in texts)
-        """What is asked, without secrets."""
         self.cut = False  # the provider stopped at its token limit
         self._tokens_in = prompt_tokens([text for _, text in texts])
         self._started, self._waited_s = time.monotonic(), 0.0
@@ -79,9 +76,9 @@ class ModelCall:
         self.place: Path | None = None  # where the answer is kept on disk, or will be
         self._late: Future[Response] | None = None  # what the provider is asked for, until it has answered
 
-    def obtain_answer(self, through_dspy: Callable[[Any], Response]) -> Response:
-        """The answer, recorded. `through_dspy`: what is kept on disk, else what the engine it is given answers, which
-        is kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
+    def obtain_answer(self, through_dspy: Callable[[Complete], Response]) -> Response:
+        """The answer, recorded. `through_dspy`: what is kept on disk, else what it is given answers, which is then
+        kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
         ConfigError for what no retry mends; BudgetError where it cannot be paid.
         """
 
@@ -89,10 +86,10 @@ class ModelCall:
             """In the provider's thread, once there is an answer that nobody waits for: what it cost is true."""
             with suppress(Exception):  # it failed, or the run is over
                 self._keep_answer(future.result(), LATE)
-                through_dspy(FixedAnswer(future.result()))
+                through_dspy(lambda request: future.result())
 
         try:
-            response = through_dspy(self)
+            response = through_dspy(self.complete)
             refused = self._keep_answer(response)
         except dspy.LMError as error:
             cause = error.__cause__
@@ -104,7 +101,9 @@ class ModelCall:
             self._keep(error=serialize_error(failed), cost=self._untold + Cost(calls=1, wall_s=self._elapsed_s))
             raise failed from (None if failed is cause else error)
         finally:
-            self._release()
+            if not self._lost:
+                self._settle(self._tokens_in)
+            self._held.close()
             if self._late is not None:
                 self._late.add_done_callback(keep_late)
         if refused:
@@ -264,11 +263,6 @@ class ModelCall:
             self._limiter.settle(self._slot, count)
             self._slot = None
 
-    def _release(self) -> None:
-        if not self._lost:
-            self._settle(self._tokens_in)
-        self._held.close()
-
 
 def prompt_tokens(texts: Sequence[str]) -> int:
     """Of messages, about."""
@@ -278,12 +272,10 @@ def prompt_tokens(texts: Sequence[str]) -> int:
 def first_question(stage: str, model: Model, tokens_in: int) -> Question:
     """What a call with a prompt of so many tokens may cost."""
     tokens_out = model.max_tokens or LONGEST_ANSWER
-    question = Question(stage, model.model, tokens_in, tokens_out)
-    if rate := price(model, tokens_in):
-        usd_in = tokens_in * rate.usd_in
-        most = usd_in + tokens_out * rate.usd_out
-        question = replace(question, usd_in=usd_in, usd_most=most, price_source=rate.source)
-    return question
+    if (rate := price(model, tokens_in)) is None:
+        return Question(stage, model.model, tokens_in, tokens_out)
+    usd_in = tokens_in * rate.usd_in
+    return Question(stage, model.model, tokens_in, tokens_out, usd_in, usd_in + tokens_out * rate.usd_out, rate.source)
 
 
 def text_of(response: Response) -> str:

@@ -1,7 +1,7 @@
 """Compiled prompts: DSPy's own state files, bound to the stage and the signature that they were compiled for.
 
 DSPy matches field descriptions by position, so a state loaded into a changed signature shifts all of them without a
-word. The hash in the file's metadata refuses that; where a file has none, the names of its fields must be the same.
+word. The hash in the file's metadata refuses that.
 """
 
 import json
@@ -44,10 +44,7 @@ class _SavedState(BaseModel, strict=True, extra="forbid"):
 
 
 def signature_hash(signature: Signature) -> str:
-    """Names what a signature means: instruction, and name, order, direction, type and description of its fields.
-
-    A type counts by what values it takes, not by where it is defined or how it is documented.
-    """
+    """Names what a signature means: instruction, and name, order, direction, values and description of its fields."""
     schemas = {name: TypeAdapter(field.annotation).json_schema() for name, field in signature.fields.items()}
     values = {name: _inlined(schema, schema.get("$defs", {}), ()) for name, schema in schemas.items()}
     fields = [
@@ -83,9 +80,8 @@ def read_state(path: Path, stage: str, signature: Signature) -> State:
         state = record.get("predict", record)  # a lone dspy.Predict is saved without a name
         _SavedState.model_validate(state)
     except (AttributeError, TypeError, ValidationError) as error:
-        raise ConfigError(
-            f"{path} is not a compiled prompt; `program.save` and `python -m ksflow optimize` write them"
-        ) from error
+        writers = "`program.save` and `python -m ksflow optimize` write them"
+        raise ConfigError(f"{path} is not a compiled prompt; {writers}") from error
     ours = metadata.get("ksflow") if isinstance(metadata, dict) else None
     ours = ours if isinstance(ours, dict) else {}
     again = f"compile it again with `python -m ksflow optimize stage={stage}`, or set {stage}.prompt=null"
@@ -110,10 +106,9 @@ def find(stage: str, prompt: str) -> Path:
     for folder in folders:
         if (folder / f"{prompt}.json").is_file():
             return folder / f"{prompt}.json"
-    known = (
-        f"{', '.join(sorted(file.stem for file in folder.glob('*.json'))) or 'none'} in {folder}" for folder in folders
-    )
-    raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {'; '.join(known)}; a path ends in .json")
+    names = {folder: ", ".join(sorted(file.stem for file in folder.glob("*.json"))) for folder in folders}
+    known = "; ".join(f"{found or 'none'} in {folder}" for folder, found in names.items())
+    raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {known}; a path ends in .json")
 
 
 def _inlined(part: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 class Engine:
     """Stands in for a provider. What has `complete` alone and is none of these will do; its price is not known."""
 
-    price_source = ""
-    """Who says that an answer costs nothing before it is there; empty where nobody does."""
+    price_source = ""  # who says that an answer costs nothing before it is there; empty where nobody does
 
     def complete(self, request: "Request") -> "Response":
         """One answer. DSPy calls it where it would call a provider; its errors are lm15's or ours."""
@@ -39,17 +38,6 @@ class DummyEngine(Engine):
         prompt = request.messages[-1].text or ""
         text = answers.answer(prompt)
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
-
-
-class FixedAnswer(Engine):
-    """Has its answer already."""
-
-    def __init__(self, answer: "Response | str") -> None:
-        self._answer = answer
-
-    def complete(self, request: "Request") -> "Response":
-        """It."""
-        return as_response(request, self._answer) if isinstance(self._answer, str) else self._answer
 
 
 def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,10 +77,7 @@ class InboxEngine(Engine):
 
     @contextmanager
     def _name(self, first: str) -> Iterator[tuple[str, str]]:
-        """Meanwhile a question has this name, the first that nobody waits for and that was not answered before.
-
-        With it the name of the equal question before it; empty where there is none.
-        """
+        """A name that nobody else waits for, and that of the equal question before it, if there is one."""
         name = before = first
         with self._lock:
             number = 1
@@ -123,8 +120,7 @@ def _check_deadline() -> None:
 
 
 def _look(path: Path) -> tuple[int, int, int] | None:
-    try:
+    with suppress(FileNotFoundError):
         status = path.stat()
-    except FileNotFoundError:
-        return None
-    return (status.st_size, status.st_mtime_ns, status.st_ino) if status.st_size else None
+        return (status.st_size, status.st_mtime_ns, status.st_ino) if status.st_size else None
+    return None

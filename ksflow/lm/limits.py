@@ -68,10 +68,8 @@ class RateLimiter:
 
 
 _limiters: dict[tuple[str, str], RateLimiter] = {}
-_opening = threading.Lock()
 
 
 def rate_limiter(model: Model) -> RateLimiter:
     """The limiter of all that share the model's address and name."""
-    with _opening:
-        return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())
+    return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())

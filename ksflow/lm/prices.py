@@ -120,9 +120,7 @@ def cached_tokens(model: Model, response: Any) -> tuple[int, float]:
 
 
 def answer_limit(model: Model, needed: int) -> int | None:
-    """How many tokens an answer may have that needs so many: more than `max_tokens` only where the price list says that
-    the model can. None where it is left to the provider.
-    """
+    """The most tokens of an answer that needs so many: above `max_tokens` only where the price list has more."""
     limit = model.max_tokens
     if limit is None or needed <= limit or not isinstance(model.engine, str):
         return limit

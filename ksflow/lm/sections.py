@@ -8,7 +8,6 @@ A section of JSON is what it should be or is refused, by Python's parser. Beyond
 object, no NaN or Infinity, no lone surrogate, no NUL character.
 """
 
-import html
 import json
 import re
 from collections import Counter
@@ -17,7 +16,6 @@ from typing import Any
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[^`]*")
-_TAGGED = re.compile(r"\s*(?:<pre[^>]*>\s*)?<code[^>]*>(.*)</code>\s*(?:</pre>\s*)?", re.DOTALL)
 _NEAR = 30  # characters shown on each side of a mistake
 
 
@@ -45,9 +43,8 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
                 raise ValueError(f"the section {match[1]} appears twice")
             starts[match[1]] = index
     for name in names[names.index(payload) + 1 :]:
-        below = [
-            index for index in range(starts.get(payload, end), end) if lines[index].strip() == f"[[ ## {name} ## ]]"
-        ]
+        header = f"[[ ## {name} ## ]]"
+        below = [index for index in range(starts.get(payload, end), end) if lines[index].strip() == header]
         starts |= {name: below[-1]} if below and name not in starts else {}
     if missing := [name for name in names if name not in starts]:
         raise ValueError(f"missing sections: {', '.join(missing)}; {names[-1]} comes last")
@@ -60,10 +57,7 @@ def split(answer: str, names: list[str], payload: str = "") -> dict[str, str]:
 
 
 def unfence(text: str) -> str:
-    """`text` without a fence, or HTML's `code`, around all of it. ValueError if a fence does not end the text."""
-    if tagged := _TAGGED.fullmatch(text):
-        inside = tagged[1].removeprefix("\n")
-        return inside if "<" in inside or ">" in inside else html.unescape(inside)
+    """`text` without a fence around all of it. ValueError if a fence does not end the text."""
     lines = text.strip("\n").split("\n")
     opening = _FENCE.fullmatch(lines[0])
     if not opening:

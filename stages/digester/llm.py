@@ -19,7 +19,7 @@ from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import findings as written
-from ksflow.lm.prompts.outcomes import reports
+from ksflow.lm.prompts.tried import reports
 from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
