@@ -68,29 +68,22 @@ def edits(source: str) -> list[Edit]:
     return sorted(places, key=lambda edit: int(edit[0]))
 
 
-def resize_source(source: str, edits: Sequence[Edit], cap: int) -> str:
-    """The source after the edits, with whole numbers cut by a cap as `cut_sizes` does it; 0 leaves them as they are."""
-    body = source.encode()
-    for (begin, end, before, _), value in reversed([*zip(edits, _cut_numbers(source, edits, cap)[1], strict=True)]):
-        if value != before:
-            body = body[:begin] + str(value).encode() + body[end:]
-    return body.decode()
-
-
-def merged_sizes(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
-    """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
-    return describe_merged(*_cut_numbers(source, edits, cap))
-
-
-def _cut_numbers(source: str, edits: Sequence[Edit], cap: int) -> tuple[list[tuple[str, int]], list[int]]:
-    """The whole numbers with their names, and what they become under a cap. Those that make the inputs stay."""
-    numbers = [(name, value) for _, _, value, name in edits]
+def resize_source(source: str, edits: Sequence[Edit], cap: int) -> tuple[str, list[str]]:
+    """The source with whole numbers cut by a cap as `cut_sizes` does it, and which sizes became the same, in words:
+    `K and M are 16`. 0 leaves all as they are; numbers above 1 that what makes the inputs has stay.
+    """
     if not cap:
-        return numbers, [value for _, value in numbers]
+        return source, []
     makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
     nodes = (node for maker in makers for node in ast.walk(maker))
     fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
-    return numbers, cut_sizes(numbers, cap, {number for number in fixed if number > 1})
+    numbers = [(name, value) for _, _, value, name in edits]
+    smaller = cut_sizes(numbers, cap, {number for number in fixed if number > 1})
+    body = source.encode()
+    for (begin, end, before, _), value in reversed([*zip(edits, smaller, strict=True)]):
+        if value != before:
+            body = body[:begin] + str(value).encode() + body[end:]
+    return body.decode(), describe_merged(numbers, smaller)
 
 
 def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:

@@ -154,10 +154,7 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
             ],
         },
         arg_names=deck.forward_names(model),
-        resize=lambda cap: (
-            sizes.resize_source(source, spec["sizes"], cap),
-            sizes.merged_sizes(source, spec["sizes"], cap) if cap else [],
-        ),
+        resize=lambda cap: sizes.resize_source(source, spec["sizes"], cap),
         languages=("python", "triton", "cpp", "cuda", "hip") if bare else ("python", "triton"),
     )
 
@@ -165,9 +162,9 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json) -> ParsedPro
 def _resized(task: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(task.origin.get("cap") or 0)
-    sized = sizes.resize_source(source, edits, cap)
+    sized, _ = sizes.resize_source(source, edits, cap)
     origin = dict(task.origin)
-    if whole := sized == sizes.resize_source(source, edits, 0):  # the cap is above every size
+    if whole := sized == source:  # the cap is above every size
         origin |= {"cap": None, "inferred": [line for line in origin["inferred"] if not line.startswith(CUT)]}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
     seeds = _baselines(sized, compiled)

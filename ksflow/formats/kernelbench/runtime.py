@@ -91,7 +91,7 @@ class KernelBench(Task):
         key = repr(sorted(params.items()))
         if key not in self._modules and self._dtype:
             cap = int(params["cap"])
-            text = resize_source(self._source, self._spec["sizes"], cap)
+            text, _ = resize_source(self._source, self._spec["sizes"], cap)
             (self._files.folder / f"model_{cap}.py").write_text(text, encoding="utf-8")
             self._modules[key] = self._files.load(f"model_{cap}.py")
         elif key not in self._modules:
