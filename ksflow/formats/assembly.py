@@ -65,6 +65,7 @@ class CaseSet:
     cap: int | None
     cases: list[Json]
     merged: Sequence[str]  # sizes that differ in the problem and are the same here, in words
+    key: str  # what another set with the same sizes has, too
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,8 @@ def _attempts(
     distinct_sets: dict[str, CaseSet] = {}
     for size in (*CAPS, None):
         cases = _case_set(parsed, size)
-        key = repr(cases.cases) if parsed.resize is None else parsed.resize(size or 0)[0]
-        distinct_sets.pop(key, None)
-        distinct_sets[key] = cases
+        distinct_sets.pop(cases.key, None)
+        distinct_sets[cases.key] = cases
     sets = [*distinct_sets.values()]  # smallest first, none twice
     distinct = [each for each in sets if not each.merged]
     if distinct:  # where sizes become alike, only those before all differ
@@ -216,11 +216,11 @@ def _attempts(
 
 
 def _case_set(parsed: ParsedProblem, cap: int | None) -> CaseSet:
+    cases = build_cases(parsed.tests, parsed.benchmarks, cap, parsed.optional, parsed.fixed)
     if parsed.resize is None:
-        merged: Sequence[str] = merged_sizes((*parsed.tests, *parsed.benchmarks), cap, parsed.fixed)
-    else:
-        merged = parsed.resize(cap or 0)[1]
-    return CaseSet(cap, build_cases(parsed.tests, parsed.benchmarks, cap, parsed.optional, parsed.fixed), merged)
+        return CaseSet(cap, cases, merged_sizes((*parsed.tests, *parsed.benchmarks), cap, parsed.fixed), repr(cases))
+    text, merged = parsed.resize(cap or 0)
+    return CaseSet(cap, cases, merged, text)
 
 
 def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
