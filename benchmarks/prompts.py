@@ -3,9 +3,9 @@
     python benchmarks/prompts.py results/fp8_gemm_h200_columns/lineage.bundle h200_columns problem=fp8_gemm \
         target=h200 'problem.seeds=[01_naive.cu,03_mma.cu]'
 
-BUNDLE RUN [key=value ...]. No model is asked; tokens are estimated. Of the newest round: the
-selector, the designer with the round's base and reference, the writer for each of its experiments. Providers cache what
-two prompts have in common from their start on.
+BUNDLE RUN [key=value ...]. No model is asked; tokens are estimated. Of the newest round: the selector, the designer
+with the round's base and reference, the writer for each of its experiments. Providers cache what two prompts have in
+common from their start on.
 """
 
 import subprocess
