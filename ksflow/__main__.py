@@ -107,7 +107,8 @@ def _command(arguments: list[str]) -> int:
         return _fail(f"no command {name!r}; {usage.meant(name)}commands: {', '.join(usage.COMMANDS)}; see --help")
     try:
         if name == "worker":
-            return _work(arguments[1:])
+            worker = importlib.import_module("ksflow.evaluation.remote.worker")  # where only torch is installed
+            return int(worker.main(arguments[1:]))
         gc.disable()  # what is imported stays: a search for cycles among it finds none
         from ksflow.cli import verbs
 
@@ -123,12 +124,6 @@ def _command(arguments: list[str]) -> int:
         raise
     except OSError as error:
         return _fail(strip_controls(" ".join(str(of_system(error)).split())))
-
-
-def _work(arguments: list[str]) -> int:
-    """The verb `worker`: runs where nothing is installed but torch, so it goes past the other verbs."""
-    worker = importlib.import_module("ksflow.evaluation.remote.worker")
-    return int(worker.main(arguments))
 
 
 def _is_word(argument: str) -> bool:

@@ -7,6 +7,7 @@ lineage that is elsewhere, a verdict that is stale) is said and is no contradict
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -61,14 +62,14 @@ class Sources:
         self._lineages: dict[tuple[str, str], Lineage | None] = {}
         self._trials: dict[str, dict[str, Trial]] = {}
 
-    def lineage(self, problem: str, run: str) -> Lineage | None:
-        """The lineage of a run; None where there is none."""
-        if (problem, run) not in self._lineages:
-            try:
-                self._lineages[problem, run] = self._opened(problem=problem, run=run, create=False)
-            except (LineageError, ConfigError):
-                self._lineages[problem, run] = None
-        return self._lineages[problem, run]
+    def lineage(self, problem: str = "", run: str = "") -> Lineage | None:
+        """The lineage of a run, by default of that which bare ids belong to; None where there is none."""
+        key = problem or self._here[0], run or self._here[1]
+        if key not in self._lineages:
+            self._lineages[key] = None
+            with suppress(LineageError, ConfigError):
+                self._lineages[key] = self._opened(problem=key[0], run=key[1], create=False)
+        return self._lineages[key]
 
     def close(self) -> None:
         """End git's helper processes."""

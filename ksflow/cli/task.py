@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -42,6 +43,11 @@ def recorded_run(cfg: DictConfig) -> Iterator[tuple[Problem, Lineage]]:
     with open_lineage(cfg, problem.name) as lineage:
         lineage.expect_as_recorded()
         yield problem, lineage
+
+
+def winner_folder(lineage: Lineage) -> Path:
+    """Where the files of a run's winner are, or will be."""
+    return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
 def some_trials(lineage: Lineage) -> dict[str, Trial]:

@@ -16,7 +16,7 @@ from rich.console import Console
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
-from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials
+from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials, winner_folder
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts
@@ -25,7 +25,6 @@ from ksflow.integrate.handover import hand_over, table
 from ksflow.integrate.handover.hub import Standing, write_hub
 from ksflow.integrate.handover.package import write_best
 from ksflow.kernels.problem import licences
-from ksflow.lineage import Lineage
 from ksflow.loop.run import Run
 from ksflow.loop.schedule import RunOutcome
 from ksflow.loop.search import search as search_by_itself
@@ -116,14 +115,10 @@ def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: RunOutcom
 
     page = folder / "report.md"
     home.write(page, as_markdown(RunFacts(run.lineage, run.problem).read(details=False)))
-    best = _best_folder(run.lineage)
-    files = [folder / "summary.json", page, *sorted(file for file in best.glob("*") if file.is_file())]
+    winners = sorted(file for file in winner_folder(run.lineage).glob("*") if file.is_file())
+    files = [folder / "summary.json", page, *winners]
     figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}
     tracking.finish(outcome.population, figures, files, folder / "trials.csv")
-
-
-def _best_folder(lineage: Lineage) -> Path:
-    return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
 def _finish(console: Console, outcome: RunOutcome, made: Parts) -> RunOutcome:
@@ -147,7 +142,7 @@ def hand_over_winner(claimed: Headline, made: Parts, rows: Sequence[Json] = ()) 
     problem, target, lineage, best = made.problem, made.target, made.lineage, claimed.best
     if claimed.over is best:
         return (f"none, as {baseline_name(best)} is a baseline, and no kernel is ahead of it",)
-    folder, evaluate = _best_folder(lineage), made.stages.evaluate
+    folder, evaluate = winner_folder(lineage), made.stages.evaluate
     folder.mkdir(parents=True, exist_ok=True)
     tuned = table.update(folder, problem, target, best, rows)
     module = write_best(folder, problem, target, best, lineage.commit_of(best.id), claimed.figures, tuned)
@@ -241,16 +236,6 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
-def examine(words: list[str], overrides: list[str]) -> int:
-    """`doctor`."""
-    from ksflow.cli import doctor
-
-    options, rest = keys.own_options(overrides, "format")
-    if words or rest:
-        raise ConfigError("doctor takes no arguments but format=json")
-    return doctor.show(report.console(), one_of("format", options.get("format", "table"), ("table", "json")))
-
-
 def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
     """A command whose module is imported when it is called: what others need costs a run nothing."""
 
@@ -287,5 +272,5 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "isolate": _of("ksflow.cli.isolate", "isolate"),
     "tune": by_name("tune", _of("ksflow.cli.tune", "tune")),
     "apply": by_name("apply", _of("ksflow.cli.isolate", "apply")),
-    "doctor": examine,
+    "doctor": _of("ksflow.cli.doctor", "doctor"),
 }
