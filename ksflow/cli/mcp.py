@@ -26,8 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from ksflow import home
 from ksflow.cli import usage
 from ksflow.cli.mcp_install import install
-from ksflow.cli.task import open_lineage, run_parts, winner_folder
+from ksflow.cli.task import open_lineage, winner_folder
 from ksflow.config import compose
+from ksflow.config.parts import parts
 from ksflow.errors import ConfigError, KsflowError, need_package
 from ksflow.evaluation.processes import ending
 from ksflow.integrate.handover.package import write_best
@@ -96,7 +97,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     from mcp.server import MCPServer
 
     cfg = compose.compose(overrides)
-    with run_parts(cfg, driven=True) as made:
+    with parts(cfg, driven=True) as made:
         study = AskTell(made.run(), made.seeds, made.settings, made.profiler)
 
         @asynccontextmanager

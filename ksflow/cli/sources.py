@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow import home
+from ksflow.config.warm_start import TRIAL
 from ksflow.errors import UNREADABLE, ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
@@ -23,8 +24,6 @@ from ksflow.records import Document, Evaluation, Trial
 
 RECORD = "documents.json"
 """Beside notes: the documents that they were made from, a row each of name, path and sha256."""
-TRIAL = re.compile(r"(?:(?P<problem>[^/\s]+)/(?P<run>[^/\s]+)/)?(?P<id>\d{5,})(?:@(?P<commit>[0-9a-f]{7,40}))?")
-"""How a source names a trial: its id in the note's own run, or the whole branch; with a commit or without."""
 _AROUND = 160  # characters shown on either side of a quote
 
 

@@ -1,33 +1,18 @@
-"""What commands share: a run's parts, a lineage to read, and model calls on record within the budgets of `loop`."""
+"""What commands share: a lineage to read, and model calls on record within the budgets of `loop`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ksflow.cli.warm_start import warm_start
 from ksflow.config import compose
-from ksflow.config.parts import Parts, parts
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import judging
 from ksflow.loop.budget import Meter
 from ksflow.protocols import override_call
 from ksflow.records import Problem, Trial
-
-
-@contextmanager
-def run_parts(cfg: DictConfig, driven: bool = False) -> Iterator[Parts]:
-    """The parts of the configured run, as `config.parts.parts` builds and closes them, with what it inherits."""
-    with parts(cfg, driven) as made:
-        if cfg.inherit:
-            here, lineages = judging.current_key(made.problem, made.stages.evaluate).target, compose.build(cfg.lineage)
-            start = warm_start(lineages, str(cfg.inherit), made.problem, made.target, here, made.lineage.run)
-            made = replace(made, seeds=made.seeds + start.seeds, notes=made.notes + start.notes, remarks=start.said)
-        yield made
 
 
 def open_lineage(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> AbstractContextManager[Lineage]:

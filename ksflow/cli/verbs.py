@@ -16,10 +16,10 @@ from rich.console import Console
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
 from ksflow.cli.named import by_name
-from ksflow.cli.task import named_trial, recorded_run, run_parts, some_trials, winner_folder
+from ksflow.cli.task import named_trial, recorded_run, some_trials, winner_folder
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
-from ksflow.config.parts import Parts
+from ksflow.config.parts import Parts, parts
 from ksflow.errors import ConfigError, NothingTried, boolean, one_of
 from ksflow.integrate.handover import hand_over, table
 from ksflow.integrate.handover.hub import Standing, write_hub
@@ -80,7 +80,7 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
     began = time.monotonic() if compose.in_sweep() else began
     log.setup(compose.job_folder())
     console = report.console(stderr=True)
-    with run_parts(cfg) as made:
+    with parts(cfg) as made:
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)
