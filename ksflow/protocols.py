@@ -218,27 +218,9 @@ def as_evaluator(stage: EvaluateFunction) -> Evaluator:
     return stage if isinstance(stage, Evaluator) else _OwnEvaluator(stage)
 
 
-class _OwnWriter(Writer):
-    """The same for a writer."""
-
-    def __init__(self, stage: WriteFunction) -> None:
-        self._stage, self.repairs = stage, getattr(stage, "repairs", True)
-
-    def __call__(
-        self,
-        problem: Problem,
-        selection: Selection,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-        context: Context = NO_CONTEXT,
-    ) -> Kernel:
-        return call_stage(self._stage, problem, selection, experiment, notes, failed, context=context)
-
-
-def as_writer(stage: WriteFunction) -> Writer:
-    """A writer as it is; anything else that can be called, which may be given failed attempts."""
-    return stage if isinstance(stage, Writer) else _OwnWriter(stage)
+def repairs(stage: WriteFunction) -> bool:
+    """Whether a writer can be given a failed attempt: any can that does not say otherwise."""
+    return bool(getattr(stage, "repairs", True))
 
 
 @runtime_checkable

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from ksflow import report
 from ksflow.cli.init import show_written, write_start
-from ksflow.cli.model import show_table
+from ksflow.cli.model import candidate, show_table
 from ksflow.cli.task import recorded_run
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors
 from ksflow.home import write
-from ksflow.integrate.model.package import Candidate, winner
 from ksflow.kernels.problem import licences
 from ksflow.loop import judging
 from ksflow.report.headline import headline
@@ -56,10 +55,8 @@ def apply(words: list[str], overrides: list[str]) -> int:
     try:
         with recorded_run(cfg) as (problem, lineage):
             function_of(problem)
-            trial, ratios = winner(lineage.last_population, problem)
-            place, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
-            made_by = Candidate(problem, compose.build(cfg.target), trial, place, lineage.run, commit, ratios)
-            licence = licences.of_kernel(problem, lineage.last_population.by_id, trial.id)
+            made_by = candidate(cfg, problem, lineage)
+            licence = licences.of_kernel(problem, lineage.last_population.by_id, made_by.trial.id)
             claimed = headline(lineage.last_population, report.known_baselines(lineage.last_population, problem.seeds))
             made = patch(made_by, evaluate, licence, f"{claimed} on {made_by.target.chip}")
     finally:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from omegaconf import DictConfig
 from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -19,7 +20,7 @@ from ksflow.errors import ConfigError, LineageError, boolean, one_of
 from ksflow.integrate.model.package import Candidate, region_of, winner, write_package
 from ksflow.lineage import Lineage
 from ksflow.loop import judging
-from ksflow.records import Json
+from ksflow.records import Json, Problem
 from ksflow.report import proof as words_of_proof
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "none")
@@ -95,8 +96,13 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     )
     evaluate = compose.evaluator(compose.compose(runs[0]))
     try:
-        candidates = [_candidate(words) for words in runs]
-        if len({candidate.name for candidate in candidates}) < len(candidates):
+        candidates = []
+        for words in runs:
+            cfg = compose.compose(words)
+            with recorded_run(cfg) as (problem, lineage):
+                region_of(problem)
+                candidates.append(candidate(cfg, problem, lineage))
+        if len({each.name for each in candidates}) < len(candidates):
             raise ConfigError("two of these runs are of one problem: name the better one")
         stem = Path(region_of(candidates[0].problem)["model"]).stem
         folder = Path(own.get("out", f"{stem}_kernels")).expanduser()
@@ -109,14 +115,11 @@ def _apply(names: Sequence[str], overrides: list[str]) -> int:
     return 0
 
 
-def _candidate(overrides: list[str]) -> Candidate:
+def candidate(cfg: DictConfig, problem: Problem, lineage: Lineage) -> Candidate:
     """A run's winner, as it is on record."""
-    cfg = compose.compose(overrides)
-    with recorded_run(cfg) as (problem, lineage):
-        region_of(problem)
-        trial, ratios = winner(lineage.last_population, problem)
-        path, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
-        return Candidate(problem, compose.build(cfg.target), trial, path, lineage.run, commit, ratios)
+    trial, ratios = winner(lineage.last_population, problem)
+    path, commit = lineage.store.path.resolve(), lineage.commit_of(trial.id)
+    return Candidate(problem, compose.build(cfg.target), trial, path, lineage.run, commit, ratios)
 
 
 def _prove(folder: Path, overrides: list[str]) -> int:
