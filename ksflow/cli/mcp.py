@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
 from ksflow.cli import usage
-from ksflow.cli.mcp_install import install
+from ksflow.cli.install import install
 from ksflow.cli.task import open_lineage, winner_folder
 from ksflow.config import compose
 from ksflow.config.parts import parts
