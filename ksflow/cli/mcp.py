@@ -252,10 +252,10 @@ class _Tools:
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
         """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
         population = self._study.population
-        rows = list(reversed(population.trials)) if newest else [*population.ranked]
-        shown = {trial.id for trial in rows}
-        rest = [trial for trial in reversed(population.trials) if trial.id not in shown]
-        lines = [json.dumps(_row(trial, population)) for trial in [*rows, *rest][:limit]]
+        first = () if newest else population.ranked
+        shown = {trial.id for trial in first}
+        rows = [*first, *(trial for trial in reversed(population.trials) if trial.id not in shown)]
+        lines = [json.dumps(_row(trial, population)) for trial in rows[:limit]]
         waiting = f"experiments that wait for a kernel: {', '.join(self._study.waiting()) or 'none'}"
         best = f"best: {population.leader.id}" if population.leader else "no kernel is accepted yet"
         left = self._run.remaining_budgets().get("evaluations")

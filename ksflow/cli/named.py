@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,15 @@ from ksflow.errors import ConfigError, LineageError, suggest
 from ksflow.home import plain_or_quoted
 from ksflow.lineage import Lineage
 
-Command = Callable[[list[str], list[str]], int]
 _SUBCOMMANDS = ("show", "diff")
 _COMMIT = re.compile("[0-9a-f]{7,40}")
 
 
-def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
-    """The command, which finds its run by a name among its words where no `problem=` is given.
-
-    kernels: how many words it has beside. ConfigError for a name that is none.
-    """
-
-    def named(words: list[str], overrides: list[str]) -> int:
-        if not any(word.startswith(("problem=", "problem.")) for word in overrides):
-            words, overrides = resolve_names(verb, words, overrides, kernels)
-        return command(words, overrides)
-
-    return named
-
-
 def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
-    """A command's words without a run's name, and its configuration with what that names. ConfigError for none."""
+    """A command's words without a run's name, and its configuration with what that names. ConfigError for none.
+
+    kernels: how many words the command has beside.
+    """
     cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
     wanted = keys.own_options(overrides, "run")[0].get("run", "")
     try:

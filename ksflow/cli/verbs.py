@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
-from ksflow.cli.named import by_name
+from ksflow.cli.named import resolve_names
 from ksflow.cli.task import named_trial, recorded_run, some_trials, winner_folder
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
@@ -236,10 +236,15 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
-def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
-    """A command whose module is imported when it is called: what others need costs a run nothing."""
+def _of(module: str, name: str, kernels: int | None = None) -> Callable[[list[str], list[str]], int]:
+    """A command whose module is imported when it is called: what others need costs a run nothing.
+
+    kernels: of a command that finds its run by a name among its words, how many words it has beside.
+    """
 
     def command(words: list[str], overrides: list[str]) -> int:
+        if kernels is not None and not any(word.startswith(("problem=", "problem.")) for word in overrides):
+            words, overrides = resolve_names(name, words, overrides, kernels)
         return int(getattr(importlib.import_module(module), name)(words, overrides))
 
     return command
@@ -250,16 +255,16 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "demo": demo,
     "problem": problem,
     "evaluate": _of("ksflow.cli.verify", "evaluate"),
-    "verify": by_name("verify", _of("ksflow.cli.verify", "verify"), kernels=1),
-    "approve": by_name("approve", _of("ksflow.cli.verify", "approve"), kernels=1),
-    "lineage": by_name("lineage", lineage),
+    "verify": _of("ksflow.cli.verify", "verify", kernels=1),
+    "approve": _of("ksflow.cli.verify", "approve", kernels=1),
+    "lineage": _of("ksflow.cli.verbs", "lineage", kernels=0),
     "runs": _of("ksflow.cli.runs", "runs"),
     "init": _of("ksflow.cli.init", "init"),
     "llm": _of("ksflow.cli.llm", "llm"),
-    "explain": by_name("explain", _of("ksflow.cli.explain", "explain"), kernels=1),
-    "prompt": by_name("prompt", _of("ksflow.cli.prompt", "prompt"), kernels=2),
-    "report": by_name("report", _of("ksflow.cli.report", "report")),
-    "watch": by_name("watch", _of("ksflow.cli.report", "watch")),
+    "explain": _of("ksflow.cli.explain", "explain", kernels=1),
+    "prompt": _of("ksflow.cli.prompt", "prompt", kernels=2),
+    "report": _of("ksflow.cli.report", "report", kernels=0),
+    "watch": _of("ksflow.cli.report", "watch", kernels=0),
     "mcp": _of("ksflow.cli.mcp", "mcp"),
     "skill": _of("ksflow.cli.install", "skill"),
     "suite": _of("ksflow.cli.suite", "suite"),
@@ -270,7 +275,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "dataset": _of("ksflow.training.dataset", "dataset"),
     "model": _of("ksflow.cli.model", "model"),
     "isolate": _of("ksflow.cli.model", "isolate"),
-    "tune": by_name("tune", _of("ksflow.cli.tune", "tune")),
-    "apply": by_name("apply", _of("ksflow.cli.model", "apply")),
+    "tune": _of("ksflow.cli.tune", "tune", kernels=0),
+    "apply": _of("ksflow.cli.model", "apply", kernels=0),
     "doctor": _of("ksflow.cli.doctor", "doctor"),
 }
