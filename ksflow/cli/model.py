@@ -20,8 +20,7 @@ from rich.text import Text
 from ksflow import home, report
 from ksflow.cli import usage
 from ksflow.cli.init import show_written, write_start
-from ksflow.cli.named import resolve_names
-from ksflow.cli.task import recorded_run
+from ksflow.cli.task import recorded_run, resolve_names
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, LineageError, boolean, explain_write_errors, one_of
 from ksflow.integrate.model.package import Candidate, region_of, winner, write_package

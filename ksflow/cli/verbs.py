@@ -15,8 +15,7 @@ from rich.console import Console
 
 from ksflow import BEGAN, home, log, report
 from ksflow.cli import usage
-from ksflow.cli.named import resolve_names
-from ksflow.cli.task import named_trial, recorded_run, some_trials, winner_folder
+from ksflow.cli.task import named_trial, recorded_run, resolve_names, some_trials, winner_folder
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.config.parts import Parts, parts
