@@ -209,9 +209,8 @@ def lineage(words: list[str], overrides: list[str]) -> int:
             case []:
                 claimed = headline(tree.last_population, report.known_baselines(tree.last_population, task.seeds))
                 report.show_tree(console, trials.values(), tree.last_population, claimed, tree.approvals())
-                judged = next(
-                    (trial.evaluation for trial in reversed(tree.last_population.trials) if trial.evaluation), None
-                )
+                evaluations = (trial.evaluation for trial in reversed(tree.last_population.trials))
+                judged = next(filter(None, evaluations), None)
                 remarks = [str(claimed), claimed.start, claimed.held_out, claimed.why_unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))

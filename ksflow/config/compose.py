@@ -108,10 +108,8 @@ def _run(job: Callable[[DictConfig], float], cfg: DictConfig, failures: list[Ksf
     if member and (summary := member.read_summary()):
         if not _going_on.is_set():
             _going_on.set()
-            message = (
-                f"the sweep goes on: {pluralize(member.number_finished(), 'member')} finished before, not run again"
-            )
-            report.say(report.console(stderr=True), message)
+            before = pluralize(member.number_finished(), "member")
+            report.say(report.console(stderr=True), f"the sweep goes on: {before} finished before, not run again")
         return float(summary["score_us"])
     if _interrupted.is_set():
         return math.inf
