@@ -51,11 +51,6 @@ def meant(word: str) -> str:
     return f"did you mean {' or '.join(dict.fromkeys(found))}? " if found else ""
 
 
-def examples(command: str) -> list[str]:
-    """Those of a command's page, as they are typed."""
-    return [line.strip() for line in _PAGES[command].rpartition("---\n")[2].strip("\n").splitlines()]
-
-
 def expect_word(command: str, words: Sequence[str], valid: Sequence[str]) -> None:
     """Raise ConfigError, with the word that may be meant, unless a command's first word is one of its own."""
     if words and words[0] not in valid:

@@ -54,17 +54,15 @@ def verify(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
     options, rest = keys.own_options(overrides, "format")
     form = one_of("format", options.get("format", "table"), ("table", "json"))
-    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
-        trial = lineage.trial_at(commit_place.trial, commit_place.commit)
+    with _committed(word, rest) as (cfg, problem, lineage, found):
+        trial = lineage.trial_at(found.trial, found.commit)
         if trial.evaluation is None or trial.kernel is None:
-            raise ConfigError(
-                f"commit {commit_place.commit[:12]} of {commit_place.branch} holds no verdict; name a later one"
-            )
+            raise ConfigError(f"commit {found.commit[:12]} of {found.branch} holds no verdict; name a later one")
         known = {other.id: other for other in lineage.all_trials()}
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     scale = Scale.from_trials({**known, trial.id: trial}.values())
     said = {rival.id: ratio for rival in rivals if (ratio := scale.ratio(trial.id, rival.id))}
-    what, record = f"{commit_place.branch} ({commit_place.commit[:12]})", trial.evaluation
+    what, record = f"{found.branch} ({found.commit[:12]})", trial.evaluation
     judge = compose.evaluator(cfg)
     tried: list[comparison.Agreement] = []
     while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
@@ -79,9 +77,9 @@ def verify(words: list[str], overrides: list[str]) -> int:
     agreement = next((each for each in tried if each.holds), None)
     agreement = agreement or next((each for each in tried if each.holds is None), tried[-1])
     if form == "json":  # what a person reads went to stderr
-        found = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
+        answer = {"what": what, "holds": agreement.holds, "why": agreement.why, "judgements": len(tried)}
         rows = [dict(zip(("figure", "on_record", "now", "remark"), row, strict=False)) for row in agreement.rows]
-        sys.stdout.write(json.dumps({**found, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({**answer, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     return _conclude(console, agreement, tried)
 
 
@@ -100,20 +98,16 @@ def approve(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
     options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
-    with _committed(word, rest) as (cfg, problem, lineage, commit_place):
+    with _committed(word, rest) as (cfg, problem, lineage, found):
         expect(lineage, judging.current_key(problem, compose.evaluator(cfg)))
-        trial = next((trial for trial in lineage.all_trials() if trial.id == commit_place.trial), None)
+        trial = next((trial for trial in lineage.all_trials() if trial.id == found.trial), None)
         if trial is None:
-            raise ConfigError(
-                f"{commit_place.branch} holds no trial that can be read; `lineage` lists the run's trials"
-            )
-        named = lineage.trial_at(commit_place.trial, commit_place.commit)
+            raise ConfigError(f"{found.branch} holds no trial that can be read; `lineage` lists the run's trials")
+        named = lineage.trial_at(found.trial, found.commit)
         if named.kernel != trial.kernel:
-            raise ConfigError(
-                f"{commit_place.branch} holds another kernel since commit {commit_place.commit[:12]}; name the branch"
-            )
+            raise ConfigError(f"{found.branch} holds another kernel since commit {found.commit[:12]}; name the branch")
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
-    report.say(report.console(), f"{commit_place.branch}  commit {approval.commit}\n{approval}")
+    report.say(report.console(), f"{found.branch}  commit {approval.commit}\n{approval}")
     return 0
 
 
@@ -186,19 +180,19 @@ def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, 
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     with open_lineage(cfg, problem.name) as lineage:
-        commit_place = locate(lineage.store, word, problem.name, str(cfg.run))
-    if commit_place.problem != problem.name:
-        cfg, problem = _other_problem(commit_place, overrides, problem)
-    with open_lineage(cfg, commit_place.problem, commit_place.run) as lineage:
-        yield cfg, problem, lineage, commit_place
+        found = locate(lineage.store, word, problem.name, str(cfg.run))
+    if found.problem != problem.name:
+        cfg, problem = _other_problem(found, overrides, problem)
+    with open_lineage(cfg, found.problem, found.run) as lineage:
+        yield cfg, problem, lineage, found
 
 
-def _other_problem(commit_place: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
+def _other_problem(found: Place, overrides: list[str], problem: Problem) -> tuple[Any, Problem]:
     if not any(override.startswith(("problem=", "problem.path=")) for override in overrides):
         with suppress(ConfigError):
-            cfg = compose.compose([f"problem={commit_place.problem}", *overrides])
+            cfg = compose.compose([f"problem={found.problem}", *overrides])
             return cfg, compose.build(cfg.problem)
     raise ConfigError(
-        f"{commit_place.branch} is a kernel for {commit_place.problem}, not for {problem.name}; "
-        f"say problem={commit_place.problem}, or problem.path=FOLDER"
+        f"{found.branch} is a kernel for {found.problem}, not for {problem.name}; "
+        f"say problem={found.problem}, or problem.path=FOLDER"
     )

@@ -146,7 +146,7 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
         for t in run.lineage.last_population.trials
         if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main)
     )
-    if run.stages.write.repairs or run.problem.origin.get("format") == "command" or any(own):
+    if run.stages.repairs or run.problem.origin.get("format") == "command" or any(own):
         return ()
     for trial in run.lineage.last_population.ranked:
         if trial.kernel and trial.kernel.language == "cpp":

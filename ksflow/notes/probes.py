@@ -127,14 +127,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Unanswered:
-    """A program that did not answer."""
-
-    probe: Probe
-    reason: str
-
-
-@dataclass(frozen=True)
 class Form:
     """The computation of a kind of probes."""
 
