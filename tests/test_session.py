@@ -62,6 +62,7 @@ from ksflow.report import spending
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
 from ksflow.report.words import describe_changes as changed_in
+from ksflow.search.space import exhausted_error
 from ksflow.stages.designer.mix import MixDesigner
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -247,6 +248,19 @@ def test_a_run_ends_where_nothing_promises(lineage: Lineage) -> None:
     outcome = Run(lineage, design=gloomy)(evaluations=100, unpromising_rounds=2)
     assert outcome.reason == "nothing promises: 2 plans in a row expect no gain"
     assert Run(lineage)(evaluations=9, unpromising_rounds=2).reason == "evaluations=9 used up"
+
+
+def test_where_nothing_is_left_to_vary_the_ending_says_once_what_can_be_done(lineage: Lineage) -> None:
+    def exhausted(problem: Problem, population: Population, selection: Selection, notes: Notes) -> Plan:
+        if len(population.trials) > 2:
+            raise exhausted_error("designer=rules", selection.base)
+        return design(problem, population, selection, notes)
+
+    outcome = Run(lineage, design=exhausted)(evaluations=9)
+    said = shown(outcome, lineage)
+    assert f"; stopped: nothing is left to vary in {outcome.best.id}; " in said
+    assert "to go on: have a model write (llm=NAME), add `tune:` values, or add a seed" in said
+    assert "every configuration" not in said  # a line of the search has said so
 
 
 def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> None:

@@ -82,6 +82,8 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
     log.setup(compose.job_folder())
     console = report.console(stderr=True)
     with run_parts(cfg) as made:
+        if not compose.problem_words():
+            report.say(console, f"{made.problem.name}: {made.problem.title}. {report.words.ANOTHER_PROBLEM}")
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)

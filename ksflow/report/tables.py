@@ -1,5 +1,6 @@
 """Tables of a run: the best kernels, costs, calibration."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ _STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of t
 _CONTRADICTIONS = 3  # contradicted comparisons that are shown
 _STEPS = 4  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
+_EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
@@ -81,13 +83,15 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     work = f"{pluralize(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
     whole = f"{spending.duration(sum(outcome.took.values()))} in all"
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
+    exhausted = _EXHAUSTED.search(outcome.reason)
+    stopped = f"stopped: {exhausted['what'] if exhausted else outcome.reason}"
     repeats = f"{pluralize(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     price = f"cost of the run so far: {total}" if (total := spending.price(lineage.total_cost())) else ""
-    searched = (work, f"stopped: {outcome.reason}", whole, outcome.cost.dollars(), price, repeats, busy)
+    searched = (work, stopped, whole, outcome.cost.dollars(), price, repeats, busy)
     lines = (
         "; ".join(_made_by(claimed)),
         "; ".join(filter(None, searched)),
-        "; ".join(filter(None, _doubts(claimed, population))),
+        "; ".join(filter(None, (exhausted and f"to go on: {exhausted['remedy']}", *_doubts(claimed, population)))),
         f"files: {'; '.join(files)}" if files else "",
     )
     wide = console.width if console.is_terminal else sys.maxsize
@@ -112,8 +116,10 @@ def _made_by(claimed: Headline) -> Iterator[str]:
         ]
         rest = f", and {pluralize(len(steps) - _STEPS, 'step')} more" if len(steps) > _STEPS else ""
         yield f"made by {', '.join(changes)}{rest}"
-    if claimed.start:
+    if claimed.start and len(claimed.steps) > 2:  # of one step the gain is that over the start
         yield claimed.start
+    if claimed.roofline:
+        yield f"{best.id} reaches {claimed.roofline}"
     seed = best.origin is Origin.SEED and claimed.over is not best
     if seed and any(trial.origin is not Origin.SEED for trial in population.trials):
         yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"
@@ -131,7 +137,7 @@ def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
     yield from map(str, population.scale.contradictions[:_CONTRADICTIONS])
     if population.stale:
         yield f"stale and not ranked: {pluralize(len(population.stale), 'older result')}; `lineage` shows them"
-    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED]
+    tries = [trial for trial in population.trials if trial.origin is not Origin.SEED and not trial.repeats]
     reasons = Counter(why_unranked(trial) for trial in tries if trial.score_us is None)
     if reasons:
         most, times = reasons.most_common(1)[0]
@@ -229,7 +235,7 @@ def _scores(
                 "cost": trial.cost.dollars(4),
                 **{case: format_us(timings[case]) if case in timings else "" for case in cases},
             }
-            rows.append({key: Text(text, "bold" if standing else "") for key, text in cells.items()})
+            rows.append({key: Text(text, "bold" if trial is claimed.best else "") for key, text in cells.items()})
         table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title)
         if fits_window(console, table):
             break

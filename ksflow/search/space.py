@@ -11,6 +11,8 @@ from ksflow.kernels.source.tunables import DISPATCH
 from ksflow.records import Experiment, Note, Population, Trial
 from ksflow.search.measured_notes import lessons
 
+_NAMED = 4  # tunables that an error names
+
 
 def space(stage: str, population: Population, base: Trial, notes: Iterable[Note] = ()) -> Space:
     """Return the space around `base`, from kernels with its dispatch lines, without values that never worked by notes.
@@ -43,8 +45,11 @@ def assignment_experiment(changes: Config, why: str) -> Experiment:
 
 def exhausted_error(stage: str, base: Trial) -> StageError:
     """Return the error of a designer without anything left to propose."""
+    names = list(values_in(base.kernel))
+    some = f"{', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' * (len(names) > _NAMED)}"
     return StageError(
         stage,
-        f"every configuration of {base.id}'s tunables was tried, or shares the cause of {ENOUGH} failures; "
-        "declare more values or add a seed",
+        f"nothing is left to vary in {base.id}: every configuration of its tunables ({some}) was tried, or shares the "
+        f"cause of {ENOUGH} failures; have a model write (llm=NAME), add `tune:` values, or add a "
+        "seed",
     )
