@@ -60,7 +60,7 @@ from ksflow.records import (
 )
 from ksflow.report import spending
 from ksflow.report.headline import headline
-from ksflow.report.page import run_facts
+from ksflow.report.page import as_markdown, run_facts
 from ksflow.report.words import describe_changes as changed_in
 from ksflow.search.space import exhausted_error
 from ksflow.stages.designer.mix import MixDesigner
@@ -731,8 +731,12 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     assert {t.evaluation.evidence.repeat.of for t in trials[1:] if t.evaluation} == {trials[0].id}
     assert {t.score_us for t in trials} == {trials[0].score_us}
     assert len(outcome.population.ranked) == 3  # two seeds and the first of the repeats
-    shown = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
-    repaired = next(t for t in shown.population.trials if t.origin is Origin.REPAIR)
+    page = run_facts(lineage)  # which counts as the terminal does
+    assert " 1 experiment in " in shown(outcome, lineage)
+    assert "\n1 experiment after 2 seeds: 1 accepted" in as_markdown(page)
+    assert page["session"]["used"]["evaluations"] == outcome.judged
+    another = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
+    repaired = next(t for t in another.population.trials if t.origin is Origin.REPAIR)
     assert repaired.kernel is not None
     assert "x = 7" in repaired.kernel.main
 

@@ -28,7 +28,7 @@ def as_markdown(run: Json) -> str:
             lines.append(row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
     if profile := run["profile"]:
-        lines += [f"The model: {plain(profile['title'])}", "", *_table(profile["rows"])]
+        lines += [f"{profile['heading']}: {plain(profile['title'])}", "", *_table(profile["rows"])]
     if proof := run["proof"]:
         lines += [f"In the whole model: {plain(proof['title'])}", ""]
         lines += [*_table(proof["ways"]), *_table(proof["engaged"])]
@@ -43,11 +43,12 @@ def as_markdown(run: Json) -> str:
     if run["explanation"]:
         statements = (f"- {plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
         lines += ["", "What the winner does:", "", *statements]
-    tried = [row for row in run["trials"] if row["origin"] != "seed"]
+    seeds = sum(row["origin"] == "seed" for row in run["trials"])
+    tried = [row for row in run["trials"] if row["origin"] != "seed" and not row["repeat"]]
     right = sum(row["verdict"] == "accept" for row in tried)
     lines += [
         "",
-        f"{pluralize(len(tried), 'experiment')} after {pluralize(len(rows) - len(tried), 'seed')}: {right} accepted, "
+        f"{pluralize(len(tried), 'experiment')} after {pluralize(seeds, 'seed')}: {right} accepted, "
         f"${run['spent']['usd']:.2f} in {pluralize(run['spent']['calls'], 'model call')}.",
     ]
     return "\n".join(lines) + "\n"
