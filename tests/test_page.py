@@ -247,6 +247,7 @@ def test_a_pull_request_has_an_interval_for_each_shape_over_each_baseline(lineag
     assert re.search(r"^\| 8x8 \| 10 \\\[9.9, 10.1\\\] \| 20, x2 \\\[1.97, 2.03\\\] \|$", text, re.MULTILINE), text
     assert "- 8x8: 0.25 of the bound; largest absolute error 1e-06, 2 draws" in text
     assert "### Licence\n\nApache-2.0." in text
+    assert re.search(r"^ksflow verify toy/main 0000\d$", text, re.MULTILINE), text  # the run, and its winner
 
 
 def test_what_a_kernel_does_is_told_with_the_trial_and_the_story(run: Lineage) -> None:

@@ -160,9 +160,7 @@ def test_the_time_of_a_call_is_that_of_its_parts_from_the_command_on(lineage: Li
     assert list(outcome.took) == ["set-up", "seeds", "search", "confirmation"]
     assert 50 <= outcome.took["set-up"] <= outcome.wall_s == sum(outcome.took.values())
     assert outcome.search_s == outcome.took["search"]
-    assert spending.describe_elapsed({"set-up": 50.2, "seeds": 0.1, "search": 100.0}) == (
-        "took 2 min 30 s: set-up 50 s, search 1 min 40 s"
-    )
+    assert [spending.duration(seconds) for seconds in (50.2, 150.3)] == ["50 s", "2 min 30 s"]
 
 
 @pytest.mark.parametrize(

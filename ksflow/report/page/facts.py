@@ -91,18 +91,11 @@ class RunFacts:
             "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
             "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
             **_NO_WINNER,
-            **(self._winner(claimed, baselines, explained, dates, settings) if claimed else {}),
+            **(self._winner(claimed, baselines, explained) if claimed else {}),
         }
 
-    def _winner(
-        self,
-        claimed: Headline,
-        baselines: Sequence[Trial],
-        explained: Mapping[str, Explanation],
-        dates: Mapping[str, int],
-        settings: Json,
-    ) -> Json:
-        best = claimed.best
+    def _winner(self, claimed: Headline, baselines: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
+        best, settings = claimed.best, self._lineage.made_with.get("settings") or {}
         assert best.evaluation
         return {
             "headline": str(claimed),
@@ -112,7 +105,7 @@ class RunFacts:
             "held_out": claimed.held_out,
             "winner": best.id,
             "winner_commit": self._lineage.commit_of(best.id),
-            "trust": _trust(best.evaluation, dates[best.id], settings),
+            "trust": _trust(best.evaluation, self._lineage.judged_at([best.id])[best.id], settings),
             "over": _over(claimed, baselines),
             "cases": _cases(best.evaluation, baselines, claimed),
             "story": _story(claimed, explained),
