@@ -26,6 +26,7 @@ from ksflow.records import (
     Population,
     Problem,
     Repeat,
+    RooflineCase,
     Scale,
     Trial,
     base_of,
@@ -329,7 +330,12 @@ def test_a_remark_never_contradicts_the_claim() -> None:
     trials = [
         trial(1, 100.0, baseline=True),
         trial(2, 70.0, row(1, 1.4)),
-        trial(3, 50.0, row(2, 2.0, moment=1), row(1, 1.2, 0.4, ranked=False, moment=1), row(4, 1.0, moment=1)),
+        trial(
+            3,
+            50.0,
+            *(row(2, 2.0, moment=1), row(1, 1.2, 0.4, ranked=False, moment=1), row(4, 1.0, moment=1)),
+            roofline=(RooflineCase(case="8x8", bound_us=42.0, share=0.84),),
+        ),
         trial(4, 50.0, row(2, 2.0)),
         trial(5, 49.0, row(2, 2.01, 0.2)),
     ]
@@ -338,6 +344,7 @@ def test_a_remark_never_contradicts_the_claim() -> None:
     assert claimed
     assert claimed.best is trials[2]
     assert re.fullmatch(r"winner 00003: x2\.8 \[2\.\d+, 2\.\d+\] over 00001; a tie with 00004", str(claimed))
+    assert claimed.roofline == "00003 is at 84 % of the roofline"
     assert [claimed.standing(trial) for trial in trials] == [
         *("", "", "winner", "a tie with 00003", "not ranked ahead of 00003")
     ]

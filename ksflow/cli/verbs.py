@@ -220,7 +220,8 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 judged = next(
                     (trial.evaluation for trial in reversed(tree.last_population.trials) if trial.evaluation), None
                 )
-                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.why_unconfirmed] if claimed else []
+                remarks = [str(claimed), claimed.roofline, claimed.start, claimed.held_out] if claimed else []
+                remarks += [claimed.why_unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
                 if claimed:

@@ -96,10 +96,10 @@ class Headline:
 
     @property
     def roofline(self) -> str:
-        """Return `84 % of the roofline` for the winner; "" if its roofline is unknown."""
+        """Return `00019 is at 84 % of the roofline` for the winner; "" if its roofline is unknown."""
         evidence = self.best.evaluation.evidence if self.best.evaluation else Evidence()
         share = 100 * (roofline.share(evidence.roofline, evidence.weights) or 0.0)
-        return f"{share:.{0 if share >= 1 else 2}f} % of the roofline" if share else ""
+        return f"{self.best.id} is at {share:.{0 if share >= 1 else 2}f} % of the roofline" if share else ""
 
     @cached_property
     def row(self) -> Speedup | None:

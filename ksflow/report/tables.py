@@ -25,6 +25,7 @@ _RIVALS = 3  # other kernels in the table of a run that has ended
 _NAME = 16  # least columns of a kernel's name
 _STEP, _SHARED = 40, 120  # columns of a change that led to the winner, and of the most frequent reason of failures
 _CONTRADICTIONS = 3  # contradicted comparisons that are shown
+_RATED_S = 10.0  # least seconds of a search whose rate is shown
 _STEPS = 4  # changes leading to the winner that are shown
 _ONE_MOMENT = "times as of the newest confirmation"
 _EXHAUSTED = re.compile(r": (?P<what>nothing [^:]+): [^;]+; (?P<remedy>.+)")  # why a designer plans no more
@@ -79,7 +80,7 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
     files: of the winner, with what was found of them. typed: the words of a command line that name the problem.
     """
     claimed, population = of_outcome(outcome), outcome.population
-    rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s and outcome.judged else ""
+    rate = f", {60 * outcome.judged / outcome.search_s:.0f} a minute" if outcome.search_s >= _RATED_S else ""
     work = f"{pluralize(outcome.judged, 'experiment')} in {spending.duration(outcome.search_s)}{rate}"
     whole = f"{spending.duration(sum(outcome.took.values()))} in all"
     busy = f"the device was busy {outcome.busy:.0%} of the search" if outcome.judged else ""
@@ -107,8 +108,11 @@ def show_ending(console: Console, outcome: RunOutcome, lineage: Lineage, files: 
 
 
 def _made_by(claimed: Headline) -> Iterator[str]:
-    """Yield the changes that led to the winner with the largest gains, as timed beside their bases, and its start."""
+    """Yield the winner's share of the roofline, the changes with the largest gains that led to it, as timed beside
+    their bases, and its start."""
     population, best = claimed.known, claimed.best
+    if claimed.roofline:
+        yield claimed.roofline
     steps = [(trial, gain) for trial, _, gain in claimed.steps[::-1] if gain and not gain.tie]
     if steps := sorted(steps, key=lambda step: -step[1].ratio):
         changes = [
@@ -118,8 +122,6 @@ def _made_by(claimed: Headline) -> Iterator[str]:
         yield f"made by {', '.join(changes)}{rest}"
     if claimed.start and len(claimed.steps) > 2:  # of one step the gain is that over the start
         yield claimed.start
-    if claimed.roofline:
-        yield f"{best.id} reaches {claimed.roofline}"
     seed = best.origin is Origin.SEED and claimed.over is not best
     if seed and any(trial.origin is not Origin.SEED for trial in population.trials):
         yield f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure"

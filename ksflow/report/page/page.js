@@ -421,7 +421,7 @@ function choose(number) { shown = number; at("runs").value = String(number); at(
 
 // -- of a run that goes on: how much of its budgets is used, and how long the first of them lasts at this pace
 
-const lasting = s => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+const lasting = s => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${+(s / 60).toFixed(s < 600 ? 1 : 0)} min` : `${(s / 3600).toFixed(1)} h`;
 function progress() {
   if (!LIVE) return;
   const run = RUNS[shown], { began, searching, caps, used } = run.session, now = Date.now() / 1000, newest = most(dates(run)), since = now - newest;
