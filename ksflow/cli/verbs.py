@@ -227,7 +227,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 if claimed:
                     branch = tree.branch_of(claimed.best.id)
                     report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
-                report.show_spending(console, tree.last_population, tree.total_cost(), every=True)
+                report.show_spending(console, tree.last_population, tree.total_cost())
                 report.show_calibration(console, tree.last_population)
             case ["show", name]:
                 trial = named_trial(name, trials)

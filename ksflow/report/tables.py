@@ -149,14 +149,14 @@ def _doubts(claimed: Headline, population: Population) -> Iterator[str]:
         yield claimed.held_out
 
 
-def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
-    """Print the cost of the whole run, per experiment and per improvement; `every` improvement in a row of its own.
+def show_spending(console: Console, population: Population, total: Cost) -> None:
+    """Print a row for each improvement, and the cost of the whole run, per experiment and per improvement.
 
     total: of all recorded model calls, even without an experiment.
     """
     improvements = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
-    if every and improvements:
+    if improvements:
         rows = [
             {
                 "kernel": row.trial.id,
