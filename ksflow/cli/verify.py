@@ -15,7 +15,7 @@ from ksflow.cli.named import recorded_problem
 from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
-from ksflow.home import plain_or_quoted
+from ksflow.home import plain_or_quoted, shipped_path
 from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
@@ -139,13 +139,15 @@ def _words(words: list[str], usage: str) -> list[str]:
 def _problem_words(file: Path, overrides: list[str]) -> tuple[list[str], str]:
     """Return words that name the problem of a kernel's file where none is given, and where they come from.
 
-    It is the problem of a folder above the file, or of the run whose winner the file is.
+    It is the problem of a folder above the file, of a shipped seed, or of the run whose winner the file is.
     """
     if any(word.startswith(("problem=", "problem.")) for word in overrides):
         return [], ""
     for folder in file.absolute().parents if file.exists() else ():
         if (folder / "problem.yaml").is_file():
             return [f"problem.path={plain_or_quoted(str(folder))}"], f"the problem of {folder}"
+        if folder.parent.resolve() == shipped_path("seeds").resolve() and folder.name in keys.options("problem"):
+            return [f"problem={folder.name}"], "the problem of this seed"
         store = folder.parent.parent.parent / "lineage.git"
         if folder.parent.parent.name == "best" and store.is_dir():
             cfg = compose.compose([f"lineage.path={plain_or_quoted(str(store))}"])
