@@ -477,6 +477,9 @@ def test_each_example_of_a_page_fits_the_configuration() -> None:
     ("typed", "meant"),
     [
         (["linage"], "no command 'linage'; did you mean lineage?"),
+        (["best"], "no command 'best'; `ksflow lineage` shows the winner"),
+        (["version"], "no command 'version'; `ksflow --version` prints the version"),
+        (["status"], "no command 'status'; `ksflow runs` shows every run"),
         (["doctr", "--help"], "no command 'doctr'; did you mean doctor?"),
         (["lineage", "shwo", "5"], "no command 'lineage shwo'; did you mean lineage show?"),
         (["problem", "chek"], "no command 'problem chek'; did you mean problem check?"),

@@ -80,6 +80,8 @@ def search(cfg: DictConfig, began: float) -> RunOutcome:
     log.setup(compose.job_folder())
     console = report.console(stderr=True)
     with parts(cfg) as made:
+        if not compose.problem_words():
+            report.say(console, f"{made.problem.name}: {made.problem.title}. {report.words.ANOTHER_PROBLEM}")
         report.say(console, *made.remarks, style="yellow")
         show, tracking = report.Display(console), _tracking(made, cfg, console)
         run = made.run(show, tracking) if tracking else made.run(show)
@@ -211,13 +213,14 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 report.show_tree(console, trials.values(), tree.last_population, claimed, tree.approvals())
                 evaluations = (trial.evaluation for trial in reversed(tree.last_population.trials))
                 judged = next(filter(None, evaluations), None)
-                remarks = [str(claimed), claimed.start, claimed.held_out, claimed.why_unconfirmed] if claimed else []
+                remarks = [str(claimed), claimed.roofline, claimed.start, claimed.held_out] if claimed else []
+                remarks += [claimed.why_unconfirmed] if claimed else []
                 remarks += [f"judged by {judged.judge or 'an unknown judge'} on {judged.target}"] if judged else []
                 report.say(console, *filter(None, remarks))
                 if claimed:
                     branch = tree.branch_of(claimed.best.id)
                     report.say(console, f"git -C {tree.store.path} log --graph --oneline {branch}")
-                report.show_spending(console, tree.last_population, tree.total_cost(), every=True)
+                report.show_spending(console, tree.last_population, tree.total_cost())
                 report.show_calibration(console, tree.last_population)
             case ["show", name]:
                 trial = named_trial(name, trials)

@@ -11,9 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import report
+from ksflow.cli.named import recorded_problem
 from ksflow.cli.task import open_lineage
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean, explain_write_errors, one_of
+from ksflow.home import plain_or_quoted, shipped_path
 from ksflow.kernels.problem.loader import kernel_file
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
@@ -22,7 +24,7 @@ from ksflow.loop import judging
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Problem, Scale, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
-from ksflow.report.words import table
+from ksflow.report.words import ANOTHER_PROBLEM, table
 
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
@@ -33,9 +35,12 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
     options, rest = keys.own_options(overrides, "out", "details")
     details = boolean("details", options.get("details", "false"))
-    cfg = compose.compose(rest)
+    problem_words, why = _problem_words(Path(word).expanduser(), rest)
+    cfg = compose.compose([*problem_words, *rest])
     problem = compose.problem(cfg)
     kernel = _kernel(word, problem)
+    if why:
+        report.say(report.console(stderr=True), f"{problem.name}: {why}")
     judge = compose.evaluator(cfg)
     out = _writable(options["out"]) if "out" in options else None
     console = report.console()
@@ -123,6 +128,26 @@ def _words(words: list[str], usage: str) -> list[str]:
     if len(words) != 1:
         raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
     return words
+
+
+def _problem_words(file: Path, overrides: list[str]) -> tuple[list[str], str]:
+    """Return words that name the problem of a kernel's file where none is given, and where they come from.
+
+    It is the problem of a folder above the file, of a shipped seed, or of the run whose winner the file is.
+    """
+    if any(word.startswith(("problem=", "problem.")) for word in overrides):
+        return [], ""
+    for folder in file.absolute().parents if file.exists() else ():
+        if (folder / "problem.yaml").is_file():
+            return [f"problem.path={plain_or_quoted(str(folder))}"], f"the problem of {folder}"
+        if folder.parent.resolve() == shipped_path("seeds").resolve() and folder.name in keys.options("problem"):
+            return [f"problem={folder.name}"], "the problem of this seed"
+        store = folder.parent.parent.parent / "lineage.git"
+        if folder.parent.parent.name == "best" and store.is_dir():
+            cfg = compose.compose([f"lineage.path={plain_or_quoted(str(store))}"])
+            with open_lineage(cfg, folder.parent.name, folder.name) as lineage:
+                return recorded_problem(lineage.problem, lineage.made_with), f"the problem of the run in {folder}"
+    return [], ANOTHER_PROBLEM
 
 
 def _writable(name: str) -> Path:

@@ -207,8 +207,12 @@ def evaluator(cfg: DictConfig) -> Evaluator:
 
 def typed_problem(problem: Problem) -> str:
     """What a user types to name the problem of this run, in a shell: the words that it was named with."""
-    words = [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
-    return shlex.join(words) or f"problem={problem.name}"
+    return shlex.join(problem_words()) or f"problem={problem.name}"
+
+
+def problem_words() -> list[str]:
+    """Return the words of this job that name its problem; empty where it is the default one."""
+    return [item for item in _words() if item.partition("=")[0].partition(".")[0] == "problem"]
 
 
 def _words() -> list[str]:

@@ -49,14 +49,9 @@ _OPERATORS = ["add", "sub", "mul", "truediv", "pow", "lt", "gt", "le", "ge"]
 _REDUCED = {"sum": ("0", "{0} + {1}"), "max": ("-INFINITY", "std::max<double>({0}, {1})")}
 _REDUCED |= {"mean": _REDUCED["sum"], "min": ("INFINITY", "std::min<double>({0}, {1})")}
 _AS_IT_IS = ("copy", "clone", "contiguous", "astype", "float", "double", "to", "ascontiguousarray", "asarray")
-<<<<<<< HEAD
 _UNROLLED = "#pragma GCC unroll UNROLL"
 _TUNABLE = "constexpr int UNROLL = 1;  // tune: 1 2 4 8 | unroll: innermost loops"
-_MOST = 40
-"""Loop nests of a kernel, and operations of an expression."""
-=======
 _MOST = 40  # loop nests of a kernel, and operations of an expression
->>>>>>> less_lm
 _TIMEOUT_S = 120.0
 
 
@@ -392,14 +387,10 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
     for index, (name, _, _) in enumerate(order["args"]):
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
-<<<<<<< HEAD
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
         if order["plain"][index]:
             steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
-        arrays.append(Array(nest, shape, partial(_element, name, steps)))
-=======
-        arrays.append(_argument(nest, name, shape, first))
->>>>>>> less_lm
+        arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)
     for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
         out._assign(_array(nest, result))
@@ -410,8 +401,7 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
     return f"{head}\n{order['signature']} {{\n{body}\n}}\n"
 
 
-def _argument(nest: Nest, name: str, shape: Sequence[Size], first: int) -> Array:
-    steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
+def _argument(nest: Nest, name: str, shape: Sequence[Size], steps: Sequence[str]) -> Array:
     return Array(nest, shape, lambda index: f"{name}[{_offset(index, steps)}]")
 
 

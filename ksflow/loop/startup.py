@@ -11,12 +11,8 @@ from pathlib import Path
 from ksflow.errors import ConfigError, NothingTried, pluralize
 from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
-<<<<<<< HEAD
 from ksflow.kernels.problem.texts import recorded_apart
-from ksflow.kernels.source.flags import with_flags
-=======
 from ksflow.kernels.source.flags import TUNABLE_FLAGS
->>>>>>> less_kern
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice

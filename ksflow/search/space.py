@@ -16,6 +16,8 @@ from ksflow.search.effects import lessons
 
 _ASKED = 8  # factor on the wanted number: TPE repeats itself, and proposes failures
 
+_NAMED = 4  # tunables that an error names
+
 
 def space(stage: str, population: Population, base: Trial, notes: Iterable[Note] = ()) -> Space:
     """Return the space around `base`, from kernels with its dispatch lines. StageError if it declares no tunables."""
@@ -45,10 +47,13 @@ def assignment_experiment(changes: Config, why: str) -> Experiment:
 
 def exhausted_error(stage: str, base: Trial) -> StageError:
     """Return the error of a designer without anything left to propose."""
+    names = list(values_in(base.kernel))
+    some = f"{', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' * (len(names) > _NAMED)}"
     return StageError(
         stage,
-        f"every configuration of {base.id}'s tunables was tried, or shares the cause of {ENOUGH} failures; "
-        "declare more values or add a seed",
+        f"nothing is left to vary in {base.id}: every configuration of its tunables ({some}) was tried, or shares the "
+        f"cause of {ENOUGH} failures; have a model write (llm=NAME), add `tune:` values, or add a "
+        "seed",
     )
 
 

@@ -83,8 +83,8 @@ def _nothing_promises(base: Trial, hopes: list[Idea]) -> str:
     gains = [idea.gain_percent[1] for idea in hopes if idea.forecast.risk < HOPELESS]
     most = f"is expected to gain more than {max(gains):+.0f} %" if gains else "is expected to be right"
     return (
-        f"nothing promises: of {len(hopes)} untried configurations near {base.id} none {most}; "
-        "declare more values, add a seed, or go on with designer=tune"
+        f"nothing promises a gain: of {len(hopes)} untried configurations near {base.id} none {most}; take "
+        "designer=tune, have a model write (llm=NAME), add `tune:` values, or add a seed"
     )
 
 

@@ -20,13 +20,8 @@ from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import findings as written
-<<<<<<< HEAD
-from ksflow.lm.prompts.outcomes import reports
-from ksflow.notes.document_claims import Grounds, validated_notes
-=======
 from ksflow.lm.prompts.tried import reports
-from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
->>>>>>> less_lm
+from ksflow.notes.document_claims import Grounds, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.knowledge import is_relevant
 from ksflow.notes.relevance import ReadingBudget, ReadingPlan, ShownPassage, passages, plan_reading, question

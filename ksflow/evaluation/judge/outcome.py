@@ -209,7 +209,7 @@ class Reading:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
             ends = f"x{math.exp(effect.low):.3g} to x{math.exp(effect.high):.3g}"
-            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen} leave {ends}"
+            why = f"replicates disagree: {seen}" if effect.p < _DISAGREE else f"{seen}: the interval {ends} is too wide"
         elif abs(self.sure_log) > _MARGIN and not (mean.low > 0 if self.sure_log > 0 else mean.high < 0):
             ends = f"x{math.exp(mean.mean):.3g} [{math.exp(mean.low):.3g}, {math.exp(mean.high):.3g}]"
             why = f"x{math.exp(effect.mean):.3g} by the usual call, and {ends} by the mean over all calls"

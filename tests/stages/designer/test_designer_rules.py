@@ -123,7 +123,7 @@ def test_it_stops_when_nothing_promises_and_says_so() -> None:
             population = run(judge, population, RulesDesigner(), 3)
         except StageError as error:
             said = error.reason
-    assert said.startswith("nothing promises: of ")
+    assert said.startswith("nothing promises a gain: of ")
     assert len(population.trials) < 32
     assert values(population.ranked[0].kernel.main) == {"VL": "128", "UNROLL": "2", "MR": "4"}
 

@@ -1,0 +1,95 @@
+"""One's own runs by name: `lineage dwt`, `verify dwt/main 12`. Without a name the only run is meant, or the newest."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ksflow.cli.task import open_lineage
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, LineageError, suggest
+from ksflow.home import plain_or_quoted
+from ksflow.lineage import Lineage
+
+Command = Callable[[list[str], list[str]], int]
+_SUBCOMMANDS = ("show", "diff")
+_COMMIT = re.compile("[0-9a-f]{7,40}")
+
+
+def by_name(verb: str, command: Command, kernels: int = 0) -> Command:
+    """The command, which finds its run by a name among its words where no `problem=` is given.
+
+    kernels: how many words it has beside. ConfigError for a name that is none.
+    """
+
+    def named(words: list[str], overrides: list[str]) -> int:
+        if not any(word.startswith(("problem=", "problem.")) for word in overrides):
+            words, overrides = resolve_names(verb, words, overrides, kernels)
+        return command(words, overrides)
+
+    return named
+
+
+def resolve_names(verb: str, words: list[str], overrides: list[str], kernels: int) -> tuple[list[str], list[str]]:
+    """A command's words without a run's name, and its configuration with what that names. ConfigError for none."""
+    cfg = compose.compose([word for word in overrides if word.startswith("lineage.")])
+    wanted = keys.own_options(overrides, "run")[0].get("run", "")
+    try:
+        with open_lineage(cfg, "any", "main") as lineage:
+            runs = [run for run in lineage.store.runs() if wanted in ("", run[1])]
+            choice = _find(lineage, runs, words, kernels)
+    except LineageError:  # none is there: the command says so
+        choice = None
+    if choice is None:
+        return words, overrides
+    (problem, run), several, words = choice
+    with open_lineage(cfg, problem, run) as lineage:
+        typed = recorded_problem(problem, lineage.made_with)
+    if several > 1:
+        name = f"{problem}/{run}, the newest of {several}"
+        sys.stderr.write(f"run: {name} (another: python -m ksflow {verb} NAME; `runs` lists them)\n")
+    return words, [*typed, *([] if wanted else [f"run={plain_or_quoted(run)}"]), *overrides]
+
+
+def _find(
+    lineage: Lineage, runs: Sequence[tuple[str, str]], words: list[str], kernels: int
+) -> tuple[tuple[str, str], int, list[str]] | None:
+    """Problem and run, how many runs it is the newest of (1 where it was named), and the words without the name."""
+
+    def newest(among: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        return max(among, key=lambda run: lineage.store.newest_commit_time(f"refs/heads/{run[0]}/{run[1]}/"))
+
+    begin = 1 if words and words[0] in _SUBCOMMANDS else 0
+    for at, word in enumerate(words[begin:], begin):
+        parts = tuple(word.split("/"))
+        rest = words[:at] + words[at + 1 :]
+        if len(parts) == 2 and parts in runs:
+            return parts, 1, rest
+        if len(parts) == 3 and parts[:2] in runs:
+            return (parts[0], parts[1]), 1, words
+        if among := [run for run in runs if run[0] == word]:
+            main = (word, "main")
+            return (main, 1, rest) if main in among else (newest(among), len(among), rest)
+    if words and _COMMIT.fullmatch(words[0]):  # which says itself whose it is
+        return None
+    if len(words) > kernels and not begin:
+        known = [*dict.fromkeys(run[0] for run in runs), *map("/".join, runs)]
+        raise ConfigError(f"no run {words[0]!r} in {lineage.store.path}; {suggest(words[0], known)}")
+    return (newest(runs), len(runs), words) if runs else None
+
+
+def recorded_problem(problem: str, recorded: Mapping[str, Any]) -> list[str]:
+    """What a user would type to name the problem of a run that was made so."""
+    typed = [str(word).lstrip("+") for word in recorded.get("arguments") or ()]
+    words = [word for word in typed if word.partition("=")[0].partition(".")[0] == "problem" and "," not in word]
+    value = keys.own_options(words, "problem")[0].get("problem", "")
+    place = str(next(iter(recorded.get("place") or ()), ""))
+    if value and Path(value, "problem.yaml").is_file():
+        return words
+    if problem in keys.options("problem"):
+        return [f"problem={problem}", *(word for word in words if not word.startswith("problem="))]
+    if not place or value in keys.options("problem"):
+        return words
+    others = [word for word in words if not word.startswith(("problem=", "problem.path="))]
+    return [f"problem.path={plain_or_quoted(place)}", *others]
