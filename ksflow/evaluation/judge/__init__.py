@@ -8,7 +8,7 @@ verdicts with evidence, as JSON. Evaluators and `formats` import this package, p
     cases, input_pool              a case -> packed tensors and the oracle's expected outputs; contents made ahead
     in_place, problem_check        arguments that are changed in place, as inputs and outputs; a problem's own check
     check, tolerance, bounds       correctness: one call's outputs, the derived bound, rows for problem authors
-    timing, clocks, overhead, samples, statistics    speed: batches in turns, the null kernel's overhead, intervals
+    timing, overhead, samples, statistics    speed: batches in turns, clocks less the null kernel's overhead, intervals
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
     device_backend, device_sandbox, device   the same on a GPU: gates, batches, the judge's own events
     probes, mutants, shortcuts     can a problem be judged at all?

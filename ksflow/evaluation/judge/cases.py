@@ -211,6 +211,11 @@ class Reference:
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: define one of them")
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the inputs, as the problem declares them."""
+        return [str(arg["name"]) for arg in self.problem["args"] if arg["role"] != "out"]
+
     def layout(self, data: Tensors) -> Layout:
         """Return the layout of a case's tensors. Raises ValueError for a type that the judge cannot compare."""
         used = [0, 0]
@@ -290,8 +295,7 @@ class Reference:
         if (wanted := self._holds(other, kind, most)) is None:
             self._refused.add((case["name"], places, kind.name))
             return None
-        names = [arg["name"] for arg in self.problem["args"] if arg["role"] != "out"]
-        known = len(names) == len(data) - self.outputs
+        known, names = len(self.names) == len(data) - self.outputs, self.names
         words = " and ".join(names[at] if known else f"input {at}" for at in places)
         return other, f"{words} {kind.name}", wanted
 

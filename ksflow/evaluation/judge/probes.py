@@ -20,8 +20,8 @@ from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.bounds import ALLOWED
 from ksflow.evaluation.judge.cases import Reference, Tensors
 from ksflow.evaluation.judge.mistakes import score
-from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, answer_with, unread_substitutes
-from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, Shortcut, shortcuts_on
+from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, WrongAnswer, unread_substitutes
+from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, answers, shortcuts_on
 from ksflow.evaluation.judge.tolerance import bits, first_error, is_constant, same_bits, worst_error
 from ksflow.kernels.hardware.cost_model import extents
 from ksflow.records import Scalar
@@ -60,48 +60,44 @@ def probe(source: ProbedProblem, shortcuts: bool = True) -> dict[str, Any]:
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
             return {"rows": rows}
-    inputs = _Inputs(source)
+    inputs: _Inputs | None = None
     accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
         right = _right(source, case)
         share = max(share, *(worst_error(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        inputs = inputs or _Inputs(source.reference, right)
         inputs.look(right)
         for mutant in MUTANTS:
-            if answers := mutant.answers(right):
-                passes = any(_accepts(source.reference, right, answer) for answer in answers)
+            if wrong := mutant.answers(right):
+                passes = any(_accepts(source.reference, right, answer) for answer in wrong)
                 accepted[mutant.name][case["name"]] = passes
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
+    assert inputs
     rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
     rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
     rows.append(inputs.row())
-    return {"rows": [*rows, *([*_shortcuts(source), _score(source)] if shortcuts else ())]}
+    if shortcuts:
+        kills = score(_contents(source), partial(_accepts, source.reference), _SCORE_S)
+        rows += [*_shortcuts(source), ("mutation score", True, kills)]
+    return {"rows": rows}
 
 
 class _Inputs:
     """Which inputs affect the verdict: in some case an input must vary with the seed and a kernel that replaces it must
     be rejected."""
 
-    def __init__(self, source: ProbedProblem) -> None:
-        self._reference = source.reference
-        self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
-        self._open: dict[int, str] = {}  # inputs without any effect so far, and why
-        self._constants: dict[int, None] = {}  # inputs that were the same for every seed in all cases so far
-        self._count = -1
-        self._foreign = False
+    def __init__(self, reference: Reference, first: Right) -> None:
+        self._reference, self._first = reference, first
+        self._open = dict.fromkeys(range(len(first.inputs)), "")  # inputs without any effect so far, and why
+        self._constants = dict.fromkeys(self._open)  # inputs that were the same for every seed in all cases so far
 
     def look(self, right: Right) -> None:
-        if self._count < 0:
-            self._count = len(right.data) - len(right.outputs)
-            self._open = dict.fromkeys(range(self._count), "")
-            self._constants = dict.fromkeys(self._open)
-            self._foreign = hasattr(right.data, "binding")
-        count = len(right.data) - len(right.outputs)
-        same = [same_bits(*pair) for pair in zip(right.data[:count], right.other[:count], strict=True)]
-        for index in [index for index in self._constants if index < count and not same[index]]:
+        same = [same_bits(*pair) for pair in zip(right.inputs, right.other[: len(right.inputs)], strict=True)]
+        for index in [index for index in self._constants if index < len(same) and not same[index]]:
             del self._constants[index]
-        for index in [index for index in self._open if index < count]:
+        for index in [index for index in self._open if index < len(same)]:
             if same[index] and is_constant(right.data[index]):
                 self._open[index] = self._open[index] or "is the same for every seed"
             elif any(self._takes(right, index, instead) for instead in unread_substitutes(right, index)):
@@ -111,25 +107,22 @@ class _Inputs:
 
     def row(self) -> Row:
         name = "rejects inputs that are never read"
-        words = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
+        words = "; ".join(f"{self._first.name(index)} {why}" for index, why in self._open.items())
         if not words:
-            return name, True, f"each of {self._count} matters in some case"
-        if self._foreign:
+            return name, True, f"each of {len(self._first.inputs)} matters in some case"
+        if self._first.foreign:
             return name, True, f"as the format has it, {words}: a kernel need not read it"
         remedy = "draw contents from the seed that change the outputs by more than the bound, or remove it"
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
-        names = ", ".join(map(self._name, self._constants))
+        names = ", ".join(map(self._first.name, self._constants))
         return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
         with catch_foreign():  # the reference may raise on these contents: then it reads the input
-            return _accepts(self._reference, right, answer_with(right, index, instead))
+            return _accepts(self._reference, right, right.rerun({index: instead}))
         return False
-
-    def _name(self, index: int) -> str:
-        return self._names[index] if len(self._names) == self._count else f"input {index}"
 
 
 def _shortcuts(source: ProbedProblem) -> list[Row]:
@@ -144,7 +137,8 @@ def _shortcuts(source: ProbedProblem) -> list[Row]:
         words = f"{tries} answers on {len(played)} cases{note}" if tries else f"does not apply: {otherwise}{note}"
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
-            words = f"accepted on case {', '.join(passed)}: {what}; {played[0].remedy}"
+            remedy = _FOREIGN_REMEDY if played[0].foreign else _REMEDY
+            words = f"accepted on case {', '.join(passed)}: {what}; {remedy}"
         rows.append((name, not passed or (kind == UNREAD and played[0].foreign), words))
     return rows
 
@@ -157,12 +151,10 @@ class _Played:
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
         right = _right(source, case)
-        self.foreign = hasattr(right.data, "binding")
-        self.remedy = _FOREIGN_REMEDY if self.foreign else _REMEDY
-        names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
+        self.foreign = right.foreign
         end = time.monotonic() + seconds
-        open_: list[Shortcut] = []
-        for shortcut in shortcuts_on(right, names):
+        open_: list[WrongAnswer] = []
+        for shortcut in shortcuts_on(right):
             if time.monotonic() > end:
                 self.late[shortcut.kind] += 1
             elif (accepted := _passes(source.reference, shortcut, right)) is not None:
@@ -182,12 +174,12 @@ class _Played:
             self.passed[shortcut.kind] = shortcut.what
 
 
-def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
+def _passes(reference: Reference, shortcut: WrongAnswer, right: Right) -> bool | None:
     """Return whether the judge would accept one of the shortcut's answers; None if it has none on these contents."""
-    answers = []
+    made = []
     with catch_foreign():  # the reference may raise on these contents
-        answers = list(shortcut.answers(right))
-    return any(_accepts(reference, right, answer) for answer in answers) if answers else None
+        made = list(answers(shortcut, right))
+    return any(_accepts(reference, right, answer) for answer in made) if made else None
 
 
 def _arguments(source: ProbedProblem, case: Case) -> str:
@@ -218,13 +210,11 @@ def _seeds(source: ProbedProblem, case: Case) -> str:
 def _inputs(source: ProbedProblem, case: Case) -> str:
     reference = source.reference
     data = reference.data(case, case["seed"])
-    names = [arg["name"] for arg in source.problem["args"]]
     before = _bytes(source, data)
-    calls: dict[str, Callable[[], Any]] = {"oracle": lambda: reference.expect(data)}
-    calls["ref_kernel"] = lambda: reference.kernel(data)
+    calls: dict[str, Callable[[Tensors], Any]] = {"oracle": reference.expect, "ref_kernel": reference.kernel}
     for function, call in calls.items():
-        call()
-        pairs = zip(names, before, _bytes(source, data), strict=False)
+        call(data)
+        pairs = zip(reference.names, before, _bytes(source, data), strict=False)
         changed = [name for name, old, new in pairs if not same_bits(old, new)]
         if changed:
             return (
@@ -243,7 +233,7 @@ def _reference(source: ProbedProblem, case: Case) -> str:
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
             own = "correct ref_kernel, or the oracle's expected value or magnitude"
-            if hasattr(right.data, "binding"):  # the tolerance is the format's
+            if right.foreign:  # the tolerance is the format's
                 own = "correct it, or set its tolerance (problem.rtol=0 problem.atol=0 where answers are exact)"
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
@@ -281,16 +271,10 @@ def _right(source: ProbedProblem, case: Case) -> Right:
     reference = source.reference
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
-    want = reference.expect(data)
-    inout = reference.inout(data)
-    return Right(data, reference.answer(data), want, other, reference.answer, _digits(source), inout)
-
-
-def _digits(source: ProbedProblem) -> int:
-    """Return the mantissa bits of the arithmetic that a problem asks for, at most 23."""
-    check = source.problem["check"]
+    want, inout, check = reference.expect(data), reference.inout(data), source.problem["check"]
     eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
-    return min(round(-math.log2(eps)), 23)
+    digits = min(round(-math.log2(eps)), 23)
+    return Right(data, reference.answer(data), want, other, reference.answer, digits, inout, reference.names)
 
 
 def _structured(source: ProbedProblem, case: Case) -> Iterator[Right]:
@@ -311,12 +295,6 @@ def _contents(source: ProbedProblem) -> Iterator[Right]:
     yield from (_right(source, case) for case in cases)
     for case in cases:
         yield from _structured(source, case)
-
-
-def _score(source: ProbedProblem) -> Row:
-    names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
-    accepts = partial(_accepts, source.reference)
-    return "mutation score", True, score(_contents(source), names, accepts, _SCORE_S)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:

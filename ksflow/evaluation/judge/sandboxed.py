@@ -72,8 +72,7 @@ class Sandbox:
 
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
-        self._supervisor_s = start.supervisor_s
-        self._resting = start.resting
+        self._start = start
         self.pid = 0
         self.cores = max(len(start.cores), 1)
         self.exit: int | None = None
@@ -81,8 +80,6 @@ class Sandbox:
         self.locked: bool | None = None
         self._cause = ""
         self._others = ""
-        self._sealed = False
-        self._files = start.files
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             Path(self.folder, name).write_text(text, encoding="utf-8")
@@ -97,7 +94,8 @@ class Sandbox:
             fds.append(self.log.writer)
             loads = [*filter(None, (start.artefact, start.loop))]
             fds += map(linux.sealed_copy, loads)  # the owner of the original could change its times or mode
-            if start.digest and _digest(fds[-len(loads)]) != start.digest:
+            code = fds[-len(loads)]
+            if start.digest and hashlib.sha256(os.pread(code, os.fstat(code).st_size, 0)).hexdigest() != start.digest:
                 raise OSError(f"{start.artefact} is not what was compiled: another program changed it")
             order = self._order(start, len(fds) - 1 - len(loads) if loads else 0)
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
@@ -152,10 +150,10 @@ class Sandbox:
             raise Failure(kind, self._others)
         return bool(self.locked)
 
-    def freeze(self) -> str:
-        """Stop all threads of the sandbox's process until `thaw` or `go`, and return the method used. Raises Failure.
+    def freeze(self) -> None:
+        """Stop all threads of the sandbox's process until `thaw` or `go`. Raises Failure.
 
-        Returns when no thread runs any more. Call `alone` first: other processes are not stopped.
+        Call `keep_one_process` first: other processes are not stopped.
         """
         try:
             if self._freezer is None:
@@ -171,7 +169,6 @@ class Sandbox:
                 raise Failure("timeout", "could not be stopped")
             if waited > _SPIN_S:
                 time.sleep(_LOOK_S)
-        return self._freezer.how
 
     def thaw(self) -> None:
         """Resume the sandbox if it is frozen."""
@@ -182,9 +179,7 @@ class Sandbox:
 
     def seal(self) -> None:
         """Stop passing on the sandbox's own text, because it is about to hold secret inputs."""
-        if not self._sealed:
-            self._sealed = True
-            self.log.seal()
+        self.log.seal()
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Copy contents into a slot; fill its outputs with the byte `poison`, or with what they hold before a call."""
@@ -235,8 +230,7 @@ class Sandbox:
         return self.region(slot, out=True).clone()
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds of the sandbox's process with all its threads, as the OS counts them. Raises
-        Failure."""
+        """Return the CPU seconds of the sandbox's process with all its threads. Raises Failure."""
         try:
             return linux.cpu_s(self.pid)
         except OSError:
@@ -308,7 +302,7 @@ class Sandbox:
 
     def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
-        with contextlib.nullcontext() if message else self._resting():
+        with contextlib.nullcontext() if message else self._start.resting():
             while not message:
                 message = self._wait(deadline)
         return self._checked(message, word, nonce)
@@ -319,7 +313,7 @@ class Sandbox:
             return message[len(word + nonce) :]
         kind, _, text = strip_controls(message).partition(" ")
         if kind in ("wrong", "error"):
-            raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
+            raise Failure(kind, without_values(kind, text, self._start.files) if self.log.sealed else text)
         raise Failure("cheat", "sent an answer to no request")
 
     def _spin(self, seconds: float) -> bytes:
@@ -362,7 +356,7 @@ class Sandbox:
 
     def _until(self, known: Callable[[], bool], missing: str) -> None:
         """Read the supervisor's messages until `known()`. Raises Failure; "harness" for a fault of the supervisor."""
-        end = time.monotonic() + self._supervisor_s
+        end = time.monotonic() + self._start.supervisor_s
         while not known():
             if not select.select([self.supervisor], [], [], max(end - time.monotonic(), 0))[0]:
                 raise Failure("harness", missing)
@@ -401,11 +395,3 @@ class Sandbox:
                 self._note(self._supervisor_message())
         self.log.drain()
         return exit_failure(self._cause, self.exit)
-
-
-def _digest(fd: int) -> str:
-    with open(os.dup(fd), "rb") as file:
-        file.seek(0)
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-    return found

@@ -36,10 +36,9 @@ from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import Buffers, BufferSizes
 from ksflow.evaluation.judge.cases import Entry, Reference
 from ksflow.evaluation.judge.check import Caller, Rejected, WaitBudget
-from ksflow.evaluation.judge.clocks import Clocks
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
-from ksflow.evaluation.judge.overhead import NullTimings, Overhead
+from ksflow.evaluation.judge.overhead import Clocks, NullTimings, Overhead
 from ksflow.evaluation.judge.samples import Samples, is_mostly_overhead, samples_of
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.processes import quota
@@ -53,7 +52,6 @@ _HOPELESS = ((4, 3.0), (8, 1.3))
 _LOST = (2, 5.0, 5000.0)  # (rounds, factor, µs): the same for a kernel whose calls also take more than so many µs
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
 _OUTSIDE = "wall and cpu: the judge's wall clock, and the sandbox's CPU time outside of its calls; less a null batch"
-_IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
 
 
 class TimedKernel:
@@ -319,8 +317,7 @@ class Backend:
 
     def evidence(self) -> Json:
         """Return the state of the machine, for the record."""
-        python = {} if self.overhead.native else {"harness": _IN_PYTHON}
-        return {"overhead_us": self.overhead.evidence(), **python}
+        return self.overhead.evidence()
 
     def lease(self) -> AbstractContextManager[None]:
         """Return the context that an evaluation holds throughout, such as a lock."""
