@@ -6,7 +6,7 @@ verdicts with evidence, as JSON. Evaluators and `formats` import this package, p
 
     session, comparison, outcome   a verdict: checked, then timed against others, then a claim confirmed
     cases, input_pool              a case -> packed tensors and the oracle's expected outputs; contents made ahead
-    in_place, problem_check        arguments that are changed in place, as inputs and outputs; a problem's own check
+    problem_check                  a problem's own check, which may raise or never return
     check, tolerance, bounds       correctness: one call's outputs, the derived bound, rows for problem authors
     timing, overhead, samples, statistics    speed: batches in turns, clocks less the null kernel's overhead, intervals
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
@@ -44,8 +44,4 @@ VERSION = "11"
 
 11: malloc keeps what a kernel frees, as in a process that has run for a while: arrays that a call makes and drops (as
 NumPy's expressions do) are not faulted in again in each call, which took up to three quarters of a reference's time.
-10: the order of kernels and null is reversed in every round and their places change; the order of starts changes, too.
-One margin of 1 % both ways; the ratio on record is the confirmation's, with the control's part in its interval, and
-must hold by the mean over all calls. CPU time beyond wall time counts from 1 % on, not 2 %. What a
-kernel of another format changes in place is restored outside the timed interval.
 """

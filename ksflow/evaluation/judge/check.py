@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.cases import Entry, Piece, Reference, unwrap_single
+from ksflow.evaluation.judge.buffers import Piece
+from ksflow.evaluation.judge.cases import Entry, unwrap_single
 from ksflow.evaluation.judge.input_pool import CasePool
 from ksflow.evaluation.judge.problem_check import CheckBroke
 from ksflow.evaluation.judge.sandboxed import Sandbox
@@ -69,10 +70,10 @@ class Caller:
     judge, on a CPU and on a GPU.
     """
 
-    def __init__(self, sandbox: Sandbox, case: CasePool, reference: Reference) -> None:
+    def __init__(self, sandbox: Sandbox, case: CasePool) -> None:
         self.sandbox = sandbox
         self.case = case
-        self.reference = reference
+        self.reference = case.reference
         self.worst = 0.0
         self._next = 0
         self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
@@ -137,9 +138,7 @@ class Caller:
     def errors(self) -> list[list[float | str]]:
         """Return the largest absolute and relative error of each latest output, compared with the reference."""
         entry, region = next(reversed(self._held.values()))
-        answer = self.reference.kernel(self.case.layout.data(entry.packed))
-        exact = answer if isinstance(answer, tuple | list) else (answer,)
-        pairs = zip(exact, self._outputs(region), strict=True)
+        pairs = zip(self.reference.answer(self.case.layout.data(entry.packed)), self._outputs(region), strict=True)
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
 
     def _compare_again(self, slot: int) -> None:
@@ -166,7 +165,11 @@ class Caller:
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
                 looks = _looks(want, output, self._before(index, entry, slot))
-                raise self._wrong(f"{_sentence(detail)}{looks}", entry, output=index, **detail)
+                values = (detail[name] for name in ("got", "expected", "bound"))
+                got, right, bound = (value if isinstance(value, str) else f"{value:.6g}" for value in values)
+                off = f"{detail['bad']} of {detail['of']} elements are off"
+                first = f"first at {detail['index']}: got {got}, expected {right} within {bound}"
+                raise self._wrong(f"{off}, {first}{looks}", entry, output=index, **detail)
         if self.reference.property_check is None:
             return
         if objection := self.reference.objection(self.case.layout.data(entry.packed), outputs):
@@ -188,22 +191,17 @@ class Caller:
 
 
 def poisons(wanted: Sequence[Expected], outputs: Sequence[Piece]) -> tuple[int, ...]:
-    """Return the byte values to fill outputs with, so that an element which is not written is wrong.
-
-    If every byte may be right somewhere: the bytes that are right for the fewest elements.
-    """
-    pairs = [(want, _filled_with_each_byte(piece, want)) for want, piece in zip(wanted, outputs, strict=False)]
+    """Return the byte values to fill outputs with, so that an element which is not written is wrong. If every byte
+    may be right somewhere: the bytes that are right for the fewest elements."""
+    pairs = []
+    for want, piece in zip(wanted, outputs, strict=False):  # each byte's element (of one part, if complex)
+        memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
+        pairs.append((want, to_comparable(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)))
     right = sum((_may_be(want, values) for want, values in pairs), torch.zeros(256))
     if bool(right[_FIRST_POISON:].all()):
         right = sum((_right_share(want, values) for want, values in pairs), torch.zeros(256, dtype=torch.float64))
     least = right[_FIRST_POISON:].min()
     return tuple(byte for byte in range(_FIRST_POISON, 256) if right[byte] == least)
-
-
-def _filled_with_each_byte(piece: Piece, want: Expected) -> torch.Tensor:
-    """Return the value of an element (of one part, if complex) whose bytes are all 0, all 1, ... all 255."""
-    memory = torch.arange(256, dtype=torch.uint8, device=want.low.device).repeat_interleave(piece.dtype.itemsize)
-    return to_comparable(memory.view(piece.dtype)).reshape(256, -1)[:, 0].to(want.low.dtype)
 
 
 def _may_be(want: Expected, values: torch.Tensor) -> torch.Tensor:
@@ -229,7 +227,6 @@ def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
 def check(  # noqa: PLR0913 - the parts of a check
     sandbox: Sandbox,
     case: CasePool,
-    reference: Reference,
     entries: list[Entry],
     budget: WaitBudget,
     show: bool = False,
@@ -241,8 +238,7 @@ def check(  # noqa: PLR0913 - the parts of a check
     show: include small outputs. measure: include their errors compared with the reference. patient: wait for all of the
     budget; else a call that takes far longer than the reference is given up.
     """
-    caller = Caller(sandbox, case, reference)
-    upstream = ""
+    caller, reference, upstream = Caller(sandbox, case), case.reference, ""
     for entry in entries:
         slots = caller.fill([entry])
         with budget.charge_wait() as left_s:
@@ -281,10 +277,3 @@ def _looks(want: Expected, output: torch.Tensor, before: torch.Tensor) -> str:
     exchanged = output.reshape(*outer, columns, rows).mT, output.mT.reshape(*outer, rows, columns)
     right = any(not first_error(want, other) for other in exchanged)
     return "; they are right with rows and columns exchanged: in memory, they lie as `strides` says" if right else ""
-
-
-def _sentence(detail: dict[str, Any]) -> str:
-    values = (detail[name] for name in ("got", "expected", "bound"))
-    got, want, bound = (value if isinstance(value, str) else f"{value:.6g}" for value in values)
-    where = f"first at {detail['index']}: got {got}, expected {want} within {bound}"
-    return f"{detail['bad']} of {detail['of']} elements are off, {where}"

@@ -217,10 +217,8 @@ def _give_back(unmap: Callable[[], None], fd: int) -> None:
 
 
 class Watchdog:
-    """Ends this process when a step takes too long, because calls of the driver have no timeout.
-
-    The process that asked the judge reads the reason, and starts another judge.
-    """
+    """Ends this process when a step takes too long, because calls of the driver have no timeout. The process that
+    asked the judge reads the reason, and starts another judge."""
 
     def __init__(self) -> None:
         self._end = math.inf

@@ -2,25 +2,26 @@
 
 import math
 import statistics as plain
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.buffers import BufferSizes
-from ksflow.evaluation.judge.cases import Entry, Reference
+from ksflow.evaluation.judge.cases import Entry
 from ksflow.evaluation.judge.device import Device, DeviceBuffers
 from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.failure import Failure
 from ksflow.evaluation.judge.input_pool import CasePool, PoolLimits
+from ksflow.evaluation.judge.outcome import CaseResult
 from ksflow.evaluation.judge.samples import Samples
-from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.judge.session import Host
-from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, Json, Replicate, TimedKernel
+from ksflow.evaluation.judge.timing import Backend, CaseBenchmark, TimedKernel
 from ksflow.evaluation.processes.device_lock import lock_device
+from ksflow.records.base import Json
 
 _SLACK, _SLACK_US = 0.01, 1.25
 """How far a sandbox's own events may be below the judge's clock less a null call: as a share, and in µs."""
@@ -46,17 +47,149 @@ _FEW = 10
 _HOARD = 4  # a sandbox with more than this fraction (1/4) of the device's memory is to blame if the judge has none left
 
 
-@dataclass
-class NullCalls:
-    """Measurements of null kernel calls."""
+class DeviceTimedKernel(TimedKernel):
+    sandbox: DeviceSandbox
+    nulls: dict[str, list[DeviceCall]] | None = None
+    """Calls of the null kernel, by the libraries loaded in its process."""
+    _calls: list[DeviceCall]
 
-    overhead_us: list[float] = field(default_factory=list)
-    """Each call's bracket less the call itself: the context switches."""
-    own_work_us: list[float] = field(default_factory=list)  # the judge's own work around each call
-    turn_s: list[float] = field(default_factory=list)  # seconds from the opening of the gate until the sandbox's word
+    def begin(self, case: CasePool, null: Any) -> None:
+        super().begin(case, null)
+        self.sandbox.pause()
+
+    def warm_up(self, entries: list[Entry], case: CasePool) -> None:
+        """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
+        Contents used here are never timed."""
+        self.sandbox.gated = False
+        super().warm_up(entries, case)
+        if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
+            self.begin(case, None)
+            self.run_batch([entries[slot % len(entries)] for slot in range(case.slots)])
+            self.once_s[case.name] = self.run_batch(entries)
+            self.end()
+        self.sandbox.gated = True
+
+    def run_batch(self, entries: list[Entry]) -> float:
+        slots = self.caller.fill(entries)
+        with self.budget.charge_wait() as left_s:
+            calls = self.sandbox.run_batch(slots, left_s)
+        self.caller.take(slots, entries)
+        self._calls += calls
+        reported_us = [call.reported_us for call in calls]
+        self.samples.us += reported_us
+        return max(plain.median(reported_us) * 1e-6, 1e-8)
+
+    def forget(self) -> None:
+        self._calls = []
+        self.samples = Samples(window=statistics.MIDDLE)
+
+    def end(self) -> None:
+        """Check the reported times against the judge's clock; compare the outputs not yet compared. Raises Rejected."""
+        if self.nulls and self._calls:
+            self._conclude(self.nulls.get(self.sandbox.loaded) or next(iter(self.nulls.values())))
+        super().end()
+
+    def _conclude(self, null: list[DeviceCall]) -> None:
+        """Choose the samples: the reported times if the measured ones confirm them, else the measured ones.
+
+        A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
+        compared with null calls. Both kinds are compared by the ranked statistic, so that forging some calls gains no
+        more than forging all. Measured time beyond the tolerance, which covers the spread of null calls, is added to
+        the reported times. If calls differ in cost, their mean is ranked.
+        """
+        switching_us = [call.bracket_us - call.reported_us for call in null]
+        self.samples.window = ranked_window(self.samples.us)
+        overhead_us = statistics.low_mean(switching_us, self.samples.window)
+        own_work_us = _dearest_tenth([call.own_work_us for call in null])
+        measured = [
+            max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
+            for call in self._calls
+        ]
+        reported_us, measured_us = (
+            statistics.low_mean(each, self.samples.window) for each in (self.samples.us, measured)
+        )
+        spread_us = max(_dearest_tenth(switching_us) - overhead_us, 0.0)
+        short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
+        trusted = self.sandbox.trusted
+        share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, max(_SLACK_US, short_us))
+        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
+        excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
+        self.samples.wall = measured
+        if believed:
+            self.samples.us = [us + excess_us for us in self.samples.us]
+        else:
+            self.samples.us = [us + _EARLY_US for us in measured]
+        clocks = "device events and what the judge's clock saw beyond them" if excess_us else "device events"
+        self.samples.notes = {
+            "clock": clocks if believed else "the judge's clock: the device events do not agree with it",
+            "trusted": trusted,
+            "events_us": round(reported_us, 3),
+            "bracket_us": round(measured_us, 3),
+            "added_us": round(statistics.low_mean(self.samples.us, self.samples.window) - reported_us, 3),
+            "gated": all(call.gated for call in self._calls),
+        }
+
+
+def ranked_window(samples_us: list[float]) -> tuple[float, float]:
+    """Return the part of the sorted samples that is ranked: the middle, or nearly all if the mean exceeds the usual
+    call, because a kernel may do in some calls the work that it saves in others."""
+    if len(samples_us) < 2:
+        return statistics.MIDDLE
+    usual, mean = (statistics.low_mean(samples_us, window) for window in (statistics.MIDDLE, _ALL))
+    kept = sorted(samples_us)[: max(math.ceil(_ALL[1] * len(samples_us)), 2)]
+    error = plain.stdev(kept) / math.sqrt(len(kept))
+    return _ALL if mean > usual * (1 + _UNEQUAL) + error else statistics.MIDDLE
+
+
+def _dearest_tenth(values: list[float]) -> float:
+    return max(values) if len(values) < _FEW else plain.quantiles(values, n=10)[-1]
+
+
+class DeviceBenchmark(CaseBenchmark):
+    case_s = 0.4
+    rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 6, 3: 4}
+    batch_us = 1e3
+    most_calls = 16
+    _backend: "DeviceBackend"
+
+    def run(self) -> CaseResult:
+        self._nulls: dict[str, list[DeviceCall]] = {}
+        for kernel in self.kernels:
+            assert isinstance(kernel, DeviceTimedKernel)
+            kernel.nulls = self._nulls
+        return super().run()
+
+    def _null_timings(self) -> None:
+        """Return None: null batches are measured from the first round on."""
+
+    def _contents(self, count: int) -> list[Entry]:
+        """Return contents; for a large case give the memory of temporaries back to the sandboxes."""
+        entries = super()._contents(count)
+        if self.case.large:
+            self._backend.release()
+        return entries
+
+    def _null_batch(self, null: object, entries: list[Entry]) -> None:
+        """Run a null batch for each set of loaded libraries among the sandboxes."""
+        sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
+        for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
+            calls = self._nulls.setdefault(loaded, [])
+            calls += self._backend.null_batch(self.case, entries, loaded)
+            turns_s = [call.turn_s for call in calls if call.turn_s]
+            for sandbox in sandboxes if turns_s else ():
+                if sandbox.loaded == loaded:
+                    sandbox.turn_s = plain.median(turns_s)
+
+    def _calls_per_batch(self, fastest_s: float) -> int:
+        calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)
+        self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
+        return calls
 
 
 class DeviceBackend(Backend):
+    sandbox = DeviceSandbox
+    timed_kernel = DeviceTimedKernel
+    benchmark = DeviceBenchmark
     starts_together = True
     spread = statistics.SPREAD_ON_DEVICE
 
@@ -74,18 +207,6 @@ class DeviceBackend(Backend):
 
     def buffers(self, wanted: BufferSizes) -> DeviceBuffers:
         return DeviceBuffers(self.device, wanted)
-
-    def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
-        return DeviceSandbox(start, buffers)
-
-    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
-        assert isinstance(sandbox, DeviceSandbox)
-        return DeviceTimedKernel(name, sandbox, reference, limit_s)
-
-    def benchmark(
-        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
-    ) -> CaseBenchmark:
-        return DeviceBenchmark(self, case, kernels, feed, replicate)
 
     def evidence(self) -> Json:
         return {
@@ -113,11 +234,9 @@ class DeviceBackend(Backend):
     def probe(self) -> None:
         self.device.probe()
 
-    def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> NullCalls:
-        """Call the null kernel on these contents, in a process with the same libraries loaded.
-
-        Raises Failure of kind harness; torch.OutOfMemoryError if too little of the device's memory is left.
-        """
+    def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> list[DeviceCall]:
+        """Call the null kernel on these contents, in a process with the same libraries loaded. Raises Failure of
+        kind harness; torch.OutOfMemoryError if too little of the device's memory is left."""
         try:
             sandbox = self._null_sandbox(case, loaded)
             for slot, entry in enumerate(entries):
@@ -128,12 +247,10 @@ class DeviceBackend(Backend):
             if isinstance(failure.__cause__, torch.OutOfMemoryError):
                 raise failure.__cause__ from None
             raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
-        overhead_us = [call.bracket_us - call.reported_us for call in calls]
-        self.latest_null_us = round(plain.median(overhead_us), 1)
+        self.latest_null_us = round(plain.median(call.bracket_us - call.reported_us for call in calls), 1)
         if case.large:
             sandbox.forget()
-        turn_s = [call.turn_s for call in calls if call.turn_s]
-        return NullCalls(overhead_us, [call.own_work_us for call in calls], turn_s)
+        return calls
 
     def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
         """Return the null kernel's sandbox, staged for a case; a new one if the old one is too small."""
@@ -154,150 +271,3 @@ class DeviceBackend(Backend):
     def _end_null(self, loaded: str) -> None:
         if sandbox := self._null_sandboxes.pop(loaded, None):
             sandbox.close()
-
-
-class DeviceTimedKernel(TimedKernel):
-    def __init__(self, name: str, sandbox: DeviceSandbox, reference: Reference, limit_s: float) -> None:
-        super().__init__(name, sandbox, reference, limit_s)
-        self.device_sandbox = sandbox
-        self.nulls: dict[str, NullCalls] = {}  # by the libraries loaded in the null kernel's process
-        self._calls: list[DeviceCall] = []
-
-    def begin(self, case: CasePool, null: Any) -> None:
-        super().begin(case, null)
-        self.device_sandbox.pause()
-
-    def warm_up(self, entries: list[Entry], case: CasePool) -> None:
-        """Make ungated calls, because a first call may compile, allocate and wait; then one call per slot address.
-
-        Contents used here are never timed.
-        """
-        self.device_sandbox.gated = False
-        super().warm_up(entries, case)
-        if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
-            self.begin(case, None)
-            self.run_batch([entries[slot % len(entries)] for slot in range(case.slots)])
-            self.once_s[case.name] = self.run_batch(entries)
-            self.end()
-        self.device_sandbox.gated = True
-
-    def run_batch(self, entries: list[Entry]) -> float:
-        slots = self.caller.fill(entries)
-        with self.budget.charge_wait() as left_s:
-            calls = self.device_sandbox.run_batch(slots, left_s)
-        self.caller.take(slots, entries)
-        self._calls += calls
-        reported_us = [call.reported_us for call in calls]
-        self.samples.us += reported_us
-        return max(plain.median(reported_us) * 1e-6, 1e-8)
-
-    def forget(self) -> None:
-        self._calls = []
-        self.samples = Samples(window=statistics.MIDDLE)
-
-    def end(self) -> None:
-        """Check the reported times against the judge's clock; compare the outputs not yet compared. Raises Rejected."""
-        if self.nulls and self._calls:
-            self._conclude()
-        super().end()
-
-    def _conclude(self) -> None:
-        """Choose the samples: the reported times if the measured ones confirm them, else the measured ones.
-
-        A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
-        compared with null calls. Both kinds are compared by the ranked statistic, so that forging some calls gains no
-        more than forging all. Measured time beyond the tolerance, which covers the spread of null calls, is added to
-        the reported times. If calls differ in cost, their mean is ranked.
-        """
-        null = self.nulls.get(self.device_sandbox.loaded) or next(iter(self.nulls.values()))
-        self.samples.window = ranked_window(self.samples.us)
-        overhead_us = statistics.low_mean(null.overhead_us, self.samples.window)
-        own_work_us = _dearest_tenth(null.own_work_us)
-        measured = [
-            max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
-            for call in self._calls
-        ]
-        reported_us, measured_us = (
-            statistics.low_mean(each, self.samples.window) for each in (self.samples.us, measured)
-        )
-        spread_us = max(_dearest_tenth(null.overhead_us) - overhead_us, 0.0)
-        short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
-        trusted = self.device_sandbox.trusted
-        share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, max(_SLACK_US, short_us))
-        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
-        excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
-        self.samples.wall = measured
-        if believed:
-            self.samples.us = [us + excess_us for us in self.samples.us]
-        else:
-            self.samples.us = [us + _EARLY_US for us in measured]
-        clocks = "device events and what the judge's clock saw beyond them" if excess_us else "device events"
-        self.samples.notes = {
-            "clock": clocks if believed else "the judge's clock: the device events do not agree with it",
-            "trusted": self.device_sandbox.trusted,
-            "events_us": round(reported_us, 3),
-            "bracket_us": round(measured_us, 3),
-            "added_us": round(statistics.low_mean(self.samples.us, self.samples.window) - reported_us, 3),
-            "gated": all(call.gated for call in self._calls),
-        }
-
-
-def ranked_window(samples_us: list[float]) -> tuple[float, float]:
-    """Return the part of the sorted samples that is ranked: the middle, or nearly all if the mean exceeds the usual
-    call.
-
-    A kernel may do in some calls the work that it saves in others.
-    """
-    if len(samples_us) < 2:
-        return statistics.MIDDLE
-    usual, mean = (statistics.low_mean(samples_us, window) for window in (statistics.MIDDLE, _ALL))
-    kept = sorted(samples_us)[: max(math.ceil(_ALL[1] * len(samples_us)), 2)]
-    error = plain.stdev(kept) / math.sqrt(len(kept))
-    return _ALL if mean > usual * (1 + _UNEQUAL) + error else statistics.MIDDLE
-
-
-def _dearest_tenth(values: list[float]) -> float:
-    return max(values) if len(values) < _FEW else plain.quantiles(values, n=10)[-1]
-
-
-class DeviceBenchmark(CaseBenchmark):
-    case_s = 0.4
-    rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 6, 3: 4}
-    batch_us = 1e3
-    most_calls = 16
-    _backend: DeviceBackend
-
-    def run(self) -> None:
-        self._nulls: dict[str, NullCalls] = {}
-        for kernel in self.kernels:
-            assert isinstance(kernel, DeviceTimedKernel)
-            kernel.nulls = self._nulls
-        super().run()
-
-    def _null_timings(self) -> None:
-        """Return None: null batches are measured from the first round on."""
-
-    def _contents(self, count: int) -> list[Entry]:
-        """Return contents; for a large case give the memory of temporaries back to the sandboxes."""
-        entries = super()._contents(count)
-        if self.case.large:
-            self._backend.release()
-        return entries
-
-    def _null_batch(self, null: object, entries: list[Entry]) -> None:
-        """Run a null batch for each set of loaded libraries among the sandboxes."""
-        sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
-        for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
-            batch = self._backend.null_batch(self.case, entries, loaded)
-            null = self._nulls.setdefault(loaded, NullCalls())
-            null.overhead_us += batch.overhead_us
-            null.own_work_us += batch.own_work_us
-            null.turn_s += batch.turn_s
-            for sandbox in sandboxes if null.turn_s else ():
-                if sandbox.loaded == loaded:
-                    sandbox.turn_s = plain.median(null.turn_s)
-
-    def _calls_per_batch(self, fastest_s: float) -> int:
-        calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)
-        self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
-        return calls

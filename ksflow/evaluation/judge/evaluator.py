@@ -59,10 +59,8 @@ _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual
 _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",)}
 """Languages by platform; any GPU: Python and all GPU languages."""
 _CORES = 2  # for the judge and its sandboxes
-_GRACE_S = 600.0
 _ATTEMPTS = 2  # requests to a judge that died, in all
 _OVERDUE = "the judge gave no answer in time: the machine or the problem's reference may hang"
-_KILLED = "killed by SIG"
 _ILLEGAL = re.compile(r"illegal.(?:memory access|address)|misaligned.address|launch.fail", re.IGNORECASE)
 """Matches a GPU driver's message about an access outside of the kernel's memory."""
 
@@ -73,13 +71,12 @@ class LocalJudge(Evaluator):
     devices: how many GPUs to use at once; None means all. control: time the incumbent against itself for `claims` of
     being faster only, or `always`. profile: on a GPU, read hardware counters of every accepted kernel; None means if
     they can be read. sanitize: on a GPU, run compute-sanitizer on kernels faster than the incumbent.
-    grace_s: time for the judge's own work, added to a problem's limits; drawing contents of a case that fills a device
-    may take half a minute.
     """
 
     profiles = True
     judge = fingerprint = ""
     shares_core = False  # whether the judge runs on one of the kernel's cores: tests of two cores on two cores
+    grace_s = 600.0  # for the judge's own work; drawing contents that fill a device may take half a minute
 
     def __init__(
         self,
@@ -88,7 +85,6 @@ class LocalJudge(Evaluator):
         control: str = "claims",
         profile: bool | None = False,
         sanitize: bool = True,
-        grace_s: float = _GRACE_S,
     ) -> None:
         if control not in ("claims", "always"):
             raise ConfigError(f"evaluator.control={control}; valid: claims, always")
@@ -110,10 +106,9 @@ class LocalJudge(Evaluator):
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
-        self._grace_s = grace_s
         self.judge = f"local-{VERSION}"
         compiler = client.find() if target.kind == "cpu" else None
-        versions = [compiler.name] if compiler else compilers.versions(target).values() if target.kind == "gpu" else ()
+        versions = compilers.versions(target).values() if target.kind == "gpu" else [compiler.name if compiler else ""]
         self.fingerprint = f"{target.fingerprint}-{'-'.join(filter(None, versions)) or 'nocompiler'}"
 
     def __call__(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...]) -> Evaluation:
@@ -121,11 +116,8 @@ class LocalJudge(Evaluator):
         return self._judged(problem, kernel, versus, {})
 
     def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`).
-
-        The verdict of a right kernel is `untimed` for a problem without benchmarks; the evidence then also has
-        `errors`: of each output the largest absolute and the largest relative error.
-        """
+        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`), and for a problem without
+        benchmarks (`untimed`) `errors`: of each output the largest absolute and the largest relative error."""
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
     def _judged(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...], options: Json) -> Evaluation:
@@ -195,7 +187,7 @@ class LocalJudge(Evaluator):
             return ""
         if self.target.kind == "gpu" and _ILLEGAL.search(answer["reason"]):
             location = self._inspect.crash(judged, at, slot.environment, answer["device_uuid"])
-        elif kernel.language == "cpp" and _KILLED in answer["reason"]:
+        elif kernel.language == "cpp" and "killed by SIG" in answer["reason"]:
             with tempfile.TemporaryDirectory(prefix="ksflow-crash-") as folder:
                 inputs = Path(folder, "inputs.bin")
                 request = {"op": "contents", "problem": problem_request(problem, self._rated())}
@@ -295,7 +287,8 @@ class LocalJudge(Evaluator):
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: Json) -> Json:
         """Return the judge's answer. A judge that died or hangs is restarted; after two failures: `harness-error`."""
-        timeout = _ask_s(problem, self._grace_s)
+        timeout = _ask_s(problem, self.grace_s)
+        fault: Json = {}
         for _ in range(_ATTEMPTS):
             try:
                 slot.ensure_running()
@@ -328,13 +321,10 @@ class LocalJudge(Evaluator):
         return replace(built, reason=f"{next(iter(kernel.files))}: {wrong}") if wrong else built
 
     def _others(self, problem: Problem, versus: Sequence[Trial]) -> tuple[list[Json], dict[str, str], dict[str, str]]:
-        """Return the rivals' requests to the judge; rivals left out, with reasons; those left out by their own
-        fault."""
+        """Return the rivals' requests, the rivals left out with reasons, and those left out by their own fault."""
         others, skipped, failed = list[Json](), dict[str, str](), dict[str, str]()
         for trial in versus:
-            if trial.kernel is None:
-                skipped[trial.id] = "has no kernel"
-                continue
+            assert trial.kernel is not None  # rivals were accepted
             built = self._build(problem, trial.kernel)
             if built.reason:
                 skipped[trial.id] = built.reason
@@ -405,4 +395,8 @@ def _ask_s(problem: Problem, grace_s: float) -> float:
 def longest_s(problem: Problem, rivals: int) -> float:
     """Return the longest time in seconds that an evaluation can take, with compilation, a second attempt and waiting
     for the device."""
-    return problem.limits.compile_s * (rivals + 1) + _ATTEMPTS * _ask_s(problem, _GRACE_S) + 2 * device_lock.PATIENCE_S
+    return (
+        problem.limits.compile_s * (rivals + 1)
+        + _ATTEMPTS * _ask_s(problem, LocalJudge.grace_s)
+        + 2 * device_lock.PATIENCE_S
+    )

@@ -53,8 +53,7 @@ class Nvml:
                 self._library = library
 
     def read(self) -> dict[str, Any]:
-        """Return MHz, watts, degrees Celsius and causes of throttling, without those that the device does not
-        report."""
+        """Return MHz, watts, degrees Celsius and causes of throttling, as far as the device reports them."""
         if self._library is None:
             return _UNREADABLE
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())

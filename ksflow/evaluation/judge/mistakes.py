@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ksflow.errors import catch_foreign
-from ksflow.evaluation.judge.cases import Tensors
+from ksflow.evaluation.judge.buffers import Tensors
 from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, left, twice
 from ksflow.evaluation.judge.shortcuts import differs, of_rank
 from ksflow.evaluation.judge.tolerance import parts, rms

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.evaluation.judge.cases import Tensors
+from ksflow.evaluation.judge.buffers import Tensors
 from ksflow.evaluation.judge.tolerance import Expected, parts, rms, same_bits, strips, to_comparable
 from ksflow.evaluation.sandbox.runners.pytree import replace_tensors
 
@@ -212,10 +212,8 @@ def _same(first: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def unread_substitutes(right: Right, index: int) -> list[torch.Tensor]:
-    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean.
-
-    Integers may be indices: on a GPU only existing values are used, because a wrong index would end the judge.
-    """
+    """Return replacements for an input that a kernel may not read: the other contents, zeros, the mean. Integers may
+    be indices: on a GPU only existing values are used, because a wrong index would end the judge."""
     tensor = right.data[index]
     if parts(tensor).is_floating_point() or tensor.dtype.itemsize == 1:
         others = [right.other[index], torch.zeros_like(tensor)]

@@ -87,10 +87,8 @@ class Clocks:
         return still >= _STILL
 
     def _look_at_threads(self) -> None:
-        """With several cores, count the threads, and find for how long one has waited for a core since the last look.
-
-        More threads than cores wait for each other, which says nothing about other programs.
-        """
+        """With several cores, count the threads, and find for how long one has waited for a core since the last
+        look. More threads than cores wait for each other, which says nothing about other programs."""
         if self._sandbox.cores == 1:
             return
         before, waited, tasks = self._waited_s, dict[str, float](), list[str]()
@@ -121,11 +119,9 @@ class NullTimings:
         self.cpu.append(cpu_s)
 
     def settle(self) -> None:
-        """Compute the times to subtract; batches before the benchmark count only while there are few others.
-
-        Preempted batches are left out, and anything far above the fastest batch is capped: a busy machine delays some
-        batches by as much as a short kernel takes.
-        """
+        """Compute the times to subtract, without preempted batches and capped a little above the fastest batch: a
+        busy machine delays some by as much as a short kernel takes. Batches before the benchmark count while there
+        are few others."""
         pairs = zip(self.wall, self.cpu, strict=True)
         undisturbed = [statistics.is_undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.bounds import ALLOWED
-from ksflow.evaluation.judge.cases import Reference, Tensors
+from ksflow.evaluation.judge.buffers import Tensors
+from ksflow.evaluation.judge.cases import Reference
 from ksflow.evaluation.judge.mistakes import score
 from ksflow.evaluation.judge.mutants import MUTANTS, Mutant, Right, WrongAnswer, unread_substitutes
 from ksflow.evaluation.judge.shortcuts import KINDS, UNREAD, answers, shortcuts_on
@@ -44,44 +45,37 @@ _FOREIGN_REMEDY = (
 )
 
 
-class ProbedProblem(Protocol):
-    """The problem and the reference that are probed."""
-
-    problem: dict[str, Any]
-    reference: Reference
-
-
-def probe(source: ProbedProblem, shortcuts: bool = True) -> dict[str, Any]:
+def probe(reference: Reference, shortcuts: bool = True) -> list[Row]:
     """Return rows of (name, ok, detail) over every case at its public seed. shortcuts: play shortcuts too."""
-    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
+    cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
     rows: list[Row] = []
     for name, ask, passed in _SOUND:
-        faults = [fault for fault in (ask(source, case) for case in cases) if fault]
+        faults = [fault for fault in (ask(reference, case) for case in cases) if fault]
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
-            return {"rows": rows}
+            return rows
     inputs: _Inputs | None = None
     accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
-        right = _right(source, case)
+        right = _right(reference, case)
         share = max(share, *(worst_error(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
-        inputs = inputs or _Inputs(source.reference, right)
+        inputs = inputs or _Inputs(reference, right)
         inputs.look(right)
         for mutant in MUTANTS:
             if wrong := mutant.answers(right):
-                passes = any(_accepts(source.reference, right, answer) for answer in wrong)
+                passes = any(_accepts(reference, right, answer) for answer in wrong)
                 accepted[mutant.name][case["name"]] = passes
-    if source.reference.oracle is not None:
+    if reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
     assert inputs
     rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
-    rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
+    rows += [_verdict(mutant, accepted[mutant.name], reference.problem) for mutant in MUTANTS]
     rows.append(inputs.row())
     if shortcuts:
-        kills = score(_contents(source), partial(_accepts, source.reference), _SCORE_S)
-        rows += [*_shortcuts(source), ("mutation score", True, kills)]
-    return {"rows": rows}
+        kills = score(_contents(reference), partial(_accepts, reference), _SCORE_S)
+        rows += [*_shortcuts(reference), ("mutation score", True, kills)]
+    return rows
 
 
 class _Inputs:
@@ -125,9 +119,9 @@ class _Inputs:
         return False
 
 
-def _shortcuts(source: ProbedProblem) -> list[Row]:
-    cases = source.problem["benchmarks"] or source.problem["tests"]
-    played = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
+def _shortcuts(reference: Reference) -> list[Row]:
+    cases = reference.problem["benchmarks"] or reference.problem["tests"]
+    played = [_Played(reference, case, _SHORTCUTS_S / len(cases)) for case in cases]
     rows: list[Row] = []
     for kind, otherwise in KINDS.items():
         name, tries = f"rejects {kind}", sum(each.tries[kind] for each in played)
@@ -146,27 +140,27 @@ def _shortcuts(source: ProbedProblem) -> list[Row]:
 class _Played:
     """Shortcuts on one case: how many were tried of each kind, which were accepted, how many were left out for time."""
 
-    def __init__(self, source: ProbedProblem, case: Case, seconds: float) -> None:
+    def __init__(self, reference: Reference, case: Case, seconds: float) -> None:
         self.name = str(case["name"])
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
-        right = _right(source, case)
+        right = _right(reference, case)
         self.foreign = right.foreign
         end = time.monotonic() + seconds
         open_: list[WrongAnswer] = []
         for shortcut in shortcuts_on(right):
             if time.monotonic() > end:
                 self.late[shortcut.kind] += 1
-            elif (accepted := _passes(source.reference, shortcut, right)) is not None:
+            elif (accepted := _passes(reference, shortcut, right)) is not None:
                 self.tries[shortcut.kind] += 1
                 open_ += [shortcut] if accepted else []
         end = time.monotonic() + seconds
-        for structured in _structured(source, case) if open_ else ():
-            open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, structured) is not False]
+        for structured in _structured(reference, case) if open_ else ():
+            open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, structured) is not False]
         for step in range(1, _CONTENTS):
             if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
-                right = _right(source, {**case, "seed": case["seed"] + step})
-                open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
+                right = _right(reference, {**case, "seed": case["seed"] + step})
+                open_ = [shortcut for shortcut in open_ if _passes(reference, shortcut, right) is not False]
         never = {shortcut.place for shortcut in open_ if self.foreign and shortcut.kind == UNREAD}
         for shortcut in reversed(open_):  # for an input that need not be read, only that is reported
             if shortcut.place in never and shortcut.kind != UNREAD:
@@ -182,23 +176,23 @@ def _passes(reference: Reference, shortcut: WrongAnswer, right: Right) -> bool |
     return any(_accepts(reference, right, answer) for answer in made) if made else None
 
 
-def _arguments(source: ProbedProblem, case: Case) -> str:
-    data = source.reference.in_place.given(source.reference.data(case, case["seed"]))
-    fault = _mismatch(source.problem["args"], data, case["params"])
+def _arguments(reference: Reference, case: Case) -> str:
+    data = reference.in_place.given(reference.data(case, case["seed"]))
+    fault = _mismatch(reference.problem["args"], data, case["params"])
     return f"case {case['name']}: {fault}; correct args in problem.yaml or generate_input" if fault else ""
 
 
-def _seeds(source: ProbedProblem, case: Case) -> str:
-    data = source.reference.data(case, case["seed"])
-    inputs = _bytes(source, data)
-    again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
+def _seeds(reference: Reference, case: Case) -> str:
+    data = reference.data(case, case["seed"])
+    inputs = _bytes(reference, data)
+    again, other = (_bytes(reference, reference.data(case, case["seed"] + step)) for step in (0, 1))
     if not _equal(inputs, again):
         return (
             f"case {case['name']}: generate_input returns other contents at each call for seed {case['seed']}, so a "
             "verdict cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
         )
     # another format's tests may be the same each time: they are not timed
-    foreign_test = hasattr(data, "binding") and case not in source.problem["benchmarks"]
+    foreign_test = hasattr(data, "binding") and case not in reference.problem["benchmarks"]
     if _equal(inputs, other) and not foreign_test:
         return (
             f"case {case['name']}: generate_input returns the same contents for seeds {case['seed']} and "
@@ -207,14 +201,13 @@ def _seeds(source: ProbedProblem, case: Case) -> str:
     return ""
 
 
-def _inputs(source: ProbedProblem, case: Case) -> str:
-    reference = source.reference
+def _inputs(reference: Reference, case: Case) -> str:
     data = reference.data(case, case["seed"])
-    before = _bytes(source, data)
+    before = _bytes(reference, data)
     calls: dict[str, Callable[[Tensors], Any]] = {"oracle": reference.expect, "ref_kernel": reference.kernel}
     for function, call in calls.items():
         call(data)
-        pairs = zip(reference.names, before, _bytes(source, data), strict=False)
+        pairs = zip(reference.names, before, _bytes(reference, data), strict=False)
         changed = [name for name, old, new in pairs if not same_bits(old, new)]
         if changed:
             return (
@@ -224,11 +217,11 @@ def _inputs(source: ProbedProblem, case: Case) -> str:
     return ""
 
 
-def _reference(source: ProbedProblem, case: Case) -> str:
-    right = _right(source, case)
+def _reference(reference: Reference, case: Case) -> str:
+    right = _right(reference, case)
     shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
     declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
-    if shapes != declared or len(shapes) != source.reference.outputs:
+    if shapes != declared or len(shapes) != reference.outputs:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
         if detail := first_error(want, out):
@@ -240,11 +233,11 @@ def _reference(source: ProbedProblem, case: Case) -> str:
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
                 f"{detail['bound']}; {own}"
             )
-    objection = source.reference.objection(right.data, right.outputs)
+    objection = reference.objection(right.data, right.outputs)
     return f"case {case['name']}: the reference fails property_check: {objection}" if objection else ""
 
 
-_SOUND: tuple[tuple[str, Callable[[ProbedProblem, Case], str], str], ...] = (
+_SOUND: tuple[tuple[str, Callable[[Reference, Case], str], str], ...] = (
     ("arguments", _arguments, "generate_input returns what problem.yaml declares"),
     ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
     ("inputs", _inputs, "reference and oracle leave them alone"),
@@ -267,34 +260,32 @@ def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any])
     return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
 
 
-def _right(source: ProbedProblem, case: Case) -> Right:
-    reference = source.reference
+def _right(reference: Reference, case: Case) -> Right:
     data = reference.data(case, case["seed"])
     other = reference.data(case, case["seed"] + 1)
-    want, inout, check = reference.expect(data), reference.inout(data), source.problem["check"]
+    want, inout, check = reference.expect(data), reference.inout(data), reference.problem["check"]
     eps = max(ALLOWED[check.get("allow", "")], torch.finfo(getattr(torch, check["accumulate"])).eps)
     digits = min(round(-math.log2(eps)), 23)
     return Right(data, reference.answer(data), want, other, reference.answer, digits, inout, reference.names)
 
 
-def _structured(source: ProbedProblem, case: Case) -> Iterator[Right]:
+def _structured(reference: Reference, case: Case) -> Iterator[Right]:
     """Yield a case's contents of each structure that the judge draws; for benchmark cases only the timed kinds."""
-    reference = source.reference
-    kinds = [kind for kind in reference.kinds() if kind.timed or case not in source.problem["benchmarks"]]
+    kinds = [kind for kind in reference.kinds() if kind.timed or case not in reference.problem["benchmarks"]]
     for number, kind in enumerate(kinds):
         data = reference.data(case, case["seed"] + 2 + number)
         if found := reference.structure_contents(case, data, number, kind):
             changed, _, want = found
             yield replace(
-                _right(source, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
+                _right(reference, case), data=changed, outputs=reference.answer(changed), want=want, structured=True
             )
 
 
-def _contents(source: ProbedProblem) -> Iterator[Right]:
-    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
-    yield from (_right(source, case) for case in cases)
+def _contents(reference: Reference) -> Iterator[Right]:
+    cases = [*reference.problem["tests"], *reference.problem["benchmarks"]]
+    yield from (_right(reference, case) for case in cases)
     for case in cases:
-        yield from _structured(source, case)
+        yield from _structured(reference, case)
 
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
@@ -302,9 +293,8 @@ def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     return not wrong and not reference.objection(right.data, answer)
 
 
-def _bytes(source: ProbedProblem, data: Tensors) -> list[torch.Tensor]:
-    inputs = data[: len(data) - source.reference.outputs]
-    return [bits(tensor.clone()) for tensor in inputs]
+def _bytes(reference: Reference, data: Tensors) -> list[torch.Tensor]:
+    return [bits(tensor.clone()) for tensor in data[: len(data) - reference.outputs]]
 
 
 def _equal(first: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
@@ -340,14 +330,11 @@ def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapp
         return f"args of {name}: {error}"
     if declared is not None and declared != shape:
         return f"{name} has shape {shape}, args declares ({arg['shape']}) = {declared}"
-    if steps is not None and not _same_layout(shape, strides, steps):
+    if steps is not None and not (
+        len(steps) == len(shape)
+        and all(step == want for size, step, want in zip(shape, strides, steps, strict=True) if size > 1)
+    ):
         return f"{name} has strides {strides}, args declares {steps}"
     if steps is None and arg.get("layout", "").startswith("row-major") and not tensor.is_contiguous():
         return f"{name} has strides {strides}, args declares row-major"
     return ""
-
-
-def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    if len(declared) != len(shape):
-        return False
-    return all(step == want for size, step, want in zip(shape, strides, declared, strict=True) if size > 1)

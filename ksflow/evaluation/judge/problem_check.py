@@ -37,11 +37,8 @@ class ProblemCheck:
         self._proven = False
 
     def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
-        """Return why the check rejects the outputs, "" if it accepts them.
-
-        Raises CheckBroke if the check raises or times out on these outputs, and ValueError if it does so on the
-        reference's outputs too.
-        """
+        """Return why the check rejects the outputs, "" if it accepts them. Raises CheckBroke if it raises or times
+        out on these outputs, and ValueError if it does so on the reference's outputs too."""
         if not self._proven:
             self._prove(data)
             self._proven = True

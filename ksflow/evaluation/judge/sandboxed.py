@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ksflow.evaluation.judge.buffers import Buffers
-from ksflow.evaluation.judge.cases import Layout
+from ksflow.evaluation.judge.buffers import Buffers, Layout
 from ksflow.evaluation.judge.failure import CAUSES, Failure, Log, Overdue, exit_failure, strip_controls, without_values
 from ksflow.evaluation.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.evaluation.sandbox import linux
@@ -138,10 +137,8 @@ class Sandbox:
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
     def keep_one_process(self) -> bool:
-        """Lock the sandbox to one process, whose CPU clock then covers all of its work. Raises Failure.
-
-        Its other processes are killed. Returns False if this system cannot prevent new ones.
-        """
+        """Lock the sandbox to one process, whose CPU clock then covers all of its work; its other processes are
+        killed. Returns False if this system cannot prevent new ones. Raises Failure."""
         with contextlib.suppress(OSError):
             self.supervisor.send(b"lock")
         self._until(lambda: self.locked is not None, "its supervisor does not answer")
@@ -151,10 +148,8 @@ class Sandbox:
         return bool(self.locked)
 
     def freeze(self) -> None:
-        """Stop all threads of the sandbox's process until `thaw` or `go`. Raises Failure.
-
-        Call `keep_one_process` first: other processes are not stopped.
-        """
+        """Stop all threads of the sandbox's process until `thaw` or `go`. Raises Failure. Call `keep_one_process`
+        first: other processes are not stopped."""
         try:
             if self._freezer is None:
                 self._freezer = GroupFreezer(Path(self._group)) if self._group else SignalFreezer(self.pid)
@@ -189,10 +184,8 @@ class Sandbox:
         self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """Call the kernel on these slots and return the wall time in seconds. Raises Failure.
-
-        A frozen sandbox gets the message before it is thawed, so that it wakes up once.
-        """
+        """Call the kernel on these slots and return the wall time in seconds. Raises Failure. A frozen sandbox gets
+        the message before it is thawed, so that it wakes up once."""
         self._expect_silence()
         started = time.perf_counter()
         nonce = self._say(GO, slots)
@@ -202,10 +195,7 @@ class Sandbox:
 
     def go_within_reason(self, slots: bytes, timeout_s: float, reference_s: Callable[[], float]) -> None:
         """Call the kernel without timing it. Raises Failure, early if the call uses far more CPU time than the
-        reference.
-
-        reference_s: measures the reference's time; called only after the kernel has used several seconds.
-        """
+        reference, which `reference_s` measures only after the kernel has used several seconds."""
         self._expect_silence()
         nonce, deadline = self._say(GO, slots), time.monotonic() + timeout_s
         began_s, most_s, known_s = self.cpu_s(), _CALL_CPU_S * self.cores, 0.0

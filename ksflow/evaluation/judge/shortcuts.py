@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from ksflow.evaluation.judge.cases import Tensors
+from ksflow.evaluation.judge.buffers import Tensors
 from ksflow.evaluation.judge.mutants import Change, Right, WrongAnswer, digits, unread_substitutes
 from ksflow.evaluation.judge.tolerance import parts, rms
 
