@@ -51,7 +51,6 @@ class Buffers:
             linux.map_over(region.data_ptr(), region.numel(), fd)
 
     def fits(self, wanted: BufferSizes) -> bool:
-        """Return whether the memory is large enough."""
         return self.sizes.inputs_bytes >= wanted.inputs_bytes and self.sizes.outputs_bytes >= wanted.outputs_bytes
 
 

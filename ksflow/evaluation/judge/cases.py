@@ -3,9 +3,13 @@
 import inspect
 import math
 import secrets
-from collections.abc import Callable, Sequence
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -13,7 +17,6 @@ import torch
 from ksflow.errors import catch_foreign
 from ksflow.evaluation.judge.buffers import Layout, Piece, Tensors
 from ksflow.evaluation.judge.contents import DENORMAL, KINDS, SIGNS, ContentKind, change_contents, changeable_inputs
-from ksflow.evaluation.judge.problem_check import CheckBroke, ProblemCheck
 from ksflow.evaluation.judge.tolerance import (
     ALL,
     AT_RANDOM,
@@ -34,6 +37,7 @@ _BLANK = 0xFF  # fills the bytes of a slot outside the inputs: NaN or -1
 _PAGE = 4096
 _ASKED_AGAIN = 2  # further oracle calls on the first inputs: one call may agree by chance
 _PATIENCE_S = 60.0  # for one call of a problem's own check, where the problem sets no limit
+_AGAIN_S = 0.5  # interval of further interrupts, for a check that catches the first one
 
 
 @dataclass(eq=False)
@@ -115,6 +119,82 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).zero_()
 
 
+class CheckBroke(Exception):
+    """`property_check` or `upstream_check` raised or timed out; the text is one line."""
+
+
+class _Overdue(BaseException):
+    """Interrupts a check; a BaseException, so that the check's own `except Exception` does not catch it."""
+
+
+class ProblemCheck:
+    """`property_check` or `upstream_check` of a problem, with a time limit. Works in the main thread only.
+
+    A check may raise, or never return, on outputs that its author did not foresee: NaN, an index out of range. The
+    candidate is to blame if the same check accepts the reference's outputs. Not covered: a call into a C library that
+    never returns; there the evaluator's timeout ends the judge.
+
+    name: the function's name in reference.py. kernel: the problem's `ref_kernel`. seconds: limit of one call.
+    """
+
+    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
+        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
+        self._proven = False
+
+    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        """Return why the check rejects the outputs, "" if it accepts them. Raises CheckBroke if it raises or times
+        out on these outputs, and ValueError if it does so on the reference's outputs too."""
+        if not self._proven:
+            self._prove(data)
+            self._proven = True
+        try:
+            return self._asked(data, outputs)
+        except CheckBroke:
+            if not data[0].is_cuda:  # after a fault the GPU's context cannot compute the reference's outputs
+                self._prove(data)
+            raise
+
+    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
+        """Run the check on the reference's outputs. Raises ValueError if the check raises or times out."""
+        answer = self._kernel(data)
+        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
+        try:
+            self._asked(data, copied)
+        except CheckBroke as error:
+            raise ValueError(f"{error}, on the reference's own answer too: correct it in reference.py") from error
+
+    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        try:
+            with catch_foreign() as caught, _within(self._seconds):
+                return self._check(data, outputs)
+        except _Overdue:
+            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # the timer may fire while it is being disabled
+        (error,) = caught  # the check runs on untrusted outputs and may raise anything
+        first = (str(error).splitlines() or [""])[0]
+        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise _Overdue inside the block after `seconds`, and at its end if the block took longer."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Overdue
+
+    end = time.monotonic() + seconds
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if time.monotonic() > end:
+        raise _Overdue
+
+
 class Reference:
     """A problem's `reference.py`, loaded in the judge's process.
 
@@ -137,17 +217,15 @@ class Reference:
         self.generate: Callable[..., Tensors] = module.generate_input
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
-        self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
-        asked: Callable[..., Any] = lambda function: function  # noqa: E731
         if self.in_place.pairs:
-            asked = self.in_place.asked
             self.generate = lambda **params: self.in_place.apart(module.generate_input(**params))
             self.kernel = self.in_place.answered(module.ref_kernel)
-            self.oracle = self.oracle and asked(self.oracle)
+        names = ("oracle", "property_check", "upstream_check")
+        asked = {name: self.in_place.asked(found) for name in names if (found := getattr(module, name, None))}
+        self.oracle = asked.get("oracle")
         seconds = float(problem.get("limits", {}).get("check_s", _PATIENCE_S))
         self.property_check, self.upstream = (
-            ProblemCheck(name, asked(check), self.kernel, seconds) if (check := getattr(module, name, None)) else None
-            for name in ("property_check", "upstream_check")
+            ProblemCheck(name, asked[name], self.kernel, seconds) if name in asked else None for name in names[1:]
         )
         self.forbidden: Sequence[str] = getattr(module, "forbidden", ())
         self._movable: dict[str, list[int]] = {}  # by case: indices of the inputs that may have a structure
@@ -241,7 +319,7 @@ class Reference:
         """Return the result of the first applicable kind, in an order that the seed determines."""
         order = [kinds[(seed + step) % len(kinds)] for step in range(len(kinds))]
         made = (self.structure_contents(case, data, seed // len(kinds), kind, most) for kind in order)
-        return next((found for found in made if found), None)
+        return next(filter(None, made), None)
 
     def _open(self, case: dict[str, Any]) -> list[int]:
         if (name := str(case["name"])) not in self._movable:
@@ -299,11 +377,8 @@ class Reference:
         """
         if self.oracle is None:
             return ()
-        copies = (
-            ()
-            if self._steady
-            else tuple(replace_tensors(data, [one.clone() for one in data]) for _ in range(_ASKED_AGAIN))
-        )
+        count = 0 if self._steady else _ASKED_AGAIN
+        copies = [replace_tensors(data, [one.clone() for one in data]) for _ in range(count)]
         rows = self._rows(data)
         for untouched in copies:
             if is_unsteady(*([row["expected"] for row in each] for each in (rows, self._rows(untouched)))):

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.buffers import Piece
-from ksflow.evaluation.judge.cases import Entry, unwrap_single
+from ksflow.evaluation.judge.buffers import Piece, Tensors
+from ksflow.evaluation.judge.cases import CheckBroke, Entry, unwrap_single
 from ksflow.evaluation.judge.input_pool import CasePool
-from ksflow.evaluation.judge.problem_check import CheckBroke
 from ksflow.evaluation.judge.sandboxed import Sandbox
 from ksflow.evaluation.judge.tolerance import (
     Expected,
@@ -123,23 +122,26 @@ class Caller:
     def upstream(self) -> str:
         """Return why `upstream_check`, which never decides, rejects the latest output, "" if it accepts."""
         assert self.reference.upstream is not None
-        entry, region = next(reversed(self._held.values()))
+        data, outputs = self._latest()
         try:
-            return self.reference.upstream(self.case.layout.data(entry.packed), unwrap_single(self._outputs(region)))
+            return self.reference.upstream(data, unwrap_single(outputs))
         except CheckBroke as error:
             return str(error)
 
     def shown_outputs(self) -> list[list[float | str]]:
         """Return the latest outputs as lists of values; an empty list for a large one."""
-        _, region = next(reversed(self._held.values()))
-        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
+        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._latest()[1])
         return [[number(value) for value in to_comparable(out).flatten().double().tolist()] for out in small]
 
     def errors(self) -> list[list[float | str]]:
         """Return the largest absolute and relative error of each latest output, compared with the reference."""
-        entry, region = next(reversed(self._held.values()))
-        pairs = zip(self.reference.answer(self.case.layout.data(entry.packed)), self._outputs(region), strict=True)
+        data, outputs = self._latest()
+        pairs = zip(self.reference.answer(data), outputs, strict=True)
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
+
+    def _latest(self) -> tuple[Tensors, Tensors]:
+        entry, region = next(reversed(self._held.values()))
+        return self.case.layout.data(entry.packed), self._outputs(region)
 
     def _compare_again(self, slot: int) -> None:
         if slot in self._unused:
@@ -181,7 +183,7 @@ class Caller:
             return piece.elements(entry.packed)
         return torch.tensor(self._poison[slot], dtype=torch.uint8, device=entry.packed.device)
 
-    def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _outputs(self, region: torch.Tensor) -> Tensors:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
 
     def _wrong(self, why: str, entry: Entry | None = None, **more: Any) -> Rejected:
@@ -224,19 +226,13 @@ def _right_share(want: Expected, values: torch.Tensor) -> torch.Tensor:
     return torch.where(values.isnan(), none.sum(), right).double().cpu() / _LOOKED_AT
 
 
-def check(  # noqa: PLR0913 - the parts of a check
-    sandbox: Sandbox,
-    case: CasePool,
-    entries: list[Entry],
-    budget: WaitBudget,
-    show: bool = False,
-    measure: bool = False,
-    patient: bool = True,
+def check(
+    sandbox: Sandbox, case: CasePool, entries: list[Entry], budget: WaitBudget, show: bool, patient: bool
 ) -> dict[str, Any]:
     """Check one case on these contents, one call each, and return its row of evidence. Raises Rejected, Failure.
 
-    show: include small outputs. measure: include their errors compared with the reference. patient: wait for all of the
-    budget; else a call that takes far longer than the reference is given up.
+    show: include small outputs, and errors compared with the reference. patient: wait for all of the budget; else a
+    call that takes far longer than the reference is given up.
     """
     caller, reference, upstream = Caller(sandbox, case), case.reference, ""
     for entry in entries:
@@ -251,8 +247,7 @@ def check(  # noqa: PLR0913 - the parts of a check
             upstream = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
     row: dict[str, Any] = {"case": case.name, "seeds": [entry.seed for entry in entries], "worst": share}
-    row |= {"outputs": caller.shown_outputs()} if show else {}
-    row |= {"errors": caller.errors()} if measure else {}
+    row |= {"outputs": caller.shown_outputs(), "errors": caller.errors()} if show else {}
     caller.close()
     return {**row, "upstream": upstream or "pass"} if reference.upstream is not None else row
 

@@ -1,14 +1,11 @@
-"""Paired comparison of kernels over every timed case, in replicates: fresh processes, warm-up, one process each,
-timing.
+"""Paired comparison of kernels over every timed case, in replicates: fresh processes, warm-up, timing.
 
 Memory addresses change a time by several per cent, and a process keeps its addresses. So in every replicate each kernel
 runs in a new process, and the kernels rotate: each gets every memory place, and each is started first, last and in
 between.
 
-After each number of replicates in `_LOOKS` the comparison may end: if one kernel is surely faster by more than
-`RESOLVED`; if the first is surely not ahead by so much (with a probability of 95 %); if it does not seem to be, which
-ends most ties; or if a claim is unlikely to succeed in the time left. These are up to nine looks at nominal 95 % each;
-their joint error rate is simulated (`benchmarks/judge.py --simulate`, docs/trust.md), and no single interval states it.
+After each number of replicates in `_LOOKS` the comparison may end (`Reading.clear`). These are up to nine looks at
+nominal 95 % each; their joint error rate is simulated (`benchmarks/judge.py --simulate`, docs/trust.md).
 """
 
 import contextlib

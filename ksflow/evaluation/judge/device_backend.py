@@ -194,8 +194,7 @@ class DeviceBackend(Backend):
     spread = statistics.SPREAD_ON_DEVICE
 
     def __init__(self, host: Host, platform: str) -> None:
-        self.device = Device(platform)
-        gpu = self.device.gpu
+        gpu = self.device = Device(platform)
         on_device = {"platform": platform, "files": gpu.files, "folders": gpu.folders, "visible": gpu.visible}
         self.host = replace(host, device=on_device, resting=nullcontext)  # answers of a device are fast
         self.device_uuid = gpu.uuid
@@ -210,7 +209,7 @@ class DeviceBackend(Backend):
 
     def evidence(self) -> Json:
         return {
-            "device": self.device.gpu.name,
+            "device": self.device.name,
             "clocks": self.device.state.read(),
             "transfer": {
                 "how": "device memory shared with the sandbox; the judge writes inputs and takes outputs on the "
@@ -229,7 +228,7 @@ class DeviceBackend(Backend):
         before = self.device.free()
         close()
         self.device.release()
-        return self.device.free() - before > self.device.gpu.memory_bytes // _HOARD
+        return self.device.free() - before > self.device.memory_bytes // _HOARD
 
     def probe(self) -> None:
         self.device.probe()

@@ -103,7 +103,6 @@ class DeviceSandbox(Sandbox):
         return self._outputs[slot]
 
     def forget(self) -> None:
-        """Free the copies of outputs."""
         self._outputs.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:

@@ -116,8 +116,8 @@ class LocalJudge(Evaluator):
         return self._judged(problem, kernel, versus, {})
 
     def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`), and for a problem without
-        benchmarks (`untimed`) `errors`: of each output the largest absolute and the largest relative error."""
+        """Evaluate a kernel, with small outputs in the evidence (`checked`, `outputs`) and `errors`: of each output the
+        largest absolute and the largest relative error. A problem without benchmarks is `untimed`."""
         return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
 
     def _judged(self, problem: Problem, kernel: Kernel, versus: tuple[Trial, ...], options: Json) -> Evaluation:
@@ -377,7 +377,6 @@ def _timings(answer: Json) -> tuple[Timing, ...]:
 
 
 def _nonsense(answer: Json) -> str:
-    """Return why an answer cannot be parsed as an evaluation, or ""."""
     try:
         if "evidence" in answer:
             if wrong := next(misfits(parse(Evidence, answer["evidence"])), ""):
@@ -395,8 +394,5 @@ def _ask_s(problem: Problem, grace_s: float) -> float:
 def longest_s(problem: Problem, rivals: int) -> float:
     """Return the longest time in seconds that an evaluation can take, with compilation, a second attempt and waiting
     for the device."""
-    return (
-        problem.limits.compile_s * (rivals + 1)
-        + _ATTEMPTS * _ask_s(problem, LocalJudge.grace_s)
-        + 2 * device_lock.PATIENCE_S
-    )
+    asked_s = _ATTEMPTS * _ask_s(problem, LocalJudge.grace_s)
+    return problem.limits.compile_s * (rivals + 1) + asked_s + 2 * device_lock.PATIENCE_S

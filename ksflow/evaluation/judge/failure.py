@@ -57,8 +57,9 @@ class Log:
 
     def seal(self) -> None:
         """Discard all further output."""
-        self.drain()
-        self.sealed = True
+        if not self.sealed:
+            self.drain()
+            self.sealed = True
 
     def drain(self) -> None:
         """Read the available output."""

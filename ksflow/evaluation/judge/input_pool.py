@@ -201,7 +201,6 @@ class InputPool:
 
 
 def buffer_sizes(cases: list[CasePool]) -> BufferSizes:
-    """Return the memory for the largest of these cases."""
     inputs = max(case.layout.input_bytes * case.slots for case in cases)
     outputs = max(case.layout.output_bytes * case.slots for case in cases)
     return BufferSizes(inputs, outputs)

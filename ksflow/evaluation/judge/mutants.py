@@ -39,7 +39,6 @@ class Right:
         return hasattr(self.data, "binding")
 
     def name(self, index: int) -> str:
-        """Return the name of an input."""
         return self.names[index] if len(self.names) == len(self.inputs) else f"input {index}"
 
     def own_error(self, index: int) -> float:

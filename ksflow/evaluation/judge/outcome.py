@@ -134,7 +134,6 @@ class Reading:
 
     effect: statistics.RandomEffects  # the logarithm
     mean: statistics.RandomEffects  # the logarithm by the mean over all calls
-    values: list[float]  # the logarithm of each replicate
     clocks: list[str]  # names of the clocks
     usable: bool  # whether enough calls were undisturbed
     calm: bool = True  # whether hardly any call was disturbed
@@ -144,7 +143,7 @@ class Reading:
         effect, mean = self.effect, self.mean
         ends = (effect.low, effect.high) if self._claims else (min(effect.low, 0.0), max(effect.high, 0.0))
         speedup, low, high = (round_significant(math.exp(end)) for end in (effect.mean, *ends))
-        values = [round_significant(math.exp(value)) for value in self.values]
+        values = [round_significant(math.exp(value)) for value in self.effect.values]
         return {
             "speedup": speedup,
             "low": low,
@@ -169,7 +168,7 @@ class Reading:
             return not patient and self.mean.reach < _MARGIN
         if self.effect.reach < _MARGIN:
             return True
-        if claimed and not patient and self.effect.chance(len(self.values), most, _MARGIN) < _HOPE:
+        if claimed and not patient and self.effect.chance(len(self.effect.values), most, _MARGIN) < _HOPE:
             return True
         return abs(self.sure_log) > _MARGIN or (not claimed and self.effect.mean < _MARGIN)
 
@@ -185,7 +184,7 @@ class Reading:
     @property
     def _claims(self) -> bool:
         """Return whether there are enough replicates for a claim: a few agree by chance too often."""
-        if len(self.values) >= _FEW:
+        if len(self.effect.values) >= _FEW:
             return True
         return abs(self._apart) > _CLOSE if self.calm else abs(self.effect.mean) > _CLOSE_BESIDE_OTHERS
 
@@ -193,7 +192,7 @@ class Reading:
     def doubt(self) -> str:
         """Return why the two kernels cannot be ranked, or ""."""
         effect, mean = self.effect, self.mean
-        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.values)
+        seen = ", ".join(f"x{math.exp(value):.3g}" for value in self.effect.values)
         if not self.usable:
             why = "most of their calls were preempted"
         elif not self.sure_log and 2 * min(effect.half, effect.with_prior.half) > _WIDE:
@@ -251,24 +250,23 @@ class Outcome:
         control_effect = self._both(*control) if control else None
         found, means = [], []
         for clock in ("us",) if all(each.notes.get("trusted", True) for each in samples) else ("us", "wall"):
-            effect, values = _effect(usable or both, first, other, clock, self.spread)
+            effect = _effect(usable or both, first, other, clock, self.spread)
             if control and control_effect:
-                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread)[0])
-            found.append((effect, values))
+                effect = effect.with_control(_effect(control_effect, *control, clock, self.spread))
+            found.append(effect)
             all_calls = "charged_us" if clock == "us" else clock
             means.append(_mean_effect(usable or both, first, other, all_calls, self.spread))
-        effect, values = min(found, key=lambda each: each[0].low)
-        mean, by_mean = min(means, key=lambda each: each[0].low)
+        effect, mean = (min(each, key=lambda effect: effect.low) for each in (found, means))
         by = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
         enough = len(usable) > 1 or len(usable) == len(both)
         # CPU time excludes waiting, so it cannot show that a kernel is ahead
         if not enough and samples[0].cpu and mean.reach < _MARGIN:
-            return Reading(mean, mean, by_mean, [_BY_CPU], usable=True)
+            return Reading(mean, mean, [_BY_CPU], usable=True)
         if abs(effect.mean - mean.mean) > effect.half + mean.half:
-            effect, values, by = mean, by_mean, [*by, _BY_MEAN]
+            effect, by = mean, [*by, _BY_MEAN]
         seen = [cell.samples[name].undisturbed for cells in both for cell in cells for name in (first, other)]
         calm = all(sum(each) >= _CALM * len(each) for each in seen)
-        return Reading(effect, mean, values, by, enough, calm)
+        return Reading(effect, mean, by, enough, calm)
 
     def _both(self, first: str, other: str) -> list[list[CaseResult]] | None:
         """Return the results of the replicates that both kernels began, or None unless both finished each."""
@@ -283,8 +281,8 @@ class Outcome:
 
 def _effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
-) -> tuple[statistics.RandomEffects, list[float]]:
-    """Return the logarithm of the speed-up by a clock, the weighted mean over the cases, and its replicates' values."""
+) -> statistics.RandomEffects:
+    """Return the logarithm of the speed-up by a clock, the weighted mean over the cases."""
     logs = [[cell.log(first, other, clock) for cell in cells] for cells in replicates]
     weights = [relative_weights([cell.weight for cell in cells]) for cells in replicates]
     values = [mean([log for log, _ in row], each) for row, each in zip(logs, weights, strict=True)]
@@ -294,12 +292,12 @@ def _effect(
     ]
     if len(logs) == 1 and not all(variance for _, variance in logs[0]):
         variances = [statistics.UNKNOWN**2]
-    return statistics.random_effects(values, variances, spread), values
+    return statistics.random_effects(values, variances, spread)
 
 
 def _mean_effect(
     replicates: list[list[CaseResult]], first: str, other: str, clock: str, spread: float
-) -> tuple[statistics.RandomEffects, list[float]]:
+) -> statistics.RandomEffects:
     """Return the same as `_effect` by the mean over all calls. Samples of a case have one cap: a kernel pays for its
     own slow calls, and not for a disturbance."""
     logs, variances = [0.0] * len(replicates), [0.0] * len(replicates)
@@ -311,4 +309,4 @@ def _mean_effect(
             log, variance = statistics.mean_log(theirs, own, most)
             logs[number] += weight * log / len(cases)
             variances[number] += weight**2 * variance / len(cases) ** 2
-    return statistics.random_effects(logs, variances, spread), logs
+    return statistics.random_effects(logs, variances, spread)

@@ -83,7 +83,8 @@ class _Inputs:
     be rejected."""
 
     def __init__(self, reference: Reference, first: Right) -> None:
-        self._reference, self._first = reference, first
+        self._reference, self._foreign = reference, first.foreign
+        self._names = [first.name(index) for index in range(len(first.inputs))]
         self._open = dict.fromkeys(range(len(first.inputs)), "")  # inputs without any effect so far, and why
         self._constants = dict.fromkeys(self._open)  # inputs that were the same for every seed in all cases so far
 
@@ -101,16 +102,16 @@ class _Inputs:
 
     def row(self) -> Row:
         name = "rejects inputs that are never read"
-        words = "; ".join(f"{self._first.name(index)} {why}" for index, why in self._open.items())
+        words = "; ".join(f"{self._names[index]} {why}" for index, why in self._open.items())
         if not words:
-            return name, True, f"each of {len(self._first.inputs)} matters in some case"
-        if self._first.foreign:
+            return name, True, f"each of {len(self._names)} matters in some case"
+        if self._foreign:
             return name, True, f"as the format has it, {words}: a kernel need not read it"
         remedy = "draw contents from the seed that change the outputs by more than the bound, or remove it"
         return name, False, f"in every case {words}: a kernel that never reads it would win; {remedy}"
 
     def seeds(self) -> str:
-        names = ", ".join(map(self._first.name, self._constants))
+        names = ", ".join(self._names[index] for index in self._constants)
         return f", but for {names}: the same for every seed, so a kernel may reuse its results" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:

@@ -166,7 +166,6 @@ class Sandbox:
                 time.sleep(_LOOK_S)
 
     def thaw(self) -> None:
-        """Resume the sandbox if it is frozen."""
         if self._frozen and self._freezer is not None:
             self._frozen = False
             with contextlib.suppress(OSError):  # it has ended; the next answer reports that

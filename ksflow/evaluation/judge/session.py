@@ -132,8 +132,8 @@ class Judgement:
         compiles = not self.kernel.get("artefact") and any(map(_COMPILES.search, texts))
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
             # a first call may take long if it compiles, or runs on a device without a CPU clock
-            measure, patient = self.show and self.only_right, compiles or bool(self.host.device)
-            ask = partial(check, sandbox, budget=budget, show=self.show, measure=measure, patient=patient)
+            patient = compiles or bool(self.host.device)
+            ask = partial(check, sandbox, budget=budget, show=self.show, patient=patient)
             for case in self.pool.tests:  # until the first secret inputs the kernel's messages may be shown
                 self.at = case.name
                 rows.append(ask(case, [case.public()]))

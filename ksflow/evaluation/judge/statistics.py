@@ -121,6 +121,7 @@ class RandomEffects:
     p: float  # p value of replicates so far apart under a common mean (Cochran's Q); 1 for a single one
     foreseen: float = 0.0
     """The standard error to expect of so many replicates, from their own errors and the prior spread."""
+    values: tuple[float, ...] = ()  # the replicates'
 
     @property
     def half(self) -> float:
@@ -181,7 +182,7 @@ def random_effects(values: list[float], variances: list[float], spread: float = 
     count = len(values)
     if count == 1:
         error = math.hypot(spread, math.sqrt(variances[0]))
-        return RandomEffects(values[0], error, math.inf, spread, 1.0, error)
+        return RandomEffects(values[0], error, math.inf, spread, 1.0, error, tuple(values))
     y, own = torch.tensor(values, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64).clamp(min=_TINY)
     fixed = 1 / own
     q = float((fixed * (y - (fixed * y).sum() / fixed.sum()) ** 2).sum())
@@ -192,7 +193,7 @@ def random_effects(values: list[float], variances: list[float], spread: float = 
     error = math.sqrt(max(scale, 1.0) / float(weights.sum()))
     p = torch.special.gammaincc(torch.tensor((count - 1) / 2.0), torch.tensor(q / 2))
     foreseen = math.sqrt(1 / float(fixed.sum()) + spread**2 / count)
-    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p), foreseen)
+    return RandomEffects(mean, error, count - 1, math.sqrt(tau2), float(p), foreseen, tuple(values))
 
 
 def _student(free: float, table: tuple[float, ...], z: float) -> float:

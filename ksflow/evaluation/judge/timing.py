@@ -104,7 +104,6 @@ class TimedKernel:
         return wall_s
 
     def forget(self) -> None:
-        """Discard the samples so far."""
         self.samples, self._gross, self._tree_us = Samples(), [], []
 
     def end(self) -> None:
