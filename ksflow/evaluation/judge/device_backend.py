@@ -94,8 +94,8 @@ class DeviceTimedKernel(TimedKernel):
 
         A call's measured time is its bracket less the overhead of a null call, plus the delay of the judge's own work
         compared with null calls. Both kinds are compared by the ranked statistic, so that forging some calls gains no
-        more than forging all. Measured time beyond the tolerance, which covers the spread of null calls, is added to
-        the reported times. If calls differ in cost, their mean is ranked.
+        more than forging all, and by the mean over all calls. Measured time beyond the tolerance, which covers the
+        spread of null calls, is added to the reported times. If calls differ in cost, their mean is ranked.
         """
         switching_us = [call.bracket_us - call.reported_us for call in null]
         self.samples.window = ranked_window(self.samples.us)
@@ -112,13 +112,17 @@ class DeviceTimedKernel(TimedKernel):
         short_us = min(_SHORT_SLACK_US + spread_us, _FORGED_US) - _TAPER * reported_us
         trusted = self.sandbox.trusted
         share, slack_us = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if trusted else (_SLACK, max(_SLACK_US, short_us))
-        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
+        forged_us = reported_us * (1 + _FORGED) + max(_FORGED_US, slack_us)
+        mean_us = statistics.low_mean(measured, _ALL) + overhead_us - statistics.low_mean(switching_us, _ALL)
+        sure_us = 2 * math.hypot(_error(measured), _error(switching_us))
+        believed = measured_us <= forged_us and mean_us <= forged_us + sure_us
         excess_us = max(measured_us - reported_us * (1 + share) - slack_us, 0.0)
         self.samples.wall = measured
         if believed:
             self.samples.us = [us + excess_us for us in self.samples.us]
         else:
             self.samples.us = [us + _EARLY_US for us in measured]
+            self.samples.window = ranked_window(measured)
         clocks = "device events and what the judge's clock saw beyond them" if excess_us else "device events"
         self.samples.notes = {
             "clock": clocks if believed else "the judge's clock: the device events do not agree with it",
@@ -136,9 +140,13 @@ def ranked_window(samples_us: list[float]) -> tuple[float, float]:
     if len(samples_us) < 2:
         return statistics.MIDDLE
     usual, mean = (statistics.low_mean(samples_us, window) for window in (statistics.MIDDLE, _ALL))
+    return _ALL if mean > usual * (1 + _UNEQUAL) + _error(samples_us) else statistics.MIDDLE
+
+
+def _error(samples_us: list[float]) -> float:
+    """Return the standard error of the mean of the part that is ranked if calls differ in cost."""
     kept = sorted(samples_us)[: max(math.ceil(_ALL[1] * len(samples_us)), 2)]
-    error = plain.stdev(kept) / math.sqrt(len(kept))
-    return _ALL if mean > usual * (1 + _UNEQUAL) + error else statistics.MIDDLE
+    return plain.stdev(kept) / math.sqrt(len(kept)) if len(kept) > 1 else 0.0
 
 
 def _dearest_tenth(values: list[float]) -> float:

@@ -23,8 +23,9 @@ from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.device import Device, DeviceStuck
-from ksflow.evaluation.judge.device_backend import ranked_window
-from ksflow.evaluation.judge.device_sandbox import DeviceSandbox
+from ksflow.evaluation.judge.device_backend import DeviceTimedKernel, ranked_window
+from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
+from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.processes import device_lock
 from ksflow.evaluation.profiling.inspector import Inspector
 from ksflow.evaluation.profiling.workload import WORKLOAD
@@ -394,6 +395,21 @@ def test_usual_call_is_ranked_where_calls_cost_the_same() -> None:
     calls = [draw.gauss(40, 0.2) for _ in range(84)]
     calls[5] = 4000
     assert ranked_window(calls) == statistics.MIDDLE
+
+
+@pytest.mark.parametrize(("late", "believed"), [(0, True), (4, False)], ids=["honest", "every fourth call ends late"])
+def test_work_that_ends_late_in_some_calls_is_charged_to_all(late: int, believed: bool) -> None:
+    """The events say 20 µs in every call; the judge's clock says 24, and 324 in each call whose work ends late."""
+    draw = random.Random(0)
+    overhead = [draw.gauss(300, 2) for _ in range(96)]
+    brackets = [324 + draw.gauss(0, 2) + 300 * bool(late and n % late == 0) for n in range(96)]
+    timed = object.__new__(DeviceTimedKernel)
+    timed.sandbox = types.SimpleNamespace(trusted=False)  # type: ignore[assignment]
+    timed._calls = [DeviceCall(bracket, 10.0, 20.0, True) for bracket in brackets]
+    timed.samples = Samples(us=[20.0] * 96, window=statistics.MIDDLE)
+    timed._conclude([DeviceCall(switching + 1, 10.0, 1.0, True) for switching in overhead])
+    us = timed.samples.low_mean()
+    assert (us < 25) if believed else (95 < us < 110), us
 
 
 def test_box_has_the_file_of_its_own_card_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,5 @@
+// expect: accept
+// problem: momentum
+// Changes its argument; the judge launches.
+// launch: momentum [(n + 255) // 256] [256] (g, m, n)
+#include "work.cuh"

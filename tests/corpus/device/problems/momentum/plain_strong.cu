@@ -1,0 +1,2 @@
+// launch: momentum [(n + 255) // 256] [256] (g, m, n)
+#include "work.cuh"
