@@ -42,9 +42,9 @@ from typing import Any
 
 import torch
 
-from ksflow.evaluation.judge.cases import Layout
+from ksflow.evaluation.judge.buffers import Layout
 from ksflow.evaluation.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
-from ksflow.evaluation.judge.failure import Failure
+from ksflow.evaluation.judge.failure import Failure, Overdue
 from ksflow.evaluation.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.evaluation.sandbox.runners.cpu import DONE, GO, NONCE
 from ksflow.evaluation.sandbox.runners.device import FIRST, FLAG, NO_SAMPLE, QUEUED, SAMPLE, SAMPLE_BYTES, TIME
@@ -91,8 +91,7 @@ class DeviceSandbox(Sandbox):
         self.trusted = start.device.get("mode") in ("launch", "null")
         """Whether no code of the kernel runs on the host, so that its events can be trusted."""
         self.gated = False  # whether calls are queued before their inputs exist
-        self._waits = False
-        """Whether the kernel waits for the device inside its calls, so that a call is never queued whole."""
+        self._waits = False  # whether the kernel waits for the device inside its calls: no call is queued whole
         self._owed = b""  # the number of the call that is not known to be queued yet, or empty
         self._needs_host = False  # whether the kernel's queued calls end only while its process runs
         self.turn_s = _TURN_S  # seconds that its context takes to get the device once a gate is open
@@ -114,7 +113,6 @@ class DeviceSandbox(Sandbox):
         return self._outputs[slot]
 
     def forget(self) -> None:
-        """Free the copies of outputs."""
         self._outputs.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
@@ -218,7 +216,7 @@ class DeviceSandbox(Sandbox):
         """Resume a stopped process when its context has had time to switch. Raises Failure."""
         while not self.device.driver.is_reached(self._marks[1]):
             if time.monotonic() > deadline:
-                raise Failure("timeout", "no answer in time")
+                raise Overdue
         end = time.perf_counter() + self.turn_s
         while time.perf_counter() < end:
             pass
@@ -301,7 +299,7 @@ class DeviceSandbox(Sandbox):
     def _watch(self, deadline: float) -> None:
         """Check that the sandbox is alive and sends only answers. Raises Failure."""
         if time.monotonic() > deadline:
-            raise Failure("timeout", "no answer in time")
+            raise Overdue
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
         ready = dict(self._poller.poll(0))  # polled first: a sandbox that has ended has sent all of its messages
         with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -312,7 +310,7 @@ class DeviceSandbox(Sandbox):
             elif not data.startswith(DONE):
                 self._answer(DONE, b"", deadline, spin_s=0)
             elif time.monotonic() + _LOOK_S > deadline:
-                raise Failure("timeout", "no answer in time")
+                raise Overdue
         self.log.drain()
         if self.supervisor.fileno() in ready and (message := self._handle_supervisor()):
             self._checked(message, b"", b"")

@@ -262,12 +262,6 @@ def test_mi300_says_what_held_the_clocks_down_since_the_last_look(tmp_path: Path
     assert state.read()["throttled"] == []
 
 
-def test_older_cards_say_it_in_bits(tmp_path: Path) -> None:
-    table = card(tmp_path, "0000:c1:00.0") / "gpu_metrics"
-    table.write_bytes(struct.pack("<HBB", 120, 1, 3) + bytes(108) + struct.pack("<Q", 1 << 0 | 1 << 36))
-    assert Amdgpu("0000:c1:00.0", tmp_path).read() == {"throttled": ["power cap", "temperature"]}
-
-
 @pytest.mark.parametrize("table", [b"", struct.pack("<HBB", 288, 1, 4) + bytes(284), counted(7, 0, 1, 0, 0, 0)[:50]])
 def test_what_a_card_does_not_tell_is_not_made_up(tmp_path: Path, table: bytes) -> None:
     (card(tmp_path, "0000:c1:00.0", freq1_input=0) / "gpu_metrics").write_bytes(table)

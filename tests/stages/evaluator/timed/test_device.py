@@ -23,7 +23,7 @@ from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge import statistics
 from ksflow.evaluation.judge.device import Device, DeviceStuck
-from ksflow.evaluation.judge.device_backend import DeviceTimedKernel, NullCalls, ranked_window
+from ksflow.evaluation.judge.device_backend import DeviceTimedKernel, ranked_window
 from ksflow.evaluation.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.evaluation.judge.samples import Samples
 from ksflow.evaluation.processes import device_lock
@@ -412,11 +412,10 @@ def test_work_that_ends_late_in_some_calls_is_charged_to_all(late: int, believed
     overhead = [draw.gauss(300, 2) for _ in range(96)]
     brackets = [324 + draw.gauss(0, 2) + 300 * bool(late and n % late == 0) for n in range(96)]
     timed = object.__new__(DeviceTimedKernel)
-    timed.device_sandbox = types.SimpleNamespace(loaded="", trusted=False)  # type: ignore[assignment]
-    timed.nulls = {"": NullCalls(overhead, [10.0] * 96)}
+    timed.sandbox = types.SimpleNamespace(trusted=False)  # type: ignore[assignment]
     timed._calls = [DeviceCall(bracket, 10.0, 20.0, True) for bracket in brackets]
     timed.samples = Samples(us=[20.0] * 96, window=statistics.MIDDLE)
-    timed._conclude()
+    timed._conclude([DeviceCall(switching + 1, 10.0, 1.0, True) for switching in overhead])
     us = timed.samples.low_mean()
     assert (us < 25) if believed else (95 < us < 110), us
 
