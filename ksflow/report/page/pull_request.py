@@ -21,7 +21,7 @@ def as_pull_request(lineage: Lineage, problem: Problem) -> str:
     claimed = headline(population, baselines)
     if claimed is None or claimed.best.evaluation is None:
         return f"## {plain(facts['headline'])}\n"
-    best, region = claimed.best, {"function": "", **(model_region(problem) or {})}
+    best, region = claimed.best, {"function": "", "overhead_us": None, **(model_region(problem) or {})}
     others = [trial for trial in baselines if trial is not best]
     ratios = [ratio.describe(baseline_name(trial)) for trial in others if (ratio := population.speedup(best, trial))]
     return fill(
