@@ -11,6 +11,7 @@ from test_cli import ksflow
 
 from ksflow.cli.explain import explain
 from ksflow.kernels.source import features
+from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RunReader
 from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
@@ -127,6 +128,12 @@ def test_tunables_say_what_a_kernel_does() -> None:
     for times, state in ((4, "present"), (1, "absent")):
         told = found(unrolled.format(times), "k.cpp", "cpp")["unrolling"]
         assert (told.state.value, told.evidence[0]) == (state, f"U = {times} (rows)")
+    for asked, state in (("1", "present"), ("0", "unknown")):
+        flagged = (TUNABLE_FLAGS + "int x;\n").replace("FLAG_UNROLL = 0", f"FLAG_UNROLL = {asked}")
+        told = found(flagged, "k.cpp", "cpp")
+        assert told["unrolling"].state.value == state
+        assert ("compiled with -funroll-loops" in told["unrolling"].evidence) is (asked == "1")
+        assert told["SIMD"].state is Presence.UNKNOWN  # FLAG_LOOPS = 1: where the compiler expects a gain
 
 
 @pytest.mark.parametrize("piece", ["[", "((a^", "scale*", "launch: ", "asm(", "/*", '"', "__shared__[", "float2*("])

@@ -3,6 +3,7 @@
 import io
 import math
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from ksflow.records import (
     Population,
     Problem,
     Repeat,
+    RooflineCase,
     Scale,
     Trial,
     base_of,
@@ -321,6 +323,32 @@ def test_of_two_that_were_judged_at_the_same_time_the_faster_one_leads() -> None
     assert [best and best.id for best in population.best_so_far] == ["00001", "00002", "00003"]
     close = Population((*population.trials[:2], trial(3, 1.0, row(1, 2.02))))  # within what is known of the two
     assert close.leader is close.trials[1]
+
+
+def test_a_remark_never_contradicts_the_claim() -> None:
+    """A confirmation beside a baseline that was not ranked, where other measurements tell the two apart; a tie; and a
+    kernel that reads faster and was not ranked ahead."""
+    trials = [
+        trial(1, 100.0, baseline=True),
+        trial(2, 70.0, row(1, 1.4)),
+        trial(
+            3,
+            50.0,
+            *(row(2, 2.0, moment=1), row(1, 1.2, 0.4, ranked=False, moment=1), row(4, 1.0, moment=1)),
+            roofline=(RooflineCase(case="8x8", bound_us=42.0, share=0.84),),
+        ),
+        trial(4, 50.0, row(2, 2.0)),
+        trial(5, 49.0, row(2, 2.01, 0.2)),
+    ]
+    population = Population(tuple(trials))
+    claimed = headline(population, trials[:1])
+    assert claimed
+    assert claimed.best is trials[2]
+    assert re.fullmatch(r"winner 00003: x2\.8 \[2\.\d+, 2\.\d+\] over 00001; a tie with 00004", str(claimed))
+    assert claimed.roofline == "00003 is at 84 % of the roofline"
+    assert [claimed.standing(trial) for trial in trials] == [
+        *("", "", "winner", "a tie with 00003", "not ranked ahead of 00003")
+    ]
 
 
 def test_a_winner_that_was_confirmed_before_that_was_kept_is_one() -> None:

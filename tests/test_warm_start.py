@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, over, plant, rejected
 
-from ksflow.cli.warm_start import warm_start
+from ksflow.config.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
 from ksflow.kernels.problem.loader import load
 from ksflow.lineage import Lineage, record

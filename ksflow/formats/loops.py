@@ -6,7 +6,6 @@ does, such as a loop over elements or a function that is not listed here, is the
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -46,14 +45,13 @@ rsqrt: (1 / std::sqrt({0}))""".splitlines()
     for names, formula in [line.split(": ", 1)]
     for name in names.split()
 }
-_FORMULAS |= {name: f"std::{name}({{0}})" for name in ("exp", "log", "log1p", "expm1", "sqrt", "tanh", "sin", "cos")}
-_FORMULAS |= {name: f"std::{name}({{0}})" for name in ("floor", "ceil", "abs", "erf")}
 _OPERATORS = ["add", "sub", "mul", "truediv", "pow", "lt", "gt", "le", "ge"]
 _REDUCED = {"sum": ("0", "{0} + {1}"), "max": ("-INFINITY", "std::max<double>({0}, {1})")}
 _REDUCED |= {"mean": _REDUCED["sum"], "min": ("INFINITY", "std::min<double>({0}, {1})")}
 _AS_IT_IS = ("copy", "clone", "contiguous", "astype", "float", "double", "to", "ascontiguousarray", "asarray")
-_MOST = 40
-"""Loop nests of a kernel, and operations of an expression."""
+_UNROLLED = "#pragma GCC unroll UNROLL"
+_TUNABLE = "constexpr int UNROLL = 1;  // tune: 1 2 4 8 | unroll: innermost loops"
+_MOST = 40  # loop nests of a kernel, and operations of an expression
 _TIMEOUT_S = 120.0
 
 
@@ -93,8 +91,10 @@ class Nest:
         if self.count > _MOST:
             raise NotImplementedError(f"it takes more than {_MOST} loop nests: does it loop over elements in Python?")
         index = [f"i{self.count}_{axis}" for axis in range(len(shape))]
-        heads = [f"for (int64_t {i} = 0; {i} < {size.text}; {i}++)" for i, size in zip(index, shape, strict=True)]
-        self.lines += [*heads[:-1], f"{heads[-1]} {{" if heads else "{", *(f"  {line}" for line in body(index)), "}"]
+        heads, lines = _heads(index, shape), body(index)
+        if any(_UNROLLED in line for line in lines):
+            heads = [head for head in heads if head != _UNROLLED]
+        self.lines += [*heads[:-1], f"{heads[-1]} {{" if heads else "{", *(f"  {line}" for line in lines), "}"]
 
     def buffer(self, shape: Sequence[Size], value: Callable[[list[str]], list[str]]) -> "Array":
         """An array in memory of its own; value: the lines that compute `v`, its element at an index."""
@@ -116,7 +116,7 @@ class Array:
         self.nest, self.shape, self._at, self._cost = nest, tuple(shape), at, cost
 
     ndim = property(lambda self: len(self.shape))
-    T = property(lambda self: self._t())
+    T = property(lambda self: self._transpose())
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -129,6 +129,10 @@ class Array:
     def kept(self) -> "Array":
         """The same in memory of its own."""
         return self.nest.buffer(self.shape, lambda index: [f"double v = {self._at(index)};"])
+
+    def _assign(self, made: "Array") -> None:
+        """Have the nest write another array's elements into this one's."""
+        self.nest.loops(self.shape, lambda index: [f"{self._at(index)} = {made._at(index)};"])
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **named: Any) -> Any:
         if method not in ("__call__", "reduce") or named.get("out"):
@@ -164,8 +168,12 @@ class Array:
             return _product_of(self.nest, *args)
         if name in ("zeros_like", "empty_like", "ones_like"):
             return Array(self.nest, args[0].shape, lambda index: "1" if name == "ones_like" else "0").kept()
-        if name in ("slice", "unsqueeze", "transpose", "permute", "t", "linear", "sym_size"):
-            return getattr(self, f"_{name}")(*args[1:])
+        if name == "linear":
+            return (self @ args[1].T) + (args[2] if args[2:] else 0.0)
+        if name == "sym_size":
+            return self.shape[args[1]]
+        if name in ("slice", "unsqueeze", "transpose", "permute", "t"):
+            return getattr(self, f"_{'transpose' if name == 't' else name}")(*args[1:])
         raise NotImplementedError(f"it calls {name}")
 
     def _slice(self, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> "Array":
@@ -186,15 +194,6 @@ class Array:
             return self._permute(axes[0] if axes and not isinstance(axes[0], int) else axes or places[::-1])
         places[axes[0]], places[axes[1]] = places[axes[1]], places[axes[0]]
         return self._permute(places)
-
-    def _t(self) -> "Array":
-        return self._permute([*range(self.ndim)][::-1])
-
-    def _linear(self, weight: "Array", bias: Any = 0.0) -> Any:
-        return (self @ weight._t()) + bias
-
-    def _sym_size(self, axis: int) -> Size:
-        return self.shape[axis]
 
     def _each(self, formula: str, args: Sequence[Any]) -> "Array":
         parts = [_array(self.nest, one) for one in args]
@@ -219,7 +218,7 @@ class Array:
         def value(index: Sequence[str]) -> list[str]:
             left = iter(index)
             full = [f"r{at}" if at in gone else next(left) for at in range(self.ndim)]
-            loops = [f"for (int64_t r{at} = 0; r{at} < {self.shape[at].text}; r{at}++)" for at in sorted(gone)]
+            loops = _heads([f"r{at}" for at in sorted(gone)], [self.shape[at] for at in sorted(gone)])
             lines = [f"double v = {start};", *loops, f"  v = {step.format('v', self._at(full))};"]
             return [*lines, *([f"v /= {count};"] if name == "mean" else [])]
 
@@ -275,7 +274,7 @@ class Array:
         self._at, self._cost = given._at, 0
 
     def __neg__(self) -> "Array":
-        return self._each("-({0})", [self])
+        return self._each(_FORMULAS["neg"], [self])
 
     def __matmul__(self, other: Any) -> "Array":
         return _product_of(self.nest, self, other)
@@ -284,6 +283,12 @@ class Array:
 for _name in _OPERATORS:
     setattr(Array, f"__{_name}__", lambda self, other, name=_name: self._each(_FORMULAS[name], [self, other]))
     setattr(Array, f"__r{_name}__", lambda self, other, name=_name: self._each(_FORMULAS[name], [other, self]))
+
+
+def _heads(index: Sequence[str], shape: Sequence[Size]) -> list[str]:
+    """The heads of loops over all indices of a shape, the innermost of which is unrolled."""
+    heads = [f"for (int64_t {i} = 0; {i} < {size.text}; {i}++)" for i, size in zip(index, shape, strict=True)]
+    return [*heads[:-1], _UNROLLED, heads[-1]] if heads else []
 
 
 def _array(nest: Nest, value: Any) -> Array:
@@ -311,7 +316,7 @@ def _product_of(nest: Nest, left: Any, right: Any) -> Array:
         stack = list(index[: other.ndim - 2]) if other.ndim > 2 else []
         second = [*stack, "k", index[-1]] if columns else ["k"]
         product = f"{one._at([*lead, 'k'])} * {other._at(second)}"
-        return ["double v = 0;", f"for (int64_t k = 0; k < {k.text}; k++) v += {product};"]
+        return ["double v = 0;", *_heads(["k"], [k]), f"  v += {product};"]
 
     return nest.buffer(shape, value)
 
@@ -331,8 +336,7 @@ def _offset(index: Sequence[str], steps: Sequence[str]) -> str:
 
 
 def naive(problem: Problem, reference: Path | None = None, isolated: bool = True) -> tuple[str, str]:
-    """A naive C++ kernel for a problem, or "" and why there is none, as the end of a sentence. reference: a person's
-    file, where that is not the problem's own. isolated: run the reference in a process of its own."""
+    """A naive C++ kernel for a problem, or "" and why there is none. reference: a file, if not the problem's own."""
     order = {
         "reference": str(reference or Path(problem.root, "reference.py")),
         "args": [[arg.name, arg.dtype, arg.role] for arg in problem.args],
@@ -359,7 +363,9 @@ def generate(order: Json) -> tuple[str, str]:
     count = sum(role == "in" for *_, role in order["args"])
     texts: list[str] = []
     with torch.no_grad(), catch_foreign() as caught:
-        data = [_several(module.generate_input(**case))[:count] for case in order["cases"]]
+        every = [_several(module.generate_input(**case)) for case in order["cases"]]
+        order = order | {"plain": [all(one.is_contiguous() for one in several) for several in zip(*every, strict=True)]}
+        data = [each[:count] for each in every]
         forward = getattr(module, "forward", None) or (
             lambda *given: module.ref_kernel(given if count > 1 else given[0])
         )
@@ -382,23 +388,21 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
         steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
-        arrays.append(Array(nest, shape, partial(_element, name, steps)))
+        if order["plain"][index]:
+            steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
+        arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)
     for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
-        made = _array(nest, result)
-        nest.loops(out.shape, partial(_assigned, out, made))
+        out._assign(_array(nest, result))
         nest.count += 1
     body = "\n".join(f"  {line}" for line in nest.lines)
     heads = "".join(f"#include <{name}>\n" for name in ("algorithm", "cmath", "cstdint", "vector"))
-    return f"// Plain loops, made from the reference, to start from.\n{heads}\n{order['signature']} {{\n{body}\n}}\n"
+    head = f"// Plain loops, made from the reference, to start from.\n{heads}\n{_TUNABLE}\n"
+    return f"{head}\n{order['signature']} {{\n{body}\n}}\n"
 
 
-def _element(name: str, steps: Sequence[str], index: Sequence[str]) -> str:
-    return f"{name}[{_offset(index, steps)}]"
-
-
-def _assigned(out: Array, made: Array, index: Sequence[str]) -> list[str]:
-    return [f"{out._at(index)} = {made._at(index)};"]
+def _argument(nest: Nest, name: str, shape: Sequence[Size], steps: Sequence[str]) -> Array:
+    return Array(nest, shape, lambda index: f"{name}[{_offset(index, steps)}]")
 
 
 def _named(axis: int, shapes: list[tuple[int, ...]], order: Json) -> str:

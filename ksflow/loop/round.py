@@ -210,7 +210,7 @@ def _selected(population: Population, answer: Selection) -> Selection:
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
     """The repair of a trial whose experiment the writer has had back `times` times; None where it needs none."""
-    if trial.evaluation is None or trial.kernel is None or not run.stages.write.repairs:
+    if trial.evaluation is None or trial.kernel is None or not run.stages.repairs:
         return None
     if trial.repeats:  # it is shown to its writer with what was said before
         goes_back = run.schedule.repeats == "show" and times <= run.schedule.repairs

@@ -30,7 +30,7 @@ from ksflow.protocols import (
     Selector,
     WriteFunction,
     as_evaluator,
-    as_writer,
+    repairs,
 )
 from ksflow.records import Note, Plan, Population, Problem, Seed, Trial, Verdict
 
@@ -51,7 +51,7 @@ class Stages:
         self, select: Selector, design: Designer, write: WriteFunction, evaluate: EvaluateFunction, digest: Digester
     ) -> None:
         self.select, self.design, self.digest = select, design, digest
-        self.write, self.evaluate = as_writer(write), as_evaluator(evaluate)
+        self.write, self.repairs, self.evaluate = write, repairs(write), as_evaluator(evaluate)
 
 
 class Run:

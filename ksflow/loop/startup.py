@@ -11,7 +11,8 @@ from pathlib import Path
 from ksflow.errors import ConfigError, NothingTried, pluralize
 from ksflow.evaluation.processes import quota
 from ksflow.home import shipped_path
-from ksflow.kernels.source.flags import with_flags
+from ksflow.kernels.problem.texts import recorded_apart
+from ksflow.kernels.source.flags import TUNABLE_FLAGS
 from ksflow.kernels.source.tunables import tunables
 from ksflow.lineage import Lineage
 from ksflow.loop.events import Notice
@@ -22,6 +23,8 @@ from ksflow.loop.run import Run
 from ksflow.records import EarlierVerdict, Evaluation, Kernel, Origin, Population, Problem, Seed, Trial, Verdict
 
 _LOOK_S = 0.2
+_OWN = ("00_your_reference.py", "00_eager.py")
+"""Seeds that are the function itself."""
 _REASON = 200
 """Letters for each seed that failed."""
 _LEADERS = 8
@@ -86,6 +89,10 @@ def start(run: Run, seeds: tuple[Seed, ...]) -> None:
         raise NothingTried("interrupted before a seed was accepted")
     if not lineage.last_population.ranked:
         raise ConfigError(no_start(lineage.last_population))
+    for trial in lineage.last_population.ranked:
+        times = {timing.case: timing.us for timing in trial.evaluation.timings} if trial.evaluation else {}
+        if trial.name in _OWN and (apart := recorded_apart(run.problem, times)):
+            run.tell(Notice(apart))
     judge_all(_add_seeds(run, _tunable(run)))
 
 
@@ -135,14 +142,14 @@ def _tunable(run: Run) -> tuple[Seed, ...]:
         for t in run.lineage.last_population.trials
         if t.kernel and t.kernel.language == "cpp" and tunables(t.kernel.main)
     )
-    if run.stages.write.repairs or run.problem.origin.get("format") == "command" or any(own):
+    if run.stages.repairs or run.problem.origin.get("format") == "command" or any(own):
         return ()
     for trial in run.lineage.last_population.ranked:
         if trial.kernel and trial.kernel.language == "cpp":
             (main, text), *others = trial.kernel.files.items()
             stem, _, ending = (trial.name or main).rpartition(".")
             idea = f"{trial.name or trial.id} with tunables for the compiler"
-            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: with_flags(text), **dict(others)}, idea)),)
+            return (Seed(f"{stem}_flags.{ending}", Kernel("cpp", {main: TUNABLE_FLAGS + text, **dict(others)}, idea)),)
     return ()
 
 

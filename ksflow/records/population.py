@@ -106,13 +106,15 @@ class Population:
 
     @cached_property
     def ties(self) -> tuple[Trial, ...]:
-        """Trials beside which the winner was timed in a confirmation without being ahead or behind."""
+        """Trials beside which the winner was timed in a confirmation without being ahead or behind, there or by all
+        measurements together."""
         best = self.best
         versus = best.evaluation.evidence.against if best and best.evaluation else ()
         names = dict.fromkeys((*(row.id for row in versus), *(trial.id for trial in self.ranked)))
         rows = {name: row for name in names if best and (row := self.side_by_side(best.id, name))}
-        tied = (self.by_id[id] for id, row in rows.items() if row.moment and not (row.ahead or row.slower))
-        return tuple(trial for trial in tied if not _wrong(trial))
+        apart = {id for id in rows if best and (r := self.scale.ratio(best.id, id)) and (r.faster or r.slower)}
+        tied = (id for id, row in rows.items() if row.moment and id not in apart and not (row.ahead or row.slower))
+        return tuple(trial for id in tied if not _wrong(trial := self.by_id[id]))
 
     def side_by_side(self, trial: str, other: str) -> Ratio | None:
         """Return the latest ratio of two trials that were timed in turns, by their ids; None if they never were."""

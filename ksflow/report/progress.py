@@ -92,7 +92,7 @@ class Display:
         wide = not terminal or self._console.width >= _WIDE
         if not self._headed:
             self._headed = True
-            heading = _columns("trial", "verdict", "beside the best", "from", wide)
+            heading = _columns("trial", "verdict", "beside the best", "base", wide)
             self._console.print(Text(heading, "bold"), soft_wrap=True, no_wrap=True)
         base = trial.parents[0] if trial.parents else "seed"
         row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None

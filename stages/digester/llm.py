@@ -20,11 +20,11 @@ from ksflow.lm.program import Inquiry, ModelStage, Program
 from ksflow.lm.prompts import render
 from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import findings as written
-from ksflow.lm.prompts.outcomes import reports
-from ksflow.notes.document_claims import Grounds, is_relevant, validated_notes
+from ksflow.lm.prompts.tried import reports
+from ksflow.notes.document_claims import Grounds, validated_notes
 from ksflow.notes.documents import Progress, Unread
-from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
-from ksflow.notes.relevance import ShownPassage, passages, question
+from ksflow.notes.knowledge import is_relevant
+from ksflow.notes.relevance import ReadingBudget, ReadingPlan, ShownPassage, passages, plan_reading, question
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
 
 _OUTCOMES = 60  # the latest trials that are shown
@@ -179,7 +179,7 @@ class LlmDigester(ModelStage):
         return Inquiry(self._inputs(work, (), newest), self._reader(work, ())[0])
 
     def _work(self, problem: Problem, material: Material) -> _Work:
-        mine = {note.title for note in material.notes if is_relevant(note, problem, self.target)}
+        mine = {note.title for note in material.notes if is_relevant(note, self.target, problem.name)}
         return _Work(problem, material.population, {note.title: note for note in material.notes}, mine)
 
     def _newest(self, population: Population) -> list[Trial]:
@@ -250,7 +250,7 @@ class LlmDigester(ModelStage):
             return replace(report, failed=error.reason)
         work.failed = 0
         work.notes |= notes
-        work.mine |= {title for title, note in notes.items() if is_relevant(note, work.problem, self.target)}
+        work.mine |= {title for title, note in notes.items() if is_relevant(note, self.target, work.problem.name)}
         return replace(report, found=tuple(notes.values()))
 
     def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:

@@ -13,9 +13,8 @@ from ksflow import home
 from ksflow.errors import ConfigError, one_of, reaching
 from ksflow.evaluation.remote import popcorn_results as results
 from ksflow.evaluation.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
-from ksflow.evaluation.remote.popcorn_lint import fault
 from ksflow.evaluation.remote.popcorn_results import SubmissionResult
-from ksflow.evaluation.remote.popcorn_submission import SubmissionWork, Submitter, turn
+from ksflow.evaluation.remote.popcorn_submission import SubmissionWork, Submitter, turn, unfit
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 
@@ -67,7 +66,7 @@ class PopcornEvaluator(Evaluator):
         """Never raises for a bad kernel. Raises ConfigError where the service refuses the set-up."""
         board = self._board(problem)
         evidence: Json = {"service": self.url, "leaderboard": board, "gpu": self.gpu, "mode": self.mode}
-        if why := fault(kernel, board):
+        if why := unfit(kernel):
             return self._verdict(Verdict.MALFORMED, why, evidence)
         answer = SubmissionResult()
         try:

@@ -19,7 +19,7 @@ from ksflow.lm.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.lm.prompts.findings import FINDINGS
 from ksflow.lm.prompts.findings import findings as written
 from ksflow.notes import probes
-from ksflow.notes.probes import Figure, Probe, ProbeBench, Unanswered
+from ksflow.notes.probes import Figure, Probe, ProbeBench
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
 from ksflow.stages.prober.ready import find_probe
 
@@ -82,27 +82,26 @@ class LlmProber(ModelStage):
     """Tokens of the notes that are shown."""
 
     def __call__(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Probe | None:
-        if claim is not None and failed is None and (shipped := find_probe(claim, self.bench)):
+        if claim is not None and not failed and (shipped := find_probe(claim, self.bench)):
             return shipped
         return self.program.ask(self.question(problem, notes, claim, failed))
 
     def question(
-        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: str = ""
     ) -> Inquiry[Probe]:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)
         doubt = f"{claim.title}: {claim.text}" if claim else ""
-        before = f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else ""
         sections = [
             Section("task", STABLE, render.summary(problem)),
             Section("target", STABLE, _described(target)),
             Section("findings", STABLE, lambda room: written(notes, room), self.findings, priority=1),
             Section("interface", STABLE, _interface(language)),
             Section("claim", VOLATILE, doubt),
-            Section("failed", VOLATILE, before),
+            Section("failed", VOLATILE, failed),
         ]
         taken = {note.title for note in notes} | {probe.title for probe in probes.shipped_probes()}
 

@@ -12,9 +12,9 @@ from ksflow.protocols import (
     VerifyFunction,
     WriteFunction,
     Writer,
-    as_writer,
     call_context,
     call_stage,
+    repairs,
 )
 from ksflow.records import Draft, Experiment, Kernel, Note, Origin, Problem, Review, Selection, Trial, schema
 
@@ -24,8 +24,8 @@ class Verified(Composite, Writer):
 
     def __init__(self, llm: WriteFunction, verifier: VerifyFunction) -> None:
         """`llm` is any writer that can be given a kernel to mend; one that repairs nothing is not verified."""
-        self.llm, self.verifier = as_writer(llm), verifier
-        self.repairs = self.llm.repairs
+        self.llm, self.verifier = llm, verifier
+        self.repairs = repairs(llm)
         self.parts = (self.llm, verifier)
 
     def __call__(

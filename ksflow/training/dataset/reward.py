@@ -13,8 +13,7 @@ from typing import NamedTuple
 from ksflow.records import Scale, Speedup, Trial, Verdict
 
 SLOWEST, FASTEST = -0.25, 2.0
-BEST = 0.5 + FASTEST
-"""The highest reward."""
+BEST = 0.5 + FASTEST  # the highest reward
 CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
 REJECTED = {
     Verdict.MALFORMED: 0.0,
@@ -31,8 +30,7 @@ class Worth(NamedTuple):
     """What an answer is worth."""
 
     reward: float
-    good: bool
-    """Whether it is faster beyond noise."""
+    good: bool  # whether it is faster beyond noise
 
 
 def are_comparable(trial: Trial, other: Trial) -> bool:
@@ -73,8 +71,8 @@ def beside_incumbent(trial: Trial, scale: Scale) -> Worth | None:
 
 
 def review_worth(trial: Trial) -> Worth | None:
-    """Of what a verifier said: the nearer its risk is to what the judge said of the same kernel, the more, at most 1
-    (Brier's score). Good where its findings and the risk are on the judge's side. None where the kernel was mended.
+    """Of what a verifier said (Brier's score): the nearer its risk is to the judge's verdict, the more, at most 1. Good
+    where its findings and the risk are on the judge's side. None where the kernel was mended.
     """
     if trial.review is None or trial.review.mended or trial.evaluation is None or not is_valid(trial):
         return None
