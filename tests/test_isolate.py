@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ksflow.cli.init import init
-from ksflow.cli.isolate import isolate
+from ksflow.cli.model import isolate
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge.contents import common_strides
 from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
@@ -21,6 +21,7 @@ from ksflow.integrate.model.capture import Seen, observe
 from ksflow.integrate.model.package import region_of
 from ksflow.kernels.hardware.target import detect
 from ksflow.kernels.problem.loader import kernel_file, load
+from ksflow.kernels.problem.texts import model_region, recorded_apart
 from ksflow.records import Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -130,8 +131,9 @@ def gate(x, state, *, k):
     return torch.sigmoid(x * k + state["bias"]), None
 
 
-def fill(x):
-    return x.fill_(1.0)
+def mix(x, *, out):
+    torch.mul(x, 2.0, out=out)
+    return x.add_(out)
 
 
 class Net(torch.nn.Module):
@@ -152,7 +154,7 @@ for rows in (3, 9, 20, 33):
     with torch.no_grad():
         for net in several:
             net(torch.randn(rows, 16))
-        nets.fill(torch.randn(rows))
+        nets.mix(torch.randn(rows), out=torch.empty(rows))
         nets.gate(torch.randn(rows, 16), {"bias": torch.randn(16)}, k=2.0)
 """,
     "tests/test_filters.py": """import numpy as np
@@ -327,6 +329,17 @@ def test_what_a_function_changes_in_place_is_so_in_the_problem(tmp_path: Path, e
 
 
 @pytest.mark.slow
+def test_a_torch_function_changes_its_inputs_in_place(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    problem = written("shop.nets:mix", "python use_nets.py", tmp_path)
+    assert [(arg.name, arg.role) for arg in problem.args] == [("x", "inout"), ("out", "inout")]
+    head = "#include <cstdint>\n" + problem.signature
+    for body, verdict in (("x[i] += out[i] = 2 * x[i];", Verdict.ACCEPT), ("x[i] *= 3;", Verdict.INCORRECT)):
+        source = f"{head} {{ for (int64_t i = 0; i < x_0; i++) {body} }}\n"
+        found = evaluator(problem, Kernel("cpp", {"k.cpp": source}), ())
+        assert found.verdict is verdict, found.reason
+
+
+@pytest.mark.slow
 def test_what_cannot_be_cut_out_is_imported_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem = written("shop.filters:whole", "python calls.py", tmp_path)
     said = " ".join(capsys.readouterr().out.split())
@@ -374,7 +387,6 @@ def test_calls_are_counted_right(target: str, code: str, calls: int, remark: str
         ("shop.filters:items", "python calls.py", "is a generator"),
         ("shop.filters:later", "python calls.py", "is a coroutine"),
         ("shop.filters:TIMES", "python calls.py", "is a int, which is not called"),
-        ("shop.nets:fill", "python use_nets.py", "writes into its x, which only a function in NumPy may"),
         ("shop.filters:noise", "python calls.py", "answers otherwise than in the run"),
         ("shop.filters:many", "python -c 'from shop import filters; filters.many(3)'", "takes no array"),
         ("shop.filters", "python calls.py", "the command is: isolate MODULE:FUNCTION"),
@@ -440,14 +452,20 @@ def test_a_function_alone_is_a_problem(
     tmp_path: Path, evaluator: LocalEvaluator, name: str, cases: str, kernel: str, verdict: Verdict
 ) -> None:
     (tmp_path / "own.py").write_text(f"{FUNCTION}\n\n{cases}\n")
-    assert init(["problem", str(tmp_path / "Mine")], [f"from={tmp_path}/own.py:{name}"]) == 0
+    assert init(["problem", str(tmp_path / "Mine"), f"{tmp_path}/own.py:{name}"], []) == 0
     problem = load(str(tmp_path / "Mine"), target=detect())
     assert [case.weight for case in problem.benchmarks] == [1, 1]
     assert "computes this. The calls in own.py called it 2 times.\n" in problem.statement
+    recorded = (model_region(problem) or {})["recorded_us"]
+    times = {case.name: us / 2 for case, us in zip(problem.benchmarks, recorded, strict=True)}
+    assert "µs in the recorded run, and takes" in recorded_apart(problem, times)
+    assert not recorded_apart(problem, {case: 2.5 * us for case, us in times.items()})
     assert "an element is off by at most 8 roundings of its number format" in problem.statement
     found = evaluator(problem, kernel_file(str(tmp_path / "Mine" / kernel)), ())
     assert found.verdict is verdict, found.reason
-    assert ("it calls sort" in (tmp_path / "Mine" / kernel).read_text()) == (name == "order")
+    text = (tmp_path / "Mine" / kernel).read_text()
+    assert ("it calls sort" in text) == (name == "order")
+    assert ("strides[" not in text and "// tune:" in text) == (name == "smooth")
 
 
 @pytest.mark.parametrize(

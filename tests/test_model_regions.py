@@ -13,7 +13,7 @@ import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge.cases import Reference
-from ksflow.integrate.model import problem, profile, replicate, user_file
+from ksflow.integrate.model import problem, profile, prove, user_file
 from ksflow.kernels.problem.loader import load
 
 HEAD = """import collections, functools, torch
@@ -71,7 +71,7 @@ def traffic(folder: Path) -> int:
 
 def copy_installed(package: Path) -> None:
     """Write the modules of a package as `model apply` does."""
-    for name, own in (("__init__.py", "installed"), ("arguments.py", "arguments")):
+    for name, own in (("__init__.py", "installed"), ("arguments.py", "arguments"), ("operators.py", "operators")):
         source = importlib.util.find_spec(f"ksflow.integrate.model.{own}")
         assert source
         assert source.origin
@@ -293,7 +293,7 @@ def test_an_installed_kernel_takes_the_same_constants(monkeypatch: pytest.Monkey
     assert not installed._same((1, nan), (1, nan, 2))
     assert not installed._same(1, True)
     gappy = torch.arange(65.0)[1:].view(8, 8)[:, :5]
-    copied = installed._aligned(gappy)
+    copied = installed.operators._aligned(gappy)
     assert torch.equal(copied, gappy)
     assert copied.stride() == gappy.stride()
     assert copied.data_ptr() % 64 == 0
@@ -357,14 +357,14 @@ def test_outputs_of_whole_numbers_are_compared_exactly(tmp_path: Path, monkeypat
     package = tmp_path / "no_kernels"
     package.mkdir()
     (package / "__init__.py").write_text("REGIONS = []\ninstall = lambda model: model\nreport = lambda: {}\n")
-    monkeypatch.setattr(replicate, "_SECONDS", 0.0)
+    monkeypatch.setattr(prove, "_SECONDS", 0.0)
     order = {"model": str(tmp_path / "tokens.py"), "package": str(package), "mode": "default", "seed": 0}
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    found = replicate.replicate(order)
+    found = prove.replicate(order)
     assert (found["bound"], found["difference"]["eager"]) == (0.0, 0.0)
-    assert replicate.difference([torch.tensor([1])], [torch.tensor([2])]) == float("inf")
+    assert prove.difference([torch.tensor([1])], [torch.tensor([2])]) == float("inf")
     near = torch.tensor([1 + 1j]), torch.tensor([1 + 1.0001j])
-    assert 0 < replicate.difference(*near) < 1e-3
+    assert 0 < prove.difference(*near) < 1e-3
 
 
 HALVES = """class Part(nn.Module):

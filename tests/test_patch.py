@@ -30,6 +30,7 @@ def smooth(x, total, *, times=1.0, mode="same"):
 
 @torch.no_grad()
 def gate(x, state, k=2.0):
+    state["total"].add_(x)
     return torch.sigmoid(x * k + state["bias"]), None
 """,
     "tests/test_shop.py": """import numpy as np
@@ -55,9 +56,10 @@ def test_smooth(rows):
 
 @pytest.mark.parametrize("rows", [4, 8])
 def test_gate(rows):
-    x, bias = torch.randn(rows, 16), torch.randn(16)
-    found, nothing = gate(x, {"bias": bias})
+    x, bias, total = torch.randn(rows, 16), torch.randn(16), torch.ones(rows, 16)
+    found, nothing = gate(x, {"bias": bias, "total": total})
     assert nothing is None
+    torch.testing.assert_close(total, 1 + x)
     torch.testing.assert_close(found, torch.sigmoid(2 * x + bias))
 """,
     "run.py": """import numpy as np
@@ -68,7 +70,7 @@ from shop.nets import gate
 
 for rows in (40, 50):
     smooth(np.random.default_rng(0).standard_normal((rows, 30)), np.zeros((rows, 30)))
-    gate(torch.randn(rows // 10, 16), {"bias": torch.randn(16)})
+    gate(torch.randn(rows // 10, 16), {"bias": torch.randn(16), "total": torch.zeros(rows // 10, 16)})
 """,
 }
 SMOOTH = """#include <algorithm>
@@ -84,8 +86,10 @@ extern "C" void custom_kernel(const double *x, double *total, double *y, double 
 """
 GATE = """#include <cmath>
 #include <cstdint>
-extern "C" void custom_kernel(const float *x, const float *bias, float *y, int64_t m, int64_t, const int64_t *) {
+extern "C" void custom_kernel(const float *x, const float *bias, float *total, float *y,
+                              int64_t m, int64_t, const int64_t *) {
   for (int64_t i = 0; i < m * 16; i++) y[i] = 1 / (1 + std::exp(-(2 * x[i] + bias[i % 16])));
+  for (int64_t i = 0; i < m * 16; i++) total[i] += x[i];
 }
 """
 
@@ -127,6 +131,7 @@ def patched(repository: Path, function: str, kernel: str, seed: int) -> tuple[Pa
     written = ksflow(place, "apply", name, "--patch", f"out={name}.patch")
     assert written.returncode == 0, written.stderr
     assert "the judge finds that it answers as the reference does" in written.stdout
+    assert re.search(r"beside the kernel, a call takes [\d.]+ µs on this machine", written.stdout)
     return place / f"{name}.patch", place
 
 
@@ -164,6 +169,7 @@ print(dict(_ksflow_smooth.kernel_calls), inspect.signature(smooth), smooth.__doc
     assert re.search(r"^winner \d+: x2\.\d+ \\\[.* over your reference, cases weighted, on ", text, re.MULTILINE), text
     assert re.search(r"^\| 40x30 \| [\d.]+ \| [\d.]+, x2\.\d+ \|$", text, re.MULTILINE), text
     assert "change in place: `total`." in text
+    assert re.search(r"the call take [\d.]+ µs more for the smallest shape", text)
     assert "ksflow isolate shop.filters:smooth --run" in text
     for title in ("Shapes", "Fallbacks", "Accuracy", "Assumptions", "How to reproduce", "Licence"):
         assert f"### {title}\n" in text
@@ -178,18 +184,20 @@ def test_a_function_of_tensors_is_compiled_and_exported_with_its_kernel(reposito
     assert "passed" in python(repository, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     counts = """import torch
 from shop import _ksflow_gate, nets
-x, state = torch.randn(4, 16), {"bias": torch.randn(16)}
+x, bias, total = torch.randn(4, 16), torch.randn(16), torch.zeros(4, 16)
+state = {"bias": bias, "total": total}
 known = nets._gate_reference(x, state, 2.0)[0]
 class Net(torch.nn.Module):
-    def forward(self, x, bias):
-        return nets.gate(x, {"bias": bias})[0] + 1
+    def forward(self, x, bias, total):
+        return nets.gate(x, {"bias": bias, "total": total})[0] + 1
 torch.testing.assert_close(nets.gate(x, state)[0], known)
 compiled = torch.compile(Net(), backend="aot_eager", fullgraph=True)
-torch.testing.assert_close(compiled(x, state["bias"]), known + 1)
-exported = torch.export.export(Net(), (x, state["bias"]))
+torch.testing.assert_close(compiled(x, bias, total), known + 1)
+exported = torch.export.export(Net(), (x, bias, total))
 assert "torch.ops.ksflow_" in exported.graph_module.print_readable(print_output=False)
-torch.testing.assert_close(exported.module()(x, state["bias"]), known + 1)
-nets.gate(x[:3], state), nets.gate(x, state, k=3.0)
+torch.testing.assert_close(exported.module()(x, bias, total), known + 1)
+torch.testing.assert_close(total, 4 * x)
+nets.gate(x[:3], state | {"total": total[:3]}), nets.gate(x, state, k=3.0)
 print(dict(_ksflow_gate.kernel_calls))
 """
-    assert "{'kernel': 3, 'shape, type or strides': 1, 'arguments': 1}" in python(repository, "-c", counts)
+    assert "{'kernel': 3, 'shape': 1, 'arguments': 1}" in python(repository, "-c", counts)

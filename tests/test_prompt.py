@@ -59,7 +59,7 @@ def test_each_stage_shows_its_question_with_the_tokens_of_its_sections_and_asks_
         assert text in shown["verifier"]
     assert prompt(["designer", trial.id], ["problem=softmax", "llm=dummy", "selector=fastest"]) == 0
     assert "int second;" in capsys.readouterr().out
-    assert prompt(["writer", str(int(trial.id))], ["problem=softmax", "llm=dummy", "--sections"]) == 0
+    assert prompt(["writer", str(int(trial.id))], ["problem=softmax", "llm=dummy", "sections=true"]) == 0
     alone = capsys.readouterr().out
     assert "base_code" in alone
     assert "int second;" not in alone

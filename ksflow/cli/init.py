@@ -84,14 +84,16 @@ def init(words: list[str], overrides: list[str]) -> int:
         )
     console = report.console()
     match words:
-        case ["problem", name]:
-            _problem(console, name, own.get("from", ""))
+        case ["problem", name, *function] if len([*function, *own]) < 2:
+            _problem(console, name, "".join([*function, *own.values()]))
         case ["stage", kind, name]:
             if kind not in _KINDS:
                 raise ConfigError(f"no stage {kind!r}; {suggest(kind, _KINDS)}")
             _stage(console, kind, name)
         case _:
-            raise ConfigError(f"the commands are: init problem NAME, init stage {'|'.join(_KINDS)} NAME")
+            raise ConfigError(
+                f"the commands are: init problem NAME [FILE.py:FUNCTION], init stage {'|'.join(_KINDS)} NAME"
+            )
     return 0
 
 

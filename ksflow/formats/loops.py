@@ -49,6 +49,8 @@ _OPERATORS = ["add", "sub", "mul", "truediv", "pow", "lt", "gt", "le", "ge"]
 _REDUCED = {"sum": ("0", "{0} + {1}"), "max": ("-INFINITY", "std::max<double>({0}, {1})")}
 _REDUCED |= {"mean": _REDUCED["sum"], "min": ("INFINITY", "std::min<double>({0}, {1})")}
 _AS_IT_IS = ("copy", "clone", "contiguous", "astype", "float", "double", "to", "ascontiguousarray", "asarray")
+_UNROLLED = "#pragma GCC unroll UNROLL"
+_TUNABLE = "constexpr int UNROLL = 1;  // tune: 1 2 4 8 | unroll: innermost loops"
 _MOST = 40  # loop nests of a kernel, and operations of an expression
 _TIMEOUT_S = 120.0
 
@@ -89,8 +91,10 @@ class Nest:
         if self.count > _MOST:
             raise NotImplementedError(f"it takes more than {_MOST} loop nests: does it loop over elements in Python?")
         index = [f"i{self.count}_{axis}" for axis in range(len(shape))]
-        heads = [f"for (int64_t {i} = 0; {i} < {size.text}; {i}++)" for i, size in zip(index, shape, strict=True)]
-        self.lines += [*heads[:-1], f"{heads[-1]} {{" if heads else "{", *(f"  {line}" for line in body(index)), "}"]
+        heads, lines = _heads(index, shape), body(index)
+        if any(_UNROLLED in line for line in lines):
+            heads = [head for head in heads if head != _UNROLLED]
+        self.lines += [*heads[:-1], f"{heads[-1]} {{" if heads else "{", *(f"  {line}" for line in lines), "}"]
 
     def buffer(self, shape: Sequence[Size], value: Callable[[list[str]], list[str]]) -> "Array":
         """An array in memory of its own; value: the lines that compute `v`, its element at an index."""
@@ -214,7 +218,7 @@ class Array:
         def value(index: Sequence[str]) -> list[str]:
             left = iter(index)
             full = [f"r{at}" if at in gone else next(left) for at in range(self.ndim)]
-            loops = [f"for (int64_t r{at} = 0; r{at} < {self.shape[at].text}; r{at}++)" for at in sorted(gone)]
+            loops = _heads([f"r{at}" for at in sorted(gone)], [self.shape[at] for at in sorted(gone)])
             lines = [f"double v = {start};", *loops, f"  v = {step.format('v', self._at(full))};"]
             return [*lines, *([f"v /= {count};"] if name == "mean" else [])]
 
@@ -281,6 +285,12 @@ for _name in _OPERATORS:
     setattr(Array, f"__r{_name}__", lambda self, other, name=_name: self._each(_FORMULAS[name], [other, self]))
 
 
+def _heads(index: Sequence[str], shape: Sequence[Size]) -> list[str]:
+    """The heads of loops over all indices of a shape, the innermost of which is unrolled."""
+    heads = [f"for (int64_t {i} = 0; {i} < {size.text}; {i}++)" for i, size in zip(index, shape, strict=True)]
+    return [*heads[:-1], _UNROLLED, heads[-1]] if heads else []
+
+
 def _array(nest: Nest, value: Any) -> Array:
     if isinstance(value, Array):
         return value
@@ -306,7 +316,7 @@ def _product_of(nest: Nest, left: Any, right: Any) -> Array:
         stack = list(index[: other.ndim - 2]) if other.ndim > 2 else []
         second = [*stack, "k", index[-1]] if columns else ["k"]
         product = f"{one._at([*lead, 'k'])} * {other._at(second)}"
-        return ["double v = 0;", f"for (int64_t k = 0; k < {k.text}; k++) v += {product};"]
+        return ["double v = 0;", *_heads(["k"], [k]), f"  v += {product};"]
 
     return nest.buffer(shape, value)
 
@@ -353,7 +363,9 @@ def generate(order: Json) -> tuple[str, str]:
     count = sum(role == "in" for *_, role in order["args"])
     texts: list[str] = []
     with torch.no_grad(), catch_foreign() as caught:
-        data = [_several(module.generate_input(**case))[:count] for case in order["cases"]]
+        every = [_several(module.generate_input(**case)) for case in order["cases"]]
+        order = order | {"plain": [all(one.is_contiguous() for one in several) for several in zip(*every, strict=True)]}
+        data = [each[:count] for each in every]
         forward = getattr(module, "forward", None) or (
             lambda *given: module.ref_kernel(given if count > 1 else given[0])
         )
@@ -375,18 +387,21 @@ def _text(forward: Callable[..., Any], order: Json, shapes: list[Any], at: int, 
     for index, (name, _, _) in enumerate(order["args"]):
         several = [each[index] for each in shapes]
         shape = [Size.of(several[at][axis], _named(axis, several, order)) for axis in range(len(several[at]))]
-        arrays.append(_argument(nest, name, shape, first))
+        steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
+        if order["plain"][index]:
+            steps = [_product(shape[axis + 1 :]) for axis in range(len(shape))]
+        arrays.append(_argument(nest, name, shape, steps))
         first += len(shape)
     for out, result in zip(arrays[count:], _several(forward(*arrays[:count])), strict=True):
         out._assign(_array(nest, result))
         nest.count += 1
     body = "\n".join(f"  {line}" for line in nest.lines)
     heads = "".join(f"#include <{name}>\n" for name in ("algorithm", "cmath", "cstdint", "vector"))
-    return f"// Plain loops, made from the reference, to start from.\n{heads}\n{order['signature']} {{\n{body}\n}}\n"
+    head = f"// Plain loops, made from the reference, to start from.\n{heads}\n{_TUNABLE}\n"
+    return f"{head}\n{order['signature']} {{\n{body}\n}}\n"
 
 
-def _argument(nest: Nest, name: str, shape: Sequence[Size], first: int) -> Array:
-    steps = [f"strides[{first + axis}]" for axis in range(len(shape))]
+def _argument(nest: Nest, name: str, shape: Sequence[Size], steps: Sequence[str]) -> Array:
     return Array(nest, shape, lambda index: f"{name}[{_offset(index, steps)}]")
 
 

@@ -17,8 +17,8 @@ from conftest import accepted, rejected, until
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
 from ksflow.evaluation.judge.client import check_solutions
+from ksflow.evaluation.sandbox.runners.cpu import WrongResult
 from ksflow.evaluation.sandbox.runners.foreign import bound
-from ksflow.evaluation.sandbox.runners.protocol import WrongResult
 from ksflow.formats import assembly, cases, checkout
 from ksflow.formats.gpumode import importer
 from ksflow.formats.runtime import install

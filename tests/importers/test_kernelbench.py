@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
+from ksflow.evaluation.sandbox.runners.cpu import WrongResult
 from ksflow.evaluation.sandbox.runners.foreign import bound
-from ksflow.evaluation.sandbox.runners.protocol import WrongResult
 from ksflow.evaluation.sandbox.runners.pytree import Flat
 from ksflow.formats import sizes
 from ksflow.formats.kernelbench import importer

@@ -7,7 +7,7 @@ import pytest
 from importers.test_kernelbench import NEW, answer, foreign, room
 
 from ksflow.errors import ConfigError
-from ksflow.evaluation.sandbox.runners.protocol import WrongResult
+from ksflow.evaluation.sandbox.runners.cpu import WrongResult
 from ksflow.formats import cases, describe, sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.kernels.hardware.target import detect

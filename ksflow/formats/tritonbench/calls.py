@@ -12,7 +12,6 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -118,8 +117,7 @@ class LoadedReference(Reference):
         inputs = len(data) - self.outputs
         args = [{"name": f"x{index}", "role": "in" if index < inputs else "out"} for index in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
-        source = SimpleNamespace(problem=self.problem, reference=self)
-        faults = [detail for _, ok, detail in probe(source, shortcuts=False)["rows"] if not ok]
+        faults = [detail for _, ok, detail in probe(self, shortcuts=False) if not ok]
         why = _WHERE.sub("", faults[0].partition("; ")[0]) if faults else ""
         return {"outputs": self.outputs, "why": why}
 

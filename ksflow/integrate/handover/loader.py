@@ -66,16 +66,7 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts, tuned
         body = _triton(kernel, facts)
     else:
         which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
-        words = {"limit": TEXTS["LIMIT"] if kernel.language == "cuda" else "", "pdl": "", "early": ""}
-        words |= {"maps": "", "described": "", "address": "ctypes.addressof(held) + 8 * at "}
-        if _pdl(facts):
-            words |= {"pdl": ", pdl", "early": TEXTS["EARLY"]}
-        if maps := _tensor_maps(facts):
-            words["address"] = f'values[at] if arguments[at][0] == "tensor_map" else {words["address"]}'
-            words |= {"maps": ", maps", "described": TEXTS["DESCRIBED"]}
-        calls = TEXTS["DEVICE"].format(**_DRIVERS[kernel.language], **words, queue=stream, which=which)
-        spaces = TEXTS["SPACES"] + (TEXTS["TENSOR_MAP"] if maps else "")
-        body = _device_code(problem, target, kernel, facts) + spaces + calls
+        body = _device_code(problem, target, kernel, facts, {"queue": stream, "which": which})
     return body + TEXTS.get(f"ENTRY_{kind.upper()}", TEXTS["ENTRY"])
 
 
@@ -127,21 +118,11 @@ def compile_command(
     return ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form, "-o", binary, *sources]
 
 
-def _pdl(facts: Facts) -> bool:
-    """Whether any launch may begin before the one before it has ended."""
-    return any(step["pdl"] for *_, plan in facts.rows for step in plan["launches"])
-
-
-def _tensor_maps(facts: Facts) -> bool:
-    """Whether any launch gets a description of an array for bulk tensor copies."""
-    return any(plan["tensor_maps"] for *_, plan in facts.rows)
-
-
-def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
+def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts, words: dict[str, str]) -> str:
     """CUDA or HIP that the driver launches."""
-    main = next(iter(kernel.files))
+    main, plans = next(iter(kernel.files)), [plan for *_, plan in facts.rows]
     shared: list[dict[str, int]] = [{} for _ in facts.sources]  # of each variant: function -> bytes
-    for *_, plan in facts.rows:
+    for plan in plans:
         most = shared[plan["variant"]]
         for step in plan["launches"]:
             most[step["kernel"]] = max(step["shared"], most.get(step["kernel"], 0))
@@ -153,22 +134,29 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         '"""Of each variant and function, the most dynamic shared memory in bytes."""',
     ]
     modules = ["ctypes", "functools", "os", "pathlib", "re", "shutil", "subprocess", "tempfile"]
-    if pdl := _pdl(facts):
+    words = words | {"limit": TEXTS["LIMIT"] if kernel.language == "cuda" else "", "pdl": "", "early": ""}
+    words |= {"maps": "", "described": "", "address": "ctypes.addressof(held) + 8 * at "}
+    spaces = TEXTS["SPACES"]
+    if early := any(step["pdl"] for plan in plans for step in plan["launches"]):
         modules = sorted([*modules, "struct"])
         constants.append(_ATTRIBUTE)
+        words |= {"pdl": ", pdl", "early": TEXTS["EARLY"]}
+    if maps := any(plan["tensor_maps"] for plan in plans):
+        words["address"] = f'values[at] if arguments[at][0] == "tensor_map" else {words["address"]}'
+        words |= {"maps": ", maps", "described": TEXTS["DESCRIBED"]}
+        spaces += TEXTS["TENSOR_MAP"]
 
     def launch(step: Json) -> tuple[Any, ...]:
         sizes, args = (*step["grid"], *step["block"]), tuple(map(tuple, step["args"]))
-        return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if pdl else [])
-
-    maps = _tensor_maps(facts)
+        return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if early else [])
 
     def planned(row: Any) -> tuple[Any, ...]:
         described = [tuple(map(_described, row[3]["tensor_maps"]))] if maps else []
         return (*_planned(row[3], launch), *described)
 
-    head = _head(modules, constants, _rows(facts, planned), _LAUNCHED)
-    return head + TEXTS["VARIANTS"].format(main=main) + TEXTS["COMPILE"].format(made=_BINARIES[kernel.language])
+    text = _head(modules, constants, _rows(facts, planned), _LAUNCHED) + TEXTS["VARIANTS"].format(main=main)
+    text += TEXTS["COMPILE"].format(made=_BINARIES[kernel.language])
+    return text + spaces + TEXTS["DEVICE"].format(**_DRIVERS[kernel.language], **words)
 
 
 def _triton(kernel: Kernel, facts: Facts) -> str:

@@ -16,25 +16,6 @@ from ksflow.records import Json, Kernel, Problem, Target, Trial, schema
 
 _LAYOUTS = {"row-major": "row-major", "contiguous": "row-major", "column-major": "column-major"}
 """How an argument's layout begins in words -> what a call sees to; no other is touched."""
-_STRONG = """\
-It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
-these lines of the source say: grid, block (or warps and stages), arguments.{more}
-
-    {lines}
-
-Workspaces are device memory that stays allocated between calls. Names are the sizes of a case and the constants that
-the source declares; a `dispatch:` line gives these other values for some cases, so compile once for each set of values.
-`ksflow problem show` explains the lines. `handover/` has a Python file that compiles and launches it so."""
-_EARLY = " What has\n`pdl` may begin before the one before it has ended (programmatic dependent launch)."
-_MAPS = """ A
-`tensormap:` line is a CUtensorMap of cuTensorMapEncodeTiled: the array, its type, extents and box."""
-_TRITON = """\
-It is a module: `custom_kernel(({data}))` takes tensors on the device, outputs preallocated, and returns the outputs."""
-_HOST = """\
-It launches itself on the stream that it is given. Pointers are the device's, `strides` holds every tensor's strides in
-elements, one tensor after the other, on the host:
-
-    {signature};"""
 
 
 def write_best(  # noqa: PLR0913 - what is written, and what is said of it
@@ -70,7 +51,7 @@ def write_best(  # noqa: PLR0913 - what is written, and what is said of it
     score = f"{claim or f'{trial.score_us:.4g} µs'} ({problem.score_name} of {cases}) on {target.chip}"
     if trial.kernel.language in ON_DEVICE:
         how = _how_to_run(problem, target, trial.kernel, main)
-        home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n")
+        home.write(folder / "README.md", f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}")
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
@@ -95,16 +76,16 @@ def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> 
     lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
     strong = any(line.startswith("launch:") for line in lines)
     if strong:
-        notes = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
-        notes += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
-        how = _STRONG.format(lines="\n    ".join(lines), more=notes)
+        notes = TEXTS["RUN_EARLY"] if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
+        notes += TEXTS["RUN_MAPS"] if any(line.startswith("tensormap:") for line in lines) else ""
+        how = TEXTS["RUN_STRONG"].format(lines="\n    ".join(lines), more=notes)
     elif LANGUAGES[kernel.language].python:
-        how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
+        how = TEXTS["RUN_TRITON"].format(data=", ".join(arg.name for arg in problem.args))
     else:
-        how = _HOST.format(signature=device_signature(problem))
+        how = TEXTS["RUN_HOST"].format(signature=device_signature(problem))
     if compiler := {"cuda": "nvcc", "hip": "hipcc"}.get(kernel.language):
         words = compile_command(problem, target, kernel.language, [main], device_only=strong)
-        how += f"\n\nTo compile it:\n\n    {' '.join([compiler, *words])}"
+        how += f"\nTo compile it:\n\n    {' '.join([compiler, *words])}\n"
     return how
 
 

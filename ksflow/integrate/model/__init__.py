@@ -6,3 +6,10 @@ its text `installed`), what that does for the whole model (`prove`), a function 
 (`isolate`), and its winner as a patch of that repository (`patch`). The commands may import it. It judges
 nothing itself.
 """
+
+from pathlib import Path
+
+from ksflow import home
+
+TEXTS = home.sections(Path(__file__).with_name("templates.txt"))
+"""What the files that are written are made of."""

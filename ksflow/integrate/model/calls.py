@@ -3,8 +3,10 @@
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -93,96 +95,72 @@ def call_again(
     return (*(named[name] for name in call.written), *results.values())
 
 
-@dataclass(frozen=True)
-class _Begun:
-    """A call that has not returned yet."""
-
-    module: str
-    bound: dict[str, Any]
-    """Its arguments by name."""
-    given: dict[str, Any]
-    """Copies of them, made before the module could write into them."""
-    shapes: dict[str, Any]
-    tensors: dict[str, torch.Tensor]
-    """The arguments, as `arguments.apart` has them."""
-    versions: dict[str, tuple[torch.Tensor, int]]
-    why: str
-
-    def written(self, module: torch.nn.Module) -> tuple[list[str], str]:
-        """The inputs that the call wrote into, and what else it changed, as a reason against a kernel."""
-        tensors = dict[str, torch.Tensor]()
-        for key, value in self.bound.items():
-            if repr(apart(value, key, tensors)) != repr(self.shapes[key]):
-                return [], f"changes {key}, a {type(value).__name__}, otherwise than by writing into its tensors"
-        names = []
-        for name, (tensor, version) in _versions(module, tensors).items():
-            before, known = self.versions.get(name, (None, -1))
-            if tensor is before and version == known:
-                continue
-            if name not in tensors or tensor is not before:
-                return [], f"writes into its {name}" if name not in tensors else f"replaces its input {name}"
-            names.append(name)
-        return names, ""
-
-
 def record_calls(
     model: torch.nn.Module, sets: Sequence[Arguments], keep: Collection[str] = (), first: int = 0
 ) -> list[ModuleCall]:
     """Every call of every module within a model. keep: of which modules arguments are kept. first: the sets' number."""
     calls: list[ModuleCall] = []
-    begun: list[_Begun] = []
+    begun: list[tuple[Any, ...]] = []
     number = first
 
-    def begins(name: str) -> Callable[..., None]:
-        def hook(module: Any, args: Any, named: Any) -> None:
-            bound, why = _bound(module, args, named)
-            tensors, given = dict[str, torch.Tensor](), dict[str, Any]()
-            shapes = {key: apart(value, key, tensors) for key, value in bound.items()}
-            if name in keep:
-                clones = {key: tensor.clone() for key, tensor in tensors.items()}
-                given = {key: replaced(value, key, clones) for key, value in bound.items()}
-            begun.append(_Begun(name, bound, given, shapes, tensors, _versions(module, tensors), why))
+    def begins(name: str, module: torch.nn.Module, args: Any, named: Any) -> None:
+        bound, why = _bound(module, args, named)
+        tensors, given = dict[str, torch.Tensor](), dict[str, Any]()
+        shapes = {key: apart(value, key, tensors) for key, value in bound.items()}
+        if name in keep:
+            clones = {key: tensor.clone() for key, tensor in tensors.items()}
+            given = {key: replaced(value, key, clones) for key, value in bound.items()}
+        begun.append((name, bound, given, shapes, tensors, _versions(module, tensors), why))
 
-        return hook
-
-    def ends(name: str) -> Callable[..., None]:
-        def hook(module: Any, _: Any, output: Any) -> None:
-            while (call := begun.pop()).module != name:
-                pass  # one that raised, which a module around it caught
-            tensors, outputs = call.tensors, dict[str, torch.Tensor]()
-            constants = {key: shape for key, shape in call.shapes.items() if key not in tensors}
-            written, changes = call.written(module)
-            returns = apart(output, "", outputs, objects(call.bound) | {id(tensors[key]): key for key in written})
-            why = call.why or _unfit(module, tensors, constants, written) or changes
-            why = why or _unreturnable(output, outputs, returns, {name: tensors[name] for name in written})
-            calls.append(
-                ModuleCall(
-                    name,
-                    number,
-                    tuple(meta(key, tensor) for key, tensor in tensors.items()),
-                    constants if not why else {},
-                    tuple(meta("", torch.empty_like(tensor)) for tensor in outputs.values()),
-                    returns if outputs or returns is not None else {"plain": None},
-                    why,
-                    call.given,
-                    tuple(written),
-                )
+    def ends(name: str, module: torch.nn.Module, _: Any, output: Any) -> None:
+        while (call := begun.pop())[0] != name:
+            pass  # one that raised, which a module around it caught
+        _, bound, given, shapes, tensors, versions, why = call
+        outputs = dict[str, torch.Tensor]()
+        constants = {key: shape for key, shape in shapes.items() if key not in tensors}
+        written, changes = _written(module, bound, shapes, versions)
+        returns = apart(output, "", outputs, objects(bound) | {id(tensors[key]): key for key in written})
+        why = why or _unfit(module, tensors, constants, written) or changes
+        why = why or _unreturnable(output, outputs, returns, {name: tensors[name] for name in written})
+        calls.append(
+            ModuleCall(
+                name,
+                number,
+                tuple(meta(key, tensor) for key, tensor in tensors.items()),
+                constants if not why else {},
+                tuple(meta("", torch.empty_like(tensor)) for tensor in outputs.values()),
+                returns if outputs or returns is not None else {"plain": None},
+                why,
+                given,
+                tuple(written),
             )
+        )
 
-        return hook
-
-    handles = []
-    for name, module in hookable_modules(model):
-        if name:
-            handles.append(module.register_forward_pre_hook(begins(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(ends(name)))
-    try:
+    with watching([*model.named_modules()][1:], begins, ends):
         for number, (args, named) in enumerate(sets, start=first):  # noqa: B007 - read by the hooks
             model(*args, **named)
+    return calls
+
+
+@contextmanager
+def watching(
+    modules: Iterable[tuple[str, torch.nn.Module]], begins: Callable[..., None], ends: Callable[..., None]
+) -> Iterator[None]:
+    """Tell of each call of modules with these names; scripted ones cannot be watched.
+
+    begins: takes the name, the module, and its arguments by place and by name. ends: takes the name, the module, its
+    arguments by place, and what it returns.
+    """
+    handles = []
+    for name, part in modules:
+        if not isinstance(part, torch.jit.ScriptModule):
+            handles.append(part.register_forward_pre_hook(partial(begins, name), with_kwargs=True))
+            handles.append(part.register_forward_hook(partial(ends, name)))
+    try:
+        yield
     finally:
         for handle in handles:
             handle.remove()
-    return calls
 
 
 def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, Any], str]:
@@ -195,6 +173,22 @@ def _bound(module: torch.nn.Module, args: Any, named: Any) -> tuple[dict[str, An
                 bound |= bound.pop(name, {})
         return bound, ""
     return {}, f"is called otherwise than its forward says ({one_line(str(caught[0]), 100)})"
+
+
+def _written(module: torch.nn.Module, bound: Json, shapes: Json, versions: Json) -> tuple[list[str], str]:
+    """The inputs that a call wrote into, and what else it changed, as a reason against a kernel."""
+    tensors, names = dict[str, torch.Tensor](), list[str]()
+    for key, value in bound.items():
+        if repr(apart(value, key, tensors)) != repr(shapes[key]):
+            return [], f"changes {key}, a {type(value).__name__}, otherwise than by writing into its tensors"
+    for name, (tensor, version) in _versions(module, tensors).items():
+        before, known = versions.get(name, (None, -1))
+        if tensor is before and version == known:
+            continue
+        if name not in tensors or tensor is not before:
+            return [], f"writes into its {name}" if name not in tensors else f"replaces its input {name}"
+        names.append(name)
+    return names, ""
 
 
 def _versions(module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, int]]:
@@ -232,11 +226,6 @@ def _unreturnable(output: Any, outputs: dict[str, torch.Tensor], returns: Any, w
         if name := memory.get(tensor.untyped_storage().data_ptr()):
             return f"writes into its input {name} and returns a view of it"
     return ""
-
-
-def hookable_modules(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
-    """The modules that take hooks, with their names; scripted ones take none."""
-    return [(name, part) for name, part in model.named_modules() if not isinstance(part, torch.jit.ScriptModule)]
 
 
 def meta(name: str, tensor: torch.Tensor) -> Meta:

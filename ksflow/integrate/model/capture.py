@@ -6,6 +6,7 @@ import shutil
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,6 @@ from ksflow.errors import ConfigError, one_line, suggest
 from ksflow.evaluation.judge import contents
 from ksflow.integrate.model import recorder
 from ksflow.records import Json
-
-_WRITES = "writes into its {}, which only a function in NumPy may: have it return new tensors"
 
 
 @dataclass
@@ -72,8 +71,6 @@ class Family:
             return "is called in training mode"
         if why := next((row["why"] for row in self.rows if row["why"]), ""):
             return str(why)
-        if self.written and self.leaves[0][1] != "numpy":
-            return _WRITES.format(" and ".join(self.written))
         for leaf in self.leaves:
             if any(step < 0 or (step == 0 and size > 1) for size, step in zip(leaf[3], leaf[4], strict=True)):
                 return f"takes {leaf[0]} as a reversed or expanded view"
@@ -182,6 +179,27 @@ def inside(nodes: Any) -> list[Any]:
         elif node[0] == "object":
             found += inside([one for _, one in node[2]])
     return found
+
+
+def as_python(node: Any, arrays: Sequence[str], compared: bool = False) -> str:
+    """A value as Python, over these texts for its arrays. compared: as a patch has it, with classes by name."""
+    kind = node[0]
+    if kind == "leaf":  # a number among results has its type, too
+        scalar = "" if len(node) < 3 else ".item()" if node[2] in ("int", "float", "bool") else "[()]"
+        return f"{arrays[node[1]]}{scalar}"
+    if kind == "const":
+        return f'float("{node[2]}")' if node[2] in ("nan", "inf", "-inf") else str(node[2])
+    if kind == "text":
+        return str(node[1])
+    if kind == "object":
+        fields = ", ".join(f"{key!r}: {as_python(one, arrays, compared)}" for key, one in node[2])
+        made = f"_ksflow_object({node[1]!r}" if compared else f"_object({node[1].partition(':')[2]}"
+        return f"{made}, {{{fields}}})"
+    pairs = [(key, as_python(one, arrays, compared)) for key, one in node[1]]
+    if kind == "dict":
+        return f"{{{', '.join(f'{key}: {text}' for key, text in pairs)}}}"
+    inner = "".join(f"{text}, " for _, text in pairs)
+    return f"[{inner}]" if kind == "list" else f"({inner})"
 
 
 def _union(spans: list[tuple[float, float]]) -> float:

@@ -17,7 +17,6 @@ import functools
 import importlib
 import inspect
 import json
-import re
 from collections import Counter
 from pathlib import Path
 from types import MethodType
@@ -26,9 +25,8 @@ from typing import Any
 import torch
 
 from .arguments import apart, classes, together
+from .operators import Operator
 
-_ALIGNED = 64
-"""Bytes: how inputs lie where a kernel is judged. What lies otherwise, as some views do, is copied for it."""
 _BEFORE = "_forward_before_ksflow"
 """Where a module keeps a forward that was replaced by others before."""
 
@@ -45,16 +43,16 @@ class InstalledRegion:
         self._inputs: list[str] = about["inputs"]
         self._constants: dict[str, Any] = about["constants"]
         self._returns: Any = about.get("returns")
-        self._changed: list[int] = [self._inputs.index(name) for name in about.get("changed", [])]
         self._parameters: list[str] = about["parameters"]
-        self._device: str = about["device"]
-        self._cases = [
-            ([(tuple(size), tuple(steps), getattr(torch, kind)) for size, steps, kind in case["given"]],
-             [(tuple(size), tuple(steps), getattr(torch, kind)) for size, steps, kind in case["outputs"]])
-            for case in about["cases"]
-        ]  # fmt: skip
         self._kernel = functools.cache(lambda: importlib.import_module(f".{self.name}.module", package).custom_kernel)
-        self._operator = self._registered(about["namespace"])
+        changed = [self._inputs.index(name) for name in about.get("changed", [])]
+        cases = [(case["given"], case["outputs"]) for case in about["cases"]]
+        self._operator = Operator((about["namespace"], self.name), cases, changed, about["device"], self._counted)
+
+    def _counted(self) -> Any:
+        """The kernel, which is called now."""
+        self.hits += 1
+        return self._kernel()
 
     def replace(self, module: torch.nn.Module) -> None:
         """Put the kernel in the place of a module's forward, which stays at hand."""
@@ -78,13 +76,14 @@ class InstalledRegion:
             why, case = "arguments", 0
             known_names = (several or len(args) <= len(placed)) and rest.keys() == usual.keys()
             if known_names and all(_same(rest[name], usual[name]) for name in rest):
-                why, case = self._case(self_, tensors)
+                training = any(part.training for part in self_.modules())
+                why, case = ("training", 0) if training else self._operator.case(tensors)
             if why:
                 if not torch.compiler.is_compiling():
                     self.fallbacks[why] += 1
                 before = self_.__dict__.get(_BEFORE)
                 return before(*args, **kwargs) if before else type(self_).forward(self_, *args, **kwargs)
-            result = self._operator(*tensors, case)
+            result = self._operator.call(*tensors, case)
             if self._returns is None:
                 return result
             made = iter([result] if isinstance(result, torch.Tensor) else result or [])
@@ -94,83 +93,6 @@ class InstalledRegion:
             module.__dict__[_BEFORE] = module.__dict__["forward"]
         forward._of_ksflow = True  # type: ignore[attr-defined]
         module.__dict__["forward"] = MethodType(forward, module)  # a copy of the model copies it with its module
-
-    def _case(self, module: torch.nn.Module, tensors: list[Any]) -> tuple[str, int]:
-        """Why the kernel is not for this call, or nothing; and which of the judged cases it is."""
-        if any(part.training for part in module.modules()):
-            return "training", 0
-        if not all(isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided for tensor in tensors):
-            return "arguments", 0
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            return "grad", 0
-        if torch.is_autocast_enabled(self._device):
-            return "autocast", 0
-        if not all(tensor.device.type == self._device and tensor.device == tensors[0].device for tensor in tensors):
-            return "device", 0
-        if self._changed and not torch.compiler.is_compiling():
-            memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-            if any(memory.count(memory[place]) > 1 for place in self._changed):
-                return "arguments", 0
-        reason = "shape"
-        for number, (inputs, _) in enumerate(self._cases):
-            pairs = list(zip(tensors, inputs, strict=True))
-            if all(tensor.shape == size for tensor, (size, _, _) in pairs):
-                if not all(tensor.dtype == kind for tensor, (_, _, kind) in pairs):
-                    reason = "dtype"
-                elif all(_lies(tensor, steps) for tensor, (_, steps, _) in pairs):
-                    return "", number
-                else:
-                    reason = "layout"
-        return reason, 0
-
-    def _registered(self, namespace: str) -> Any:
-        """The operator, whose fake kernel makes outputs without contents."""
-
-        def outputs(tensors: list[torch.Tensor], case: int) -> list[torch.Tensor]:
-            rows = self._cases[case][1]
-            return [
-                torch.empty_strided(size, steps, dtype=kind, device=tensors[0].device) for size, steps, kind in rows
-            ]
-
-        def result_of(made: list[torch.Tensor]) -> Any:
-            return (made[0] if len(made) == 1 else tuple(made)) if made else None
-
-        def run(*args: Any) -> Any:
-            *tensors, case = args
-            self.hits += 1
-            data = [tensor if tensor.data_ptr() % _ALIGNED == 0 else _aligned(tensor) for tensor in tensors]
-            buffers = outputs(tensors, case)
-            results = self._kernel()((*data, *buffers))
-            results = results if isinstance(results, list | tuple) else (results,)
-            changed = [data[place] for place in self._changed]
-            results = [one for one in results if one is not None and not any(one is own for own in changed)]
-            for place in self._changed:
-                if data[place] is not tensors[place]:
-                    tensors[place].copy_(data[place])
-                elif not data[place].is_inference():
-                    torch.autograd.graph.increment_version(data[place])
-            ptrs = {tensor.untyped_storage().data_ptr() for tensor in data}
-            pairs = [
-                out if out.stride() == own.stride() and out.untyped_storage().data_ptr() not in ptrs else own.copy_(out)
-                for own, out in zip(buffers, results, strict=True)
-            ]  # a compiled model relies on what `fake` says of strides, and on outputs that are no views of inputs
-            return result_of(pairs)
-
-        def fake(*args: Any) -> Any:
-            *tensors, case = args
-            return result_of(outputs(tensors, case))
-
-        kinds = [f"Tensor(a{at}!)" if at in self._changed else "Tensor" for at in range(len(self._inputs))]
-        arguments = [f"{kind} " + re.sub(r"\W", "_", name) for kind, name in zip(kinds, self._inputs, strict=True)]
-        arguments += ["Tensor p_" + re.sub(r"\W", "_", name) for name in self._parameters]
-        types = ", ".join(["Tensor"] * len(self._cases[0][1]))
-        answer = types if len(self._cases[0][1]) == 1 else f"({types})"
-        schema = f"{self.name}({', '.join(arguments)}, int ksflow_case) -> {answer}"
-        self._library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
-        self._library.define(schema)  # type: ignore[no-untyped-call]
-        self._library.impl(self.name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{namespace}::{self.name}", fake, lib=self._library)
-        return getattr(getattr(torch.ops, namespace), self.name).default
 
 
 def install(model: torch.nn.Module) -> torch.nn.Module:
@@ -227,16 +149,6 @@ def _same(value: Any, other: Any) -> bool:
     if isinstance(value, dict):
         return value.keys() == other.keys() and all(_same(part, other[key]) for key, part in value.items())
     return bool(value == other) or (isinstance(value, float) and value != value and other != other)
-
-
-def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides; `clone` closes gaps."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def _lies(tensor: torch.Tensor, steps: tuple[int, ...]) -> bool:
-    """Whether a tensor has these strides, wherever it has more than one element."""
-    return all(size == 1 or own == step for size, own, step in zip(tensor.shape, tensor.stride(), steps, strict=True))
 
 
 _HERE = json.loads(Path(__file__).with_name("regions.json").read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ or an import of the package where it cannot be cut out.
 
 import math
 import os
+import pickle
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -19,9 +20,10 @@ import torch
 
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.formats.kernel import arrays
-from ksflow.formats.kernel.arrays import as_arrays, as_tensors
-from ksflow.integrate.model.calls import Meta, ModuleCall
-from ksflow.integrate.model.capture import Family, Seen, inside
+from ksflow.formats.kernel.arrays import as_tensors
+from ksflow.integrate.model import TEXTS
+from ksflow.integrate.model.calls import Meta, ModuleCall, meta
+from ksflow.integrate.model.capture import Family, Seen, as_python, inside
 from ksflow.integrate.model.graph import Forward, export_forward, names_for
 from ksflow.integrate.model.problem import Case, Folder, case_of
 from ksflow.integrate.model.profile import Region
@@ -31,45 +33,6 @@ from ksflow.records import Json, amdahl
 
 _SHAPES = 12
 """Of a problem: those that take the most time."""
-_ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[dict[str, object]]:
-    """Its own answer; an element may be off by what its number format allows (`tolerance.by_format`)."""
-    answer = ref_kernel(data)
-    changed = [data[place] for place in {inout}]
-    return [tolerance.by_format(one) for one in (*changed, *(answer if isinstance(answer, tuple) else (answer,)))]
-'''
-_BASELINE = '''"""Baseline: the function itself, as NumPy runs it."""
-
-import torch
-
-{forward}
-
-{arrays}
-
-def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """What the reference computes."""
-    return forward(*data[:{count}])
-'''
-_STATEMENT = """# {title}
-
-`{target}` of {file} computes this. {called}.
-A kernel gets the arrays of a call, flat{module}: `{call}`.{changed}
-Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
-{right}.
-
-How often it was called, by shape:
-
-{counts}
-
-```python
-{source}
-```
-"""
-_OBJECT = '''def _object(kind, attributes):
-    """An object as it was when its method was called."""
-    made = object.__new__(kind)
-    vars(made).update(attributes)
-    return made
-'''
 
 
 def isolate(seen: Seen, folder: Path, out: Path, name: str = "") -> tuple[Json, Path]:
@@ -145,49 +108,36 @@ class _Function:
             if node[0] == "module":
                 callee = f"module.{callee.rpartition('.')[2]}".removesuffix(".forward")
                 continue
-            arguments.append(f"{name}={self._text(node)}" if by_name else self._text(node))
+            text = as_python(node, self.words)
+            arguments.append(f"{name}={text}" if by_name else text)
         return f"{callee}({', '.join(arguments)})"
-
-    def _text(self, node: Any) -> str:
-        """A value as Python, with the names of arrays."""
-        kind = node[0]
-        if kind == "leaf":
-            return str(self.words[node[1]])
-        if kind == "const":
-            return f'float("{node[2]}")' if node[2] in ("nan", "inf", "-inf") else str(node[2])
-        if kind == "text":
-            return str(node[1])
-        if kind == "object":
-            fields = ", ".join(f"{key!r}: {self._text(one)}" for key, one in node[2])
-            return f"_object({node[1].partition(':')[2]}, {{{fields}}})"
-        inner = [self._text(one) for _, one in node[1]]
-        if kind == "dict":
-            return f"{{{', '.join(f'{key}: {text}' for (key, _), text in zip(node[1], inner, strict=True))}}}"
-        return f"[{', '.join(inner)}]" if kind == "list" else f"({''.join(f'{text}, ' for text in inner)})"
 
     def case(self, number: int, row: Json, file: str) -> Case:
         """A call of which the contents are on record."""
-        record = _load(self._folder / file, self.roots)
-        if record["module"] is not None and self.module is None:
-            self.module = record["module"]
-        tensors = [_laid(tensor, meta) for tensor, meta in zip(record["in"], row["metas"], strict=True)]
-        inputs = tuple(
-            Meta(word, meta[3], meta[2], meta[4]) for word, meta in zip(self.words, row["metas"], strict=True)
-        )
-        answer = tuple(record["out"][at] for at in self._outputs)
-        outputs = tuple(
-            Meta("", tuple(one.shape), str(one.dtype)[6:], torch.empty_like(one).stride()) for one in answer
-        )
-        given = dict(zip(self.words, tensors, strict=True))
-        made = ModuleCall("call", number, inputs, {}, outputs, None, "", given, tuple(self.inout))
-        return Case(made, inputs, tuple(tensors), answer)
+        sys.path += [at for at in self.roots if not self.numpy and at not in sys.path]  # a module is of their own class
+        record = pickle.loads((self._folder / file).read_bytes())
+        self.module = self.module or record["module"]
+        given, returned = as_tensors(record["in"]), as_tensors(record["out"])
+        tensors = [
+            torch.empty_strided(size, steps, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+            for tensor, (_, _, _, size, steps, _) in zip(given, row["metas"], strict=True)
+        ]
+        inputs = tuple(map(meta, self.words, tensors))
+        names = [leaf[0] for leaf in self.family.leaves]
+        after = dict(zip(names, given, strict=True)) | as_tensors(record["after"])
+        answer = [returned[at] for at in self._outputs]
+        outputs = tuple(meta("", torch.empty_like(one)) for one in answer)
+        changed = [after[name] for name in names if name in self.family.written]
+        named = dict(zip(self.words, tensors, strict=True))
+        made = ModuleCall("call", number, inputs, {}, outputs, None, "", named, tuple(self.inout))
+        return Case(made, inputs, tuple(tensors), (*changed, *answer))
 
     def source(self, importing: bool) -> str:
         """What defines the function: its own source with what that needs, or an import. Raises Unsliceable."""
         facts = self._seen.facts
         root = facts["callee"].partition(".")[0]
         classes = sorted({str(node[1]) for node in inside(self.family.nodes) if node[0] == "object"})
-        head = _OBJECT if classes else ""
+        head = TEXTS["OBJECT"] if classes else ""
         if not importing:
             return f"{sliced(Path(facts['file']), root, facts['path'], classes)}\n\n\n{head}"
         module = self._seen.target.partition(":")[0]
@@ -225,6 +175,7 @@ class _FunctionFolder(Folder):
     """A function as the files of a problem."""
 
     command, what = "isolate", "function"
+    differs = "answers otherwise than in the run: it draws at random, or reads what is changed elsewhere"
     table: Json
     folder = ""
 
@@ -238,35 +189,17 @@ class _FunctionFolder(Folder):
         self, seen: Seen, function: _Function, parts: tuple[UserModel, Region, Sequence[Case], Forward]
     ) -> None:
         self._seen, self._function = seen, function
+        whole = seen.command.startswith("`")  # other calls were made for `init` alone
+        self._share = f", which took {100 * seen.share:.3g} % of the time" if whole else ""
         super().__init__(*parts)
         if function.numpy:
             self._forward = parts[3].body
-
-    def expect_same(self) -> None:
-        """Try the function on each call on record. ValueError where it does not answer as it did then."""
-        names: dict[str, Any] = {"torch": torch, "as_arrays": as_arrays, "as_tensors": as_tensors}
-        exec(self._forward, names)  # the person's own function
-        for case in self._calls:
-            answer = names["forward"](*(tensor.clone() for tensor in case.data))
-            several = answer if isinstance(answer, tuple | list) else (answer,)
-            for ours, other in zip(several, case.answer, strict=True):
-                if ours.shape != other.shape or not torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True):
-                    raise ValueError(
-                        "answers otherwise than in the run: it draws at random, or reads what is changed elsewhere"
-                    )
+            self.tools = "from ksflow.formats.kernel.arrays import as_arrays, as_tensors\n"
+            self.tools += "from ksflow.evaluation.judge import contents, tolerance"
 
     def _oracle(self) -> str:
         places = [self._function.words.index(word) for word in self.inout]
-        return _ORACLE.format(inout=places) if self._function.numpy else super()._oracle()
-
-    def _reference(self) -> str:
-        text = super()._reference()
-        if not self._function.numpy:
-            return text
-        head = "from ksflow.evaluation.judge import bounds, contents\n"
-        ours = "from ksflow.formats.kernel.arrays import as_arrays, as_tensors\n"
-        ours += "from ksflow.evaluation.judge import contents, tolerance\n"
-        return text.replace(head, ours, 1)
+        return TEXTS["FUNCTION_ORACLE"].format(inout=places) if self._function.numpy else super()._oracle()
 
     def _seeds(self) -> dict[str, str]:
         if not self._function.numpy:
@@ -274,29 +207,26 @@ class _FunctionFolder(Folder):
         if "sys.path[:0]" in self._forward:
             return {}
         own = Path(arrays.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
-        return {"00_your_reference.py": _BASELINE.format(forward=self._forward, arrays=own, count=self._count)}
+        text = TEXTS["FUNCTION_BASELINE"].format(forward=self._forward, arrays=own, count=self._count)
+        return {"00_your_reference.py": text}
 
     def _spec(self, saved: Json) -> Json:
         made = super()._spec(saved)
         return made | {"check": {**made["check"], "c1": 1}} if self._function.numpy else made
 
     def _description(self) -> str:
-        return f"{self._seen.target}, called by {self._seen.command}{self._share()}."
-
-    def _share(self) -> str:
-        """Which part of a command's time the calls took; empty for calls that were made for `init` alone."""
-        return f", which took {100 * self._seen.share:.3g} % of the time" if self._seen.command.startswith("`") else ""
+        return f"{self._seen.target}, called by {self._seen.command}{self._share}."
 
     def _statement(self) -> str:
         seen, function = self._seen, self._function
         with catch_foreign() as caught:
             file, root = Path(seen.facts["file"]), seen.facts["callee"].partition(".")[0]
             source = sliced(file, root, seen.facts["path"])
-        return _STATEMENT.format(
+        return TEXTS["FUNCTION_STATEMENT"].format(
             title=self._region.title,
             target=seen.target,
             file=self._user.file.name,
-            called=f"{seen.command[0].upper()}{seen.command[1:]} called it {seen.calls:,} times{self._share()}",
+            called=f"{seen.command[0].upper()}{seen.command[1:]} called it {seen.calls:,} times{self._share}",
             module=", then its parameters and buffers" if function.module is not None else "",
             call=function.call,
             changed=f" It changes {' and '.join(self.inout)} in place." if self.inout else "",
@@ -310,8 +240,14 @@ class _FunctionFolder(Folder):
         )
 
     def _facts(self, folder: Path) -> Json:
-        seen = self._seen
+        seen, recorded = self._seen, list[float]()
+        for case in filter(self._shown, self._cases):
+            rows = [
+                row for row in self._function.family.rows if tuple(map(tuple, row["shapes"])) == case.call.input_shapes
+            ]
+            recorded.append(1e6 * sum(row["seconds"] for row in rows) / max(sum(row["calls"] for row in rows), 1))
         return {
+            "recorded_us": recorded,
             "function": seen.target,
             "file": os.path.relpath(seen.facts["file"], folder),
             "command": seen.command,
@@ -378,16 +314,8 @@ def _table(seen: Seen, groups: list[list[Json]], shown: Any, held: Any) -> Json:
         calls, seconds = (sum(row[key] for row in one) for key in ("calls", "seconds"))
         words = ", ".join(str(Meta(leaf[0], leaf[3], leaf[2], leaf[4])) for leaf in one[0]["metas"])
         role = "held out" if one in held else "a case" if one in shown else "not taken: rare, or it raised"
-        rows.append(
-            [
-                str(at),
-                f"{calls:,}",
-                words,
-                f"{1e6 * seconds / max(calls, 1):.4g}",
-                f"{100 * seconds / seen.seconds:.3g} %",
-                role,
-            ]
-        )
+        took = f"{1e6 * seconds / max(calls, 1):.4g}", f"{100 * seconds / seen.seconds:.3g} %"
+        rows.append([str(at), f"{calls:,}", words, *took, role])
     return {"title": title, "remarks": seen.remarks, "rows": rows}
 
 
@@ -401,24 +329,3 @@ def _places(node: Any, text: str) -> list[str]:
     if node[0] == "leaf":
         return [text]
     return [place for key, one in node[1] for place in _places(one, f"{text}[{key}]")] if node[0] != "const" else []
-
-
-def _load(file: Path, path: list[str]) -> Json:
-    """A call on record: its tensors, those that it returned, the module that it was a method of."""
-    if file.suffix == ".npz":
-        with np.load(file) as held:  # in the order in which they were given
-            return {
-                "in": [as_tensors(held[name]) for name in held.files if name.startswith("in")],
-                "out": [as_tensors(held[name]) for name in held.files if name.startswith("out")],
-                "module": None,
-            }
-    sys.path += [folder for folder in path if folder not in sys.path]  # a module is of their own class
-    return dict(torch.load(file, weights_only=False))
-
-
-def _laid(tensor: torch.Tensor, meta: Any) -> torch.Tensor:
-    """The tensor with the strides that it had."""
-    if tuple(tensor.stride()) == tuple(meta[4]):
-        return tensor
-    made = torch.empty_strided(tuple(meta[3]), tuple(meta[4]), dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)

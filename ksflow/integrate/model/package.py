@@ -19,6 +19,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.integrate.handover import hand_over
 from ksflow.integrate.handover.winner import case_facts
+from ksflow.integrate.model import TEXTS
 from ksflow.kernels.problem.texts import model_region
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Population, Problem, Speedup, Target, Trial
@@ -55,13 +56,12 @@ def winner(population: Population, problem: Problem) -> tuple[Trial, dict[str, S
     if claimed.over is claimed.best:
         raise ConfigError(f"{problem.name}: {claimed}; there is nothing to put in place, so leave it out or search on")
     names = {"PyTorch": "eager", "the reference": "eager", "torch.compile": "compiled"}
-    rows = {
-        names[baseline_name(trial)]: population.speedup(claimed.best, trial)
-        for trial in baselines
-        if baseline_name(trial) in names
-    }
-    rows = {"eager": claimed.row, **{name: row for name, row in rows.items() if row}}
-    return claimed.best, {name: row for name, row in rows.items() if row}
+    rows = {"eager": claimed.row} if claimed.row else {}
+    for trial in baselines:
+        row = population.speedup(claimed.best, trial)
+        if row and (name := names.get(baseline_name(trial))):
+            rows[name] = row
+    return claimed.best, rows
 
 
 def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evaluator, exact: bool) -> list[str]:
@@ -92,8 +92,9 @@ def write_package(folder: Path, candidates: Sequence[Candidate], evaluate: Evalu
         raise ConfigError(f"nothing is left to put in place: {'; '.join(lines)}")
     content = {"model": regions[0].pop("model"), "regions": regions}
     home.write(draft / REGIONS, json.dumps(content, indent=1) + "\n")
-    for name, own in (("__init__.py", "installed.py"), ("arguments.py", "arguments.py")):
-        home.write(draft / name, Path(__file__).with_name(own).read_text(encoding="utf-8"))
+    for name in ("installed.py", "arguments.py", "operators.py"):
+        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+        home.write(draft / ("__init__.py" if name == "installed.py" else name), text)
     home.write(draft / "README.md", _readme(folder.name, regions))
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
@@ -121,18 +122,12 @@ def _region(candidate: Candidate, error: float | None) -> Json:
         returned = [outputs[at] for at in sorted(outputs, key=int) if int(at) >= count]
         case = {"given": inputs[:count], "outputs": returned}
         cases += [case] if case not in cases else []
-    shares = {name: region.get(name) for name in ("share", "compiled_share")}
-    return {
-        "model": region["model"],
+    kept = {key: region[key] for key in ("model", "class", "modules", "constants", "parameters", "device")}
+    return kept | {
         "name": candidate.name,
-        "class": region["class"],
-        "modules": region["modules"],
         "inputs": [row["name"] for row in region["inputs"]],
-        "constants": region["constants"],
         "returns": region.get("returns"),
         "changed": region.get("changed", []),
-        "parameters": region["parameters"],
-        "device": region["device"],
         "cases": cases,
         "namespace": f"ksflow_{candidate.trial.kernel.digest[:8]}",
         "record": {
@@ -144,7 +139,8 @@ def _region(candidate: Candidate, error: float | None) -> Json:
             "language": candidate.trial.kernel.language,
             "error": error,
             "ratios": {name: [row.ratio, row.low, row.high] for name, row in candidate.ratios.items()},
-            **shares,
+            "share": region.get("share"),
+            "compiled_share": region.get("compiled_share"),
         },
     }
 
@@ -159,18 +155,4 @@ def _readme(name: str, regions: Sequence[Json]) -> str:
         error = {None: "not compared", 0: "equal"}.get(record["error"], "within the bound")
         kernel = f"[{record['trial']}]({region['name']}/module.py), {record['language']}"
         rows.append(f"| `{many}` | `{region['class']}` | {kernel} | {ratios} | {error} |")
-    return f"""# {name}
-
-    import {name}
-
-    {name}.install(model)      # these modules compute with the kernels
-    {name}.report()            # their hits, and their fallbacks with the reason
-    {name}.uninstall(model)
-
-Kernels are compiled when they are first called. `ksflow model prove {name}` says what they do for the whole model.
-The kernels were written by a search and run in your process: read them first.
-
-| modules | class | kernel | by the judge | answer beside the reference's |
-|---|---|---|---|---|
-{chr(10).join(rows)}
-"""
+    return TEXTS["README"].format(name=name, rows="\n".join(rows))

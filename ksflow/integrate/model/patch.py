@@ -8,11 +8,15 @@ None of the person's files is changed, and nothing of a kernel is run here but b
 """
 
 import ast
+import contextlib
 import difflib
 import io
 import itertools
+import json
 import os
+import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -20,18 +24,27 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.integrate.handover import hand_over
 from ksflow.integrate.handover.loader import TEXTS, host_code
 from ksflow.integrate.handover.winner import case_facts, judged
+from ksflow.integrate.model import operators
+from ksflow.integrate.model.capture import as_python, inside
 from ksflow.integrate.model.package import Candidate
 from ksflow.integrate.model.slices import fingerprint
-from ksflow.kernels.problem.texts import model_region
+from ksflow.kernels.problem.texts import REGION, model_region
 from ksflow.protocols import Evaluator
 from ksflow.records import Json, Problem
 
 _HARMLESS = ("torch.no_grad()", "torch.inference_mode()")
 """Decorators below which a kernel may be called instead of a function."""
+_ALIGNING = re.compile(
+    r"align|vector_size|\basm\b|experimental/simd|_mm\w*_(load|store|stream)(?!u)|__m\d+\w*\s*(const\s*)?[*;&]|=\s*__m\d"
+)
+"""What may make a compiler rely on more than an element's own alignment."""
+_ARRAY = "np.ndarray(size, kind, np.zeros(span, kind), 0, [np.dtype(kind).itemsize * step for step in steps])"
+_TENSOR = "torch.zeros(span, dtype=getattr(torch, kind)).as_strided(size, steps)"
 _MADE = ("kernel.so", "kernel.cubin", "kernel.hsaco")
 
 
@@ -162,38 +175,75 @@ def _import(tree: ast.Module, facts: Json, name: str) -> tuple[int, str]:
 
 def _module(candidate: Candidate, facts: Json, evaluate: Evaluator, licence: str, claim: str) -> tuple[str, Any]:
     """The text of the module beside the person's file, which the judge has tried, and what it said."""
-    problem, target, trial = candidate.problem, candidate.target, candidate.trial
-    assert trial.kernel
+    problem, trial = candidate.problem, candidate.trial
     if trial.held_out and not trial.held_out.wrong:
         problem = replace(problem, tests=(*problem.tests, *problem.heldout))
-    arrays = facts["library"] == "numpy"
-    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
-        file = Path(folder, "module.py")
-        if arrays:
-            body = host_code(problem, target, trial.kernel, arrays="numpy as np")
-        else:
-            done = hand_over(Path(folder), problem, target, trial)
-            if not done.files:
-                raise ConfigError(f"{problem.name}: {done.said[0]}")
-            body = file.read_text(encoding="utf-8")
-        for made in _MADE:
-            body = body.replace(TEXTS["COMPILE"].format(made=made), TEXTS["KEPT"].format(made=made))
-        spdx = f"# SPDX-License-Identifier: {licence}" if licence else ""
-        words = {"function": facts["function"], "title": f"kernel {trial.id} of run {problem.name}/{candidate.run}"}
-        head = TEXTS["PATCH"].format(**words, claim=claim, spdx=spdx)
-        text = f"{head}{body}\n{TEXTS['FITS']}\n\n{_constants(candidate, problem, facts, body)}"
-        text += TEXTS["PATCH_ARRAYS" if arrays else "PATCH_TENSORS"]
-        count = sum(arg.role != "out" for arg in problem.args)
-        tried = text + TEXTS["PATCH_TRIED"].format(count=count) if arrays else text
-        said, most = judged(problem, evaluate, file, tried)
+    candidate = replace(candidate, problem=problem)
+    spdx = f"# SPDX-License-Identifier: {licence}" if licence else ""
+    words = {"function": facts["function"], "title": f"kernel {trial.id} of run {problem.name}/{candidate.run}"}
+    text = TEXTS["PATCH"].format(**words, claim=claim, spdx=spdx) + _text(candidate, facts)
+    tried = text
+    if facts["library"] == "numpy":
+        tried += TEXTS["PATCH_TRIED"].format(count=sum(arg.role != "out" for arg in problem.args))
+    said, most = judged(problem, evaluate, Path("module.py"), tried)
     if most is not None and not isfinite(most):
         raise ConfigError(f"{problem.name}: {said[0]}")
-    return text, tuple(said)
+    cost = _overhead_us(candidate, facts)
+    if cost is None:
+        return text, tuple(said)
+    known = json.loads(Path(problem.root, REGION).read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError):  # only the text of a pull request lacks it
+        home.write(Path(problem.root, REGION), json.dumps(known | {"overhead_us": cost}, indent=1) + "\n")
+    return text, (
+        *said,
+        f"beside the kernel, a call takes {cost:.3g} µs on this machine (the smallest case)",
+    )
 
 
-def _constants(candidate: Candidate, problem: Problem, facts: Json, body: str) -> str:
-    """What a module knows of its calls, as Python."""
+def _overhead_us(candidate: Candidate, facts: Json) -> float | None:
+    """What a call of the winner's patch takes beside the kernel, for the smallest case, in µs; None where that is not
+    known. A function that does nothing stands in the kernel's place."""
     kernel = candidate.trial.kernel
+    assert kernel
+    objects = any(node[0] in ("object", "module") for node in inside(facts["arguments"]))
+    if kernel.language != "cpp" or objects:
+        return None
+    empty = f"#include <cstdint>\n{candidate.problem.signature} {{}}\n"
+    stub = replace(kernel, files={next(iter(kernel.files)): empty})
+    words = {"cases": "_KSFLOW_CASES", "array": _ARRAY}
+    if facts["library"] == "torch":
+        words = {"cases": "[rows for rows, _ in _KSFLOW_CASES]", "array": _TENSOR}
+    text = _text(replace(candidate, trial=replace(candidate.trial, kernel=stub)), facts)
+    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+        command = [sys.executable, "-c", text + TEXTS["PATCH_TIMED"].format(**words)]
+        environment = {**os.environ, "XDG_CACHE_HOME": folder}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return None if done.returncode or not done.stdout else json.loads(done.stdout)
+
+
+def _text(candidate: Candidate, facts: Json) -> str:
+    """The module without its head: the kernel, what compiles it, and which calls it is for."""
+    problem, target, kernel = candidate.problem, candidate.target, candidate.trial.kernel
+    assert kernel
+    arrays = facts["library"] == "numpy"
+    if arrays:
+        body = host_code(problem, target, kernel, arrays="numpy as np")
+    else:
+        with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+            done = hand_over(Path(folder), problem, target, candidate.trial)
+            if not done.files:
+                raise ConfigError(f"{problem.name}: {done.said[0]}")
+            body = done.files[0].read_text(encoding="utf-8")
+        body += "\n\n" + Path(operators.__file__).read_text(encoding="utf-8").partition("\n\n")[2]
+    for made in _MADE:
+        body = body.replace(TEXTS["COMPILE"].format(made=made), TEXTS["KEPT"].format(made=made))
+    text = f"{body}\n{TEXTS['FITS']}\n\n{_constants(candidate, facts, body)}"
+    return text + TEXTS["PATCH_ARRAYS" if arrays else "PATCH_TENSORS"]
+
+
+def _constants(candidate: Candidate, facts: Json, body: str) -> str:
+    """What a module knows of its calls, as Python."""
+    problem, kernel, arrays = candidate.problem, candidate.trial.kernel, facts["library"] == "numpy"
     assert kernel
     count = sum(arg.role != "out" for arg in problem.args)
     cases: dict[str, str] = {}
@@ -201,31 +251,35 @@ def _constants(candidate: Candidate, problem: Problem, facts: Json, body: str) -
         given = tuple((tuple(size), tuple(steps), kind) for size, steps, kind in inputs[:count])
         places = sorted((at for at in outputs if int(at) >= count), key=int)
         made = [(tuple(outputs[at][0]), tuple(outputs[at][1]), outputs[at][2]) for at in places]
-        row = (made, tuple(numbers))
-        cases[repr(given)] = repr(row if facts["library"] == "numpy" else (given, *row))
+        cases[repr(given)] = f"{given}: {(made, tuple(numbers))}" if arrays else repr((given, made))
     _, node = _definition(facts)
-    named = {name or node.args.args[0].arg: _wanted(value) for name, _, value in facts["arguments"]}
+    wanted = [f"_ksflow_array({at})" for at in range(count)]
+    named = {name or node.args.args[0].arg: as_python(one, wanted, True) for name, _, one in facts["arguments"]}
     named = _defaults(node, named) | named
-    lines = [f"_KSFLOW_ARGUMENTS = {{{', '.join(f'{name!r}: {value}' for name, value in named.items())}}}"]
-    if facts["library"] == "numpy":
-        lines.append("_KSFLOW_CASES = {\n" + "".join(f"    {given}: {row},\n" for given, row in cases.items()) + "}")
+    ends = "{}" if arrays else "[]"
+    rows = "".join(f"    {row},\n" for row in cases.values())
+    changed = [at for at, arg in enumerate(problem.args) if arg.role == "inout"]
+    lines = [
+        f"_KSFLOW_ARGUMENTS = {{{', '.join(f'{name!r}: {value}' for name, value in named.items())}}}",
+        f"_KSFLOW_CASES = {ends[0]}\n{rows}{ends[1]}",
+        f"_KSFLOW_CHANGED = {changed!r}",
+    ]
+    if arrays:
+        lines.append(f"_KSFLOW_ALIGNED = {64 if any(map(_ALIGNING.search, kernel.files.values())) else 0}")
     else:
-        lines.append("_KSFLOW_CASES = [\n" + "".join(f"    {row},\n" for row in cases.values()) + "]")
         device = "cuda" if candidate.target.kind == "gpu" else "cpu"
-        space = f"ksflow_{kernel.digest[:8]}"
-        lines.append(f"_KSFLOW_DEVICE, _KSFLOW_SPACE, _KSFLOW_NAME = {device!r}, {space!r}, {node.name.strip('_')!r}")
+        path = (f"ksflow_{kernel.digest[:8]}", node.name.strip("_"))
+        lines.append(f"_KSFLOW_DEVICE, _KSFLOW_PATH = {device!r}, {path!r}")
     build = "lambda: None"
     if "\ndef _kernel():" in body:
         build = "_kernel"
     elif "\ndef _code(variant):" in body:
         build = "lambda: [_code(number) for number in range(len(_VARIANTS))]"
-    changed = [at for at, arg in enumerate(problem.args) if arg.role == "inout"]
-    lines.append(f"_KSFLOW_CHANGED = {changed!r}")
     number, texts = itertools.count(), []
     for given in facts["given"]:
         at = -1 if given in changed else next(number)
         texts.append(f"made[{at}]" if given is None else f"data[{given}]")
-    result = _returned(facts["returned"], texts)
+    result = as_python(facts["returned"], texts)
     return "\n".join(
         [*lines, f"_ksflow_build = {build}", "", "", f"def _ksflow_result(data, made):\n    return {result}\n"]
     )
@@ -240,48 +294,12 @@ def _defaults(node: ast.FunctionDef, passed: Collection[str]) -> dict[str, str]:
     for argument, value in usual:
         if argument.arg not in passed:
             try:
-                found[argument.arg] = _constant(repr(ast.literal_eval(value)))
+                found[argument.arg] = as_python(("const", "", repr(ast.literal_eval(value))), ())
             except ValueError:
                 raise ConfigError(
                     f"the default of {argument.arg} is not a literal: isolate a run that passes it"
                 ) from None
     return found
-
-
-def _constant(text: str) -> str:
-    return f'("constant", {f"float({text!r})" if text in ("nan", "inf", "-inf") else text})'
-
-
-def _wanted(node: Any) -> str:
-    """What an argument has to be, as `_ksflow_fits` takes it."""
-    kind = node[0]
-    if kind == "leaf":
-        return f'("array", {node[1]})'
-    if kind == "const":
-        return _constant(node[2])
-    if kind == "text":
-        return _constant(f"torch.device({node[1]})" if node[1].startswith("'") else node[1])
-    if kind == "object":
-        fields = ", ".join(f"{key!r}: {_wanted(one)}" for key, one in node[2])
-        return f'("object", ({node[1]!r}, {{{fields}}}))'
-    if kind == "dict":
-        return f'("dict", {{{", ".join(f"{key}: {_wanted(one)}" for key, one in node[1])}}})'
-    inner = "".join(f"{_wanted(one)}, " for _, one in node[1])
-    return f'("sequence", {f"[{inner}]" if kind == "list" else f"({inner})"})'
-
-
-def _returned(node: Any, texts: list[str]) -> str:
-    """A result as Python. texts: its arrays."""
-    kind = node[0]
-    if kind == "leaf":
-        scalar = "" if len(node) < 3 else ".item()" if node[2] in ("int", "float", "bool") else "[()]"
-        return f"{texts[node[1]]}{scalar}"
-    if kind == "const":
-        return f"float({node[2]!r})" if node[2] in ("nan", "inf", "-inf") else str(node[2])
-    if kind == "dict":
-        return f"{{{', '.join(f'{key}: {_returned(one, texts)}' for key, one in node[1])}}}"
-    inner = "".join(f"{_returned(one, texts)}, " for _, one in node[1])
-    return f"[{inner}]" if kind == "list" else f"({inner})"
 
 
 def _diff(name: str, old: str | None, new: str) -> str:

@@ -11,9 +11,10 @@ import os
 import re
 import tempfile
 import textwrap
+import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ import yaml
 from ksflow import home
 from ksflow.errors import ConfigError, catch_foreign, one_line
 from ksflow.evaluation.judge import contents
-from ksflow.formats.isolated import IsolatedFailure, run_isolated
+from ksflow.evaluation.sandbox.runners.torch_kernel import load_module
+from ksflow.formats.isolated import IsolatedFailure, answer_order, run_isolated
+from ksflow.formats.kernel.arrays import as_arrays, as_tensors
+from ksflow.integrate.model import TEXTS
 from ksflow.integrate.model.calls import Meta, ModuleCall, call_again, meta, record_calls
 from ksflow.integrate.model.graph import Forward, export_forward
 from ksflow.integrate.model.profile import PRECISIONS, Region
@@ -35,65 +39,7 @@ _CONTENTS_OF = 4
 _KEPT_BYTES = 4 << 20
 """Of a case's own contents."""
 _TIMEOUT_S = 300.0
-_EXPERT = """
-# A kernel of an expert is a baseline, too, timed in every claim: put its file into seeds/, with a line
-# SPDX-License-Identifier and where it comes from, and name it here."""
-_REFERENCE = '''"""{kind} of {file}, as `ksflow {command}` met it. Runs in the judge's process."""
-
-import torch
-{imports}
-from ksflow.evaluation.judge import bounds, contents
-
-MET = [
-{met}]
-"""What was in each tensor that it was called with; last, what it returned."""
-
-
-{forward}
-
-
-def generate_input(
-    {takes}, seed: int, real: int = 0, device: str = "cpu"
-) -> tuple[torch.Tensor, ...]:
-    """Contents like those that were met, or those themselves (real); outputs are preallocated."""
-    shapes = [{shapes}]
-    return contents.like(MET, shapes, seed, device, __file__ if real else None)
-
-
-def ref_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """The {what} itself."""
-    return forward(*data[:{count}])
-
-
-{oracle}'''
-_ORACLE = '''def oracle(data: tuple[torch.Tensor, ...]) -> list[bounds.Row]:
-    """The same in fp64, and how far honest arithmetic in the tensors' own types may be from it."""
-    return bounds.perturbed(forward, {exact})
-'''
-_SEED = '''"""Baseline: the {what} itself{how}."""
-
-import torch
-{imports}
-
-{forward}
-{compiled}
-
-def custom_kernel(data: tuple[torch.Tensor, ...]) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """What the reference computes."""
-    with torch.no_grad():
-        return forward(*data[:{count}])
-'''
-_STATEMENT = """# {title}
-
-{many} of `{file}` ({names}) compute this, and take {share:.3g} % of its
-time. A kernel gets what the module is called with, then its parameters and buffers.{constants}{changed}
-Shapes, strides and types are those of the cases and of no others; contents are like those that were met. Right means:
-within what honest arithmetic in the tensors' own types comes to.
-
-```python
-{source}
-```
-"""
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
 
 
 @dataclass(frozen=True)
@@ -104,7 +50,7 @@ class Case:
     tensors: tuple[Meta, ...]
     data: tuple[torch.Tensor, ...]
     answer: tuple[torch.Tensor, ...] = ()
-    """What it returned, where that is on record."""
+    """The tensors that it changed, then those that it returned."""
 
     @property
     def every(self) -> tuple[Meta, ...]:
@@ -127,7 +73,9 @@ def write(user: UserModel, region: Region, out: Path, profile: Json) -> Path:
         constants = repr(region.calls[0].constants)  # as text NaN is equal to itself
         calls = [call for call in calls if call.module in some and not call.unfit and repr(call.constants) == constants]
         forward = export_forward(user.model.get_submodule(some[0]), [call for call in calls if call.module == some[0]])
-        cases = [case_of(user.model.get_submodule(call.module), call, forward.used) for call in calls]
+        modules = [user.model.get_submodule(call.module) for call in calls]
+        pairs = [*zip(modules, calls, strict=True)]
+        cases = [replace(case_of(*pair, forward.used), answer=call_again(*pair)) for pair in pairs]
         folder = Folder(user, region, cases, forward)
         folder.expect_same()
     if caught:
@@ -149,6 +97,8 @@ class Folder:
     """A region as the files of a problem."""
 
     command, what = "model profile", "module's own forward"
+    differs = "computes otherwise for {} than for other inputs"
+    tools = "from ksflow.evaluation.judge import bounds, contents"
 
     def __init__(self, user: UserModel, region: Region, cases: Sequence[Case], forward: Forward) -> None:
         self._user, self._region, self._calls = user, region, cases
@@ -191,30 +141,33 @@ class Folder:
         return self._free(f"{word}_") if word in self._names else word
 
     def expect_same(self) -> None:
-        """Try the function on each call. ValueError where it does not compute what the module does."""
-        names: dict[str, Any] = {"torch": torch}
-        exec(self._forward, names)  # the user's own module, as torch.export read it
+        """Try the function on each call. ValueError where it does not compute what it did then."""
+        names: dict[str, Any] = {"torch": torch, "as_arrays": as_arrays, "as_tensors": as_tensors}
+        exec(self._forward, names)  # the person's own code
         for case in self._calls:
-            module = self._user.model.get_submodule(case.call.module)
-            answer = names["forward"](*(tensor.clone() for tensor in case.data))
-            several = answer if isinstance(answer, tuple) else (answer,)
-            pairs = zip(several, call_again(module, case.call), strict=True)
-            if not all(torch.allclose(ours, other, rtol=1e-2, atol=1e-3, equal_nan=True) for ours, other in pairs):
-                raise ValueError(f"computes otherwise for {case.tensors[0]} than for other inputs")
+            data = [tensor.clone() for tensor in case.data]
+            answer = names["forward"](*data)
+            several = answer if isinstance(answer, tuple | list) else (answer,)
+            ours = [data[self._names.index(word)] for word in self.inout]
+            ours += several[len(several) - len(case.call.outputs) :]
+            for own, other in zip(ours, case.answer, strict=True):
+                if own.shape != other.shape or not torch.allclose(own, other, rtol=1e-2, atol=1e-3, equal_nan=True):
+                    raise ValueError(self.differs.format(case.tensors[0]))
 
     def _reference(self) -> str:
-        return _REFERENCE.format(
+        return TEXTS["REFERENCE"].format(
             command=self.command,
             what=self.what,
             kind=self._region.kind,
             file=self._user.file.name,
             forward=self._forward,
             imports=self._imports,
+            tools=self.tools,
             met="".join(f"    {row},\n" for row in self._met),
             takes=", ".join(f"{dim}: int" for dim in self._dims.values()),
             shapes=", ".join(f"[{', '.join(shape)}]" for shape in self._shapes),
             count=self._count,
-            oracle=self._oracle(),
+            oracle=self._oracle().rstrip(),
         )
 
     def _name(self) -> str:
@@ -222,7 +175,7 @@ class Folder:
 
     def _oracle(self) -> str:
         """What says in the reference how exact an answer has to be."""
-        return _ORACLE.format(exact=self._exact())
+        return TEXTS["ORACLE"].format(exact=self._exact())
 
     def _seeds(self) -> dict[str, str]:
         """The kernels that speed-ups are claimed against: file -> text."""
@@ -230,8 +183,8 @@ class Folder:
         compiled = f"\n\nforward = torch.compile(forward, {mode}dynamic=False)\n"
         words = {"what": self.what, "imports": self._imports, "forward": self._forward, "count": self._count}
         return {
-            "00_eager.py": _SEED.format(how="", compiled="", **words),
-            "01_compile.py": _SEED.format(how=", as torch.compile makes it", compiled=compiled, **words),
+            "00_eager.py": TEXTS["SEED"].format(how="", compiled="", **words),
+            "01_compile.py": TEXTS["SEED"].format(how=", as torch.compile makes it", compiled=compiled, **words),
         }
 
     def _description(self) -> str:
@@ -256,7 +209,7 @@ class Folder:
             file.write_text(reference, encoding="utf-8")
             order = {"reference": str(file), "case": {**case, "real": 0}, "device": device}
             try:
-                fault = run_isolated("ksflow.integrate.model.rehearsal", order, _TIMEOUT_S)
+                fault = run_isolated("ksflow.integrate.model.problem", order, _TIMEOUT_S)
             except IsolatedFailure as error:
                 fault = f"its reference does not run in a fresh process: {error}"
         if fault:
@@ -272,7 +225,7 @@ class Folder:
         self._expect_apart(reference, content)
         (folder / "seeds").mkdir(parents=True, exist_ok=True)
         spec = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=110)
-        home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"{_EXPERT}\nbaselines:"))
+        home.write(folder / "problem.yaml", spec.replace("\nbaselines:", f"\n{TEXTS['EXPERT']}baselines:"))
         home.write(folder / "reference.py", reference)
         home.write(folder / "statement.md", self._statement())
         for name, text in self._seeds().items():
@@ -362,7 +315,7 @@ class Folder:
         }
         with catch_foreign() as caught:
             source = inspect.getsource(type(self._user.model.get_submodule(modules[0])))
-        return _STATEMENT.format(
+        return TEXTS["STATEMENT"].format(
             title=self._region.title,
             many=f"{len(modules)} modules" if len(modules) > 1 else "A module",
             file=self._user.file.name,
@@ -390,3 +343,26 @@ class Folder:
             "compiled_share": region.compiled_share,
             "device": "cuda" if self._user.gpu else "cpu",
         }
+
+
+def rehearse(order: Json) -> str:
+    """Why `order["reference"]` does not work on contents of `order["case"]` in this process, which has not imported the
+    model, as the judge has not; empty where it works."""
+    text = Path(order["reference"]).read_text(encoding="utf-8")
+    module = load_module("ksflow_rehearsed", order["reference"])
+    for space, name in _OPERATOR.findall(text):
+        if not hasattr(getattr(torch.ops, space), name):
+            return f"calls torch.ops.{space}.{name}, which the judge does not have: it does not import the model"
+    for function in (module.ref_kernel, module.oracle):
+        with torch.no_grad(), catch_foreign() as caught:
+            function(module.generate_input(**order["case"], device=order["device"]))
+        if caught:
+            frames = traceback.extract_tb(caught[0].__traceback__)
+            found = [_OPERATOR.search(frame.line or "") for frame in frames if frame.filename == order["reference"]]
+            at = found[-1].group() if found and found[-1] else f"its {function.__name__}"
+            return f"{at} fails in the judge: " + one_line(f"{type(caught[0]).__name__}: {caught[0]}", 300)
+    return ""
+
+
+if __name__ == "__main__":
+    answer_order(rehearse)

@@ -6,6 +6,7 @@ the time in which the device worked. Its share of the compiled model is an estim
 less what a call of anything compiled takes, since nothing in a compiled model says which module it was made from.
 """
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,19 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ksflow.errors import ConfigError, catch_foreign, error_location, one_line, suggest
 from ksflow.evaluation.judge.machine_rates import with_measured_rates
-from ksflow.integrate.model.calls import (
-    Meta,
-    ModuleCall,
-    Shapes,
-    arguments_for,
-    hookable_modules,
-    meta,
-    record_calls,
-)
+from ksflow.integrate.model.calls import Meta, ModuleCall, Shapes, arguments_for, meta, record_calls, watching
 from ksflow.integrate.model.user_file import UserModel, wait
 from ksflow.kernels.hardware import roofline, target
 from ksflow.kernels.hardware.cost_model import CaseWork
-from ksflow.records import Json
+from ksflow.records import Json, amdahl
 from ksflow.report.words import format_us
 
 PRECISIONS = {"float64": "fp64", "float32": "tf32", "float16": "fp16", "bfloat16": "bf16"}
@@ -73,10 +66,6 @@ class Region:
         """Why no kernel can take its place; empty where one can."""
         return next((call.unfit for call in self.calls if call.unfit), "")
 
-    def gain(self, left: float) -> float:
-        """How many times as fast the model is where this takes only `left` of its time (Amdahl's law)."""
-        return 1 / max(1 - self.share * (1 - left), 1e-9)
-
     def traffic(self, sets: int) -> int:
         """Bytes that its calls for the first sets of inputs read and write at least."""
         tensors = (tensor for call in self.calls if call.number < sets for tensor in (*call.inputs, *call.outputs))
@@ -111,7 +100,7 @@ class Profile:
             about += [f"no problem: {region.why_unfit}"] if region.why_unfit else []
             near = f"{100 * region.roofline_us / region.us:.3g} %" if region.roofline_us and region.us else ""
             share = "" if region.compiled_share is None else f"{100 * region.compiled_share:.3g} %"
-            gains = [f"x{region.gain(left):.3g}" for left in (0.5, 0.0)]
+            gains = [f"x{amdahl([(min(region.share, 1 - 1e-9), ratio)]):.3g}" for ratio in (2.0, math.inf)]
             rows.append(
                 [str(at), "\n".join(about), format_us(region.us), f"{100 * region.share:.3g} %", share, near, *gains]
             )
@@ -221,32 +210,24 @@ def _add_times(region: Region, calls: Iterable[ModuleCall], spans: Mapping[str, 
 
 def _spans(user: UserModel, times: int) -> Mapping[str, list[float]]:
     """What torch.profiler sees each call of a module take, in order, and "" for those of the whole model."""
-    open_: defaultdict[str, list[Any]] = defaultdict(list)
+    begun: defaultdict[str, list[Any]] = defaultdict(list)
 
-    def begins(name: str) -> Callable[..., None]:
-        def begin(*_: Any) -> None:
-            span = record_function(f"{_MARK}{name}")
-            span.__enter__()  # type: ignore[no-untyped-call]
-            open_[name].append(span)
+    def begins(name: str, *_: Any) -> None:
+        begun[name].append(record_function(f"{_MARK}{name}"))
+        begun[name][-1].__enter__()
 
-        return begin
+    def ends(name: str, *_: Any) -> None:
+        begun[name].pop().__exit__(None, None, None)
 
-    def ends(name: str) -> Callable[..., None]:
-        return lambda *_: open_[name].pop().__exit__(None, None, None)
-
-    handles = []
-    for name, module in hookable_modules(user.model):
-        handles += [module.register_forward_pre_hook(begins(name)), module.register_forward_hook(ends(name))]
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if user.gpu else [])]
-    try:
-        with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
-            for _ in range(times):
-                for args, named in user.inputs:
-                    user.model(*args, **named)
-                    wait(user.gpu)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        watching(user.model.named_modules(), begins, ends),
+        torch.profiler.profile(activities=activities, acc_events=True) as profiler,
+    ):
+        for _ in range(times):
+            for args, named in user.inputs:
+                user.model(*args, **named)
+                wait(user.gpu)
     spans = defaultdict[str, list[float]](list)
     for event in sorted(profiler.events() or (), key=lambda event: event.time_range.start):
         if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU:

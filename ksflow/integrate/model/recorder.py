@@ -18,6 +18,7 @@ import inspect
 import itertools
 import json
 import os
+import pickle
 import sys
 import threading
 import time
@@ -131,7 +132,8 @@ class Recorder:
                 before = [_copy(leaf) for leaf in look.leaves]
             wanted = len(before) == len(look.leaves)
         versions = _versions(look.leaves)
-        wait = _waiting(look.metas)
+        on_gpu = any(meta[5] == "cuda" for meta in look.metas)
+        wait = sys.modules["torch"].cuda.synchronize if on_gpu else lambda: None
         wait()
         with self.lock:
             self.overhead_s += time.perf_counter() - begun
@@ -182,28 +184,16 @@ class Recorder:
         given = {id(leaf): meta[0] for leaf, meta in zip(look.leaves, look.metas, strict=True)}
         node = out.node(result, "y")
         group["returns"] = [node, out.metas, [given.get(id(leaf), "") for leaf in out.leaves]]
-        for leaf in (*before, *out.leaves):
-            if type(leaf).__module__.partition(".")[0] == "torch":
-                sys.modules["torch"].save(
-                    {
-                        "in": before,
-                        "out": [_copy(leaf) for leaf in out.leaves],
-                        "module": None if group["samples"] else look.module,
-                    },
-                    self.file(group, "pt"),
-                )
-                return
-        if "numpy" in sys.modules and (before or out.leaves):
-            arrays = {f"in{at}": leaf for at, leaf in enumerate(before)}
-            arrays.update({f"out{at}": leaf for at, leaf in enumerate(out.leaves)})
-            with open(self.file(group, "npz"), "wb") as stream:
-                sys.modules["numpy"].savez(stream, **arrays)
-
-    def file(self, group: dict[str, Any], ending: str) -> str:
-        """The name of a new sample's file."""
-        name = f"{os.getpid()}_{id(group)}_{len(group['samples'])}.{ending}"
-        group["samples"].append(name)
-        return os.path.join(self.folder, name)
+        first, leaves = not group["samples"], [_copy(leaf) for leaf in out.leaves]
+        group["samples"].append(f"{os.getpid()}_{id(group)}_{len(group['samples'])}.pickle")
+        with open(os.path.join(self.folder, group["samples"][-1]), "wb") as stream:
+            after = {
+                meta[0]: _copy(leaf)
+                for meta, leaf in zip(look.metas, look.leaves, strict=True)
+                if meta[0] in group["written"]
+            }
+            module = look.module if first else None
+            pickle.dump({"in": before, "after": after, "out": leaves, "module": module}, stream)
 
     def dump(self) -> None:
         """Write what was seen."""
@@ -318,7 +308,7 @@ class _Look:
         """The same for a value of torch's."""
         torch: Any = sys.modules["torch"]
         if isinstance(value, (torch.dtype, torch.device)):
-            return ("text", str(value) if isinstance(value, torch.dtype) else repr(str(value)))
+            return ("text", str(value) if isinstance(value, torch.dtype) else f"torch.device({str(value)!r})")
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
             return ("other", type(value).__name__)
         dtype = str(value.dtype).rpartition(".")[2]
@@ -363,13 +353,6 @@ def _same(first: Any, other: Any) -> bool:
     if hasattr(first, "detach"):
         return bool(sys.modules["torch"].allclose(first, other.detach(), rtol=0.0, atol=0.0, equal_nan=True))
     return bool(sys.modules["numpy"].array_equal(first, other, equal_nan=first.dtype.kind in "fc"))
-
-
-def _waiting(metas: list[tuple[Any, ...]]) -> Callable[[], Any]:
-    """What waits for the device that arguments are on."""
-    if any(meta[5] == "cuda" for meta in metas):
-        return sys.modules["torch"].cuda.synchronize  # type: ignore[no-any-return]
-    return lambda: None
 
 
 class _Finder:
@@ -422,6 +405,12 @@ def _watch_program(recorder: Recorder) -> None:
 
 
 def _begin(target: str, folder: str) -> None:
+    """Watch a function, after the sitecustomize has run that this file stands in front of."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec and spec.loader:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
     recorder = Recorder(target, folder)
     sys.meta_path.insert(0, _Finder(recorder))
     _watch_program(recorder)
@@ -432,19 +421,5 @@ def _begin(target: str, folder: str) -> None:
     util.register_after_fork(recorder, lambda one: util.Finalize(None, one.dump, exitpriority=0))
 
 
-def _next_sitecustomize() -> None:
-    """Run the one that this file stands in front of."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    for folder in [path for path in sys.path if os.path.abspath(path or ".") != here]:
-        file = os.path.join(folder, "sitecustomize.py")
-        if os.path.isfile(file):
-            spec = importlib.util.spec_from_file_location("sitecustomize", file)
-            assert spec
-            assert spec.loader
-            spec.loader.exec_module(importlib.util.module_from_spec(spec))
-            return
-
-
 if __name__ == "sitecustomize" and "KSFLOW_ISOLATE" in os.environ:
-    _next_sitecustomize()
     _begin(*json.loads(os.environ["KSFLOW_ISOLATE"]))

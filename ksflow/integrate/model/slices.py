@@ -84,17 +84,16 @@ class _Slice:
         if isinstance(statement, ast.Import):
             if self.own(file, alias.name, 0):
                 raise Unsliceable(f"it uses the module {alias.name} as a whole")
-            text = f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+            text = ast.unparse(ast.Import([alias]))
         elif origin := self.own(file, statement.module or "", statement.level):
             if (inner := origin.parent / f"{alias.name}.py").is_file() and origin.name == "__init__.py":
                 raise Unsliceable(f"it uses the module {inner.stem} as a whole")
             self.add(origin, alias.name)
-            text = f"{alias.asname} = {alias.name}" if alias.asname else ""
-            if text:
-                self.parts[file, statement.lineno] = text
+            if alias.asname:
+                self.parts[file, statement.lineno] = f"{alias.asname} = {alias.name}"
             return
         else:
-            text = f"from {statement.module} import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+            text = ast.unparse(ast.ImportFrom(statement.module, [alias], 0))
         if self._taken.setdefault(name, (Path(), text)) != (Path(), text):
             raise Unsliceable(f"two of its files import {name}")
         if text not in ("from __future__ import annotations",):

@@ -3,20 +3,25 @@ model it is a region."""
 
 import ast
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ksflow.kernels.hardware.target import means
 from ksflow.records import Json, Problem, Target
 
 _HEADING = re.compile(r"(#+) .*?( *<!-- target: (.*?) -->)?\s*")
+REGION = "region.json"
+"""Of a problem's folder: what is known of the region of a model, or of the function, that the problem is."""
+_APART = 1.5
+"""How many times as long a call may take in one place as in the other."""
 _TASK = ("generate_input", "ref_kernel")
 
 
 def for_target(statement: str, target: Target | None) -> str:
-    """A statement without the sections that are for others: `## Costs <!-- target: cpu h100 -->`, up to the next
-    heading of its level or a higher one. The words are those of a note's targets. Without a target all is there.
+    """A statement without the sections for others: `## Costs <!-- target: cpu h100 -->`, up to the next heading of its
+    level or a higher one. The words are those of a note's targets.
     """
     kept, left_out, fenced = [], 0, False
     for line in statement.splitlines(keepends=True):
@@ -34,15 +39,29 @@ def for_target(statement: str, target: Target | None) -> str:
 
 def model_region(problem: Problem) -> Json | None:
     """What `model profile` wrote of the region that a problem is; None where it is none."""
-    file = Path(problem.root, "region.json")
+    file = Path(problem.root, REGION)
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
 
 
-def task_source(reference: str) -> str:
-    """Of `reference.py` the inputs and the reference with all that they use: what the judge alone needs is left out.
+def recorded_apart(problem: Problem, judged: Mapping[str, float]) -> str:
+    """A sentence where the recorded time of a function's calls is not the judge's, by more than half; else "".
 
-    All of it where it has no `ref_kernel` of its own.
+    judged: case -> the function's own time in µs.
     """
+    recorded = (model_region(problem) or {}).get("recorded_us", [])
+    known = zip((case.name for case in problem.benchmarks), recorded, strict=False)
+    pairs = [(us / judged[name], us, name) for name, us in known if us and judged.get(name)]
+    far = max(pairs, key=lambda pair: abs(math.log(pair[0])), default=(1.0, 0.0, ""))
+    if 1 / _APART <= far[0] <= _APART:
+        return ""
+    return (
+        f"{far[2]}: a call took {far[1]:.4g} µs in the recorded run, and takes {judged[far[2]]:.4g} µs here; the usual "
+        "causes are a cold cache, another number of threads, or a wrapper around the function"
+    )
+
+
+def task_source(reference: str) -> str:
+    """Of `reference.py` the inputs and the reference with what they use; all of it where it has no `ref_kernel`."""
     try:
         nodes = [node for node in ast.parse(reference).body if not isinstance(node, ast.Expr)]
     except SyntaxError:
@@ -77,7 +96,6 @@ def _used(nodes: list[ast.stmt], made: dict[int, set[str]]) -> set[str]:
 
 
 def _made(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement at top level binds."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             yield name

@@ -163,7 +163,7 @@ def _row(trial: Trial, population: Population) -> _Row:
     elif gain is None or not gain.ranked:
         kind = _KINDS[-1]
     else:
-        kind = "Faster" if gain.faster else "Slower" if gain.slower else "No difference beyond noise"
+        kind = "Faster" if gain.ahead else "Slower" if gain.slower else "No difference beyond noise"
     what = " ".join(trial.experiment.description.split()) if trial.experiment else trial.name
     came = "" if failure else ", ".join(filter(None, parts))
     return _Row(trial.id, base.id if base else "", kind, what, came, failure)
